@@ -1,0 +1,45 @@
+# Two commands do everything: `make demo` and `make test`. Both set up .venv by themselves.
+#
+# PYTHON  the interpreter to build .venv from (>= 3.11)
+# TORCH   what to install when that interpreter has no torch >= 2.6 of its own; a GPU machine's torch is kept
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types unit gpu-test clean
+
+help:  ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/ready  ## Create .venv with everything the project needs
+
+.venv/ready: pyproject.toml Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; run make PYTHON=python3.12"; exit 2; }
+	@if $(PYTHON) -c 'import torch; v = tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])); assert v >= (2, 6)' 2>/dev/null; \
+	 then echo "using the torch that $(PYTHON) already has"; $(PYTHON) -m venv --system-site-packages .venv; \
+	 else $(PYTHON) -m venv .venv && $(BIN)/python -m pip install --quiet "$(TORCH)"; fi
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: .venv/ready  ## Evaluate the packaged example kernels on this machine
+	@$(BIN)/warpsmith demo
+
+test: lint types unit  ## Everything CI checks
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/ready
+	$(BIN)/mypy
+
+unit: .venv/ready
+	$(BIN)/pytest
+
+gpu-test: .venv/ready  ## The tests that need an NVIDIA GPU
+	$(BIN)/pytest -m gpu tests/gpu
+
+clean:  ## Remove .venv and caches of tools
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

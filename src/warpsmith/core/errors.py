@@ -1,0 +1,37 @@
+"""Every exception Warpsmith raises on purpose.
+
+    WarpsmithError            one sentence: what is wrong, where, and what to do
+    ├── UsageError            the command or the call itself is wrong
+    ├── TaskError             a file is not a task, or its declaration contradicts itself
+    ├── CandidateError        a candidate file cannot be read or belongs to no backend
+    ├── ToolMissing           a compiler, driver or package that is needed is not there
+    └── HarnessFault          our own machinery failed (never the candidate's fault; retried)
+
+A candidate's failure is never an exception: it is a `Status` in an `Evaluation`.
+"""
+
+from __future__ import annotations
+
+
+class WarpsmithError(Exception):
+    """Base of all errors meant for a person; the message stands alone, without a traceback."""
+
+
+class UsageError(WarpsmithError):
+    """The caller asked for something that does not exist or does not fit together."""
+
+
+class TaskError(WarpsmithError):
+    """The task file cannot be used as it is."""
+
+
+class CandidateError(WarpsmithError):
+    """The candidate file cannot be read, or no backend takes it."""
+
+
+class ToolMissing(WarpsmithError):
+    """Something this machine lacks; the message says how to get it."""
+
+
+class HarnessFault(WarpsmithError):
+    """A worker, pipe or tool of ours failed; retried, and never charged to a candidate."""

@@ -1,0 +1,169 @@
+"""What to compute, as plain data.
+
+A `Task` describes tensors, axes, workloads and precision; it says nothing about how, and it carries no
+torch object, so that the supervising process and a build farm can hold it without importing torch. The
+callables behind it (reference, input generation) live in `warpsmith.tasks.program.Program`, which only
+the judging process loads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from warpsmith.core.errors import TaskError
+
+Dim = int | str
+"""One extent of a tensor: a fixed number, or the name of an axis that a workload gives a value."""
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+    "complex64": 8,
+    "complex128": 16,
+}
+"""The element types a task may use, with their size; the key is torch's own name."""
+
+
+class Precision(StrEnum):
+    """The arithmetic a candidate is allowed; it sets the tolerance and the baseline's flags together."""
+
+    FP32 = "fp32"  # strict: the baseline runs with TF32 off
+    TF32 = "tf32"  # the baseline runs with TF32 on, so that the comparison is fair
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP64 = "fp64"
+
+
+class TensorRole(StrEnum):
+    """Where a tensor comes from and who may write it."""
+
+    INPUT = "input"  # an argument of the operator
+    STATE = "state"  # a parameter, buffer or constant of a module: fixed across calls, passed like an input
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One named, typed, dense row-major tensor of a task."""
+
+    name: str  # a valid C identifier, unique in the task
+    dtype: str  # a key of DTYPE_BYTES
+    dims: tuple[Dim, ...]  # () for a 0-d tensor
+    role: TensorRole
+    origin: str = ""  # its name in the task file where that differs, e.g. "layer1.0.conv.weight"
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise TaskError(f"tensor name {self.name!r} is not an identifier; rename it.")
+        if self.dtype not in DTYPE_BYTES:
+            known = ", ".join(DTYPE_BYTES)
+            raise TaskError(f"tensor {self.name!r} has element type {self.dtype!r}; use one of {known}.")
+
+    def shape(self, axes: Mapping[str, int]) -> tuple[int, ...]:
+        """The concrete shape for one workload's axis values."""
+        try:
+            return tuple(axes[d] if isinstance(d, str) else d for d in self.dims)
+        except KeyError as missing:
+            raise TaskError(f"tensor {self.name!r} uses axis {missing} that the workload does not give.") from None
+
+    def numel(self, axes: Mapping[str, int]) -> int:
+        """How many elements it has in one workload."""
+        return math.prod(self.shape(axes))
+
+    def nbytes(self, axes: Mapping[str, int]) -> int:
+        """How many bytes it has in one workload."""
+        return self.numel(axes) * DTYPE_BYTES[self.dtype]
+
+
+class ScalarKind(StrEnum):
+    """The C type a Python scalar argument becomes."""
+
+    INT = "int64_t"
+    FLOAT = "double"
+    BOOL = "bool"
+
+
+@dataclass(frozen=True)
+class ScalarSpec:
+    """A Python number among the operator's inputs; it has one value for the whole task."""
+
+    name: str
+    kind: ScalarKind
+    value: int | float | bool
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One set of axis values to check and time."""
+
+    name: str
+    axes: tuple[tuple[str, int], ...] = ()  # ordered, hashable; `sizes` gives it as a mapping
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Axis name to extent."""
+        return dict(self.axes)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to compute. Its identity is `digest`: the content of its file, not its path."""
+
+    name: str
+    source: str  # the text of the task file, shown to proposers
+    kind: str  # "native" or "kernelbench": which loader understands it
+    tensors: tuple[TensorSpec, ...]  # inputs and state in call order, then outputs
+    scalars: tuple[ScalarSpec, ...]
+    workloads: tuple[Workload, ...]
+    precision: Precision
+    digest: str
+    description: str = ""
+    allow: tuple[str, ...] = ()  # libraries a candidate may call, e.g. ("cublas",)
+    notes: tuple[str, ...] = ()  # what the loader did that a reader should know, one sentence each
+
+    def __post_init__(self) -> None:
+        names = [t.name for t in self.tensors] + [s.name for s in self.scalars]
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            raise TaskError(f"task {self.name!r} names {', '.join(twice)} more than once; give each its own name.")
+        if not self.outputs:
+            raise TaskError(f"task {self.name!r} has no tensor output, so there is nothing to check.")
+        if not self.workloads:
+            raise TaskError(f"task {self.name!r} declares no workload; give at least one.")
+        for workload in self.workloads:
+            for tensor in self.tensors:
+                tensor.shape(workload.sizes)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Everything a candidate reads: arguments first, then state."""
+        return tuple(t for t in self.tensors if t.role is not TensorRole.OUTPUT)
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Everything a candidate must write."""
+        return tuple(t for t in self.tensors if t.role is TensorRole.OUTPUT)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Every axis name, in the order in which workloads give them."""
+        return tuple(name for name, _ in self.workloads[0].axes)
+
+    @property
+    def fixed_axes(self) -> dict[str, int]:
+        """Axes that have one value in all workloads: compile-time constants of the contract."""
+        first = self.workloads[0].sizes
+        return {a: v for a, v in first.items() if all(w.sizes[a] == v for w in self.workloads)}
