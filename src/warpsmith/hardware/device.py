@@ -1,0 +1,207 @@
+"""Which devices this machine has, learnt without torch and without touching the device.
+
+The supervising process imports this module, so nothing here may create a CUDA context or call into the
+CUDA driver: the facts come from NVML, /proc and /sys. It is not for measuring anything (`peaks`).
+
+NVML lists GPUs in PCI order, CUDA "fastest first" unless CUDA_DEVICE_ORDER=PCI_BUS_ID: on a machine with
+different GPUs in one box, set that variable, or start the worker with CUDA_VISIBLE_DEVICES=<Gpu.uuid>.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from warpsmith.core.errors import ToolMissing, UsageError
+
+ARCH_SPECIFIC = frozenset({(9, 0), (10, 0), (10, 3), (11, 0), (12, 0), (12, 1)})
+"""Capabilities with instructions that exist only under the `a` suffix (wgmma, tcgen05, ...)."""
+
+_DEFAULT_CACHE_BYTES = 32 << 20  # where /sys does not say: larger than most, so that nothing fits by accident
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA GPU that CUDA programs started from here can see."""
+
+    index: int  # n of cuda:n
+    name: str
+    uuid: str  # also a valid CUDA_VISIBLE_DEVICES entry
+    arch: str  # what nvcc is told, e.g. "sm_90a"
+    capability: tuple[int, int]
+    memory_bytes: int
+    driver: str  # version of the kernel driver
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """The processor, as far as this process may use it."""
+
+    name: str
+    cores: int  # logical CPUs in this process's affinity
+    flags: str  # digest of the instruction-set flags: -march=native depends on them
+    cache_bytes: int  # last-level caches of those CPUs, added up
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device chosen to run on."""
+
+    kind: str  # "cpu" or "cuda"
+    index: int  # 0 on the CPU
+    name: str
+    arch: str  # "native" on the CPU, e.g. "sm_90a" on CUDA
+    key: str  # the same for the same hardware: part of cache keys
+
+    @property
+    def spec(self) -> str:
+        """As torch writes it: "cpu" or "cuda:0"."""
+        return "cpu" if self.kind == "cpu" else f"cuda:{self.index}"
+
+    @property
+    def label(self) -> str:
+        """For people: "NVIDIA H200 (cuda:0)"."""
+        return f"{self.name} ({self.spec})"
+
+
+def arch_of(capability: tuple[int, int]) -> str:
+    """The architecture to compile for: (9, 0) gives "sm_90a", (8, 6) gives "sm_86"."""
+    suffix = "a" if capability in ARCH_SPECIFIC else ""
+    return f"sm_{capability[0]}{capability[1]}{suffix}"
+
+
+def visible_uuids(installed: Sequence[str], setting: str | None) -> tuple[str, ...]:
+    """The GPUs that CUDA shows for a value of CUDA_VISIBLE_DEVICES, in its order.
+
+    CUDA's rules: unset shows all; the list ends at the first entry that names nothing; a GPU named twice
+    hides all of them; a UUID may be shortened while it stays unique. MIG UUIDs are passed on as they are.
+    """
+    if setting is None:
+        return tuple(installed)
+    chosen: list[str] = []
+    for entry in (part.strip() for part in setting.split(",")):
+        if re.fullmatch(r"[+]?\d+", entry):
+            matches = [installed[int(entry)]] if int(entry) < len(installed) else []
+        elif entry.startswith("MIG-"):
+            matches = [entry]
+        elif entry.startswith("GPU-"):
+            matches = [uuid for uuid in installed if uuid.lower().startswith(entry.lower())]
+        else:
+            matches = []
+        if len(matches) != 1:
+            break
+        chosen.append(matches[0])
+    return tuple(chosen) if len(set(chosen)) == len(chosen) else ()
+
+
+@cache
+def gpus() -> tuple[Gpu, ...]:
+    """The visible GPUs in CUDA's numbering; empty without NVIDIA's driver or the NVML bindings."""
+    try:
+        import pynvml
+    except ImportError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        installed = [_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        shown = visible_uuids(installed, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        return tuple(_gpu(pynvml, index, uuid) for index, uuid in enumerate(shown))
+    except pynvml.NVMLError:
+        return ()  # e.g. driver and library out of step: CUDA would not work either
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, index: int, uuid: str) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    # A MIG slice has its own memory, but its capability is asked of the whole GPU.
+    whole = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if uuid.startswith("MIG-") else handle
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(whole)
+    return Gpu(
+        index=index,
+        name=_text(nvml.nvmlDeviceGetName(handle)),
+        uuid=uuid,
+        arch=arch_of((major, minor)),
+        capability=(major, minor),
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        driver=_text(nvml.nvmlSystemGetDriverVersion()),
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value  # older bindings give bytes
+
+
+@cache
+def cpu() -> Cpu:
+    """The processor under this process."""
+    info = _read(Path("/proc/cpuinfo"))
+    usable = sorted(os.sched_getaffinity(0))
+    flags = _field(info, "flags") or _field(info, "Features") or platform.machine()
+    parts = (_field(info, "CPU implementer"), _field(info, "CPU part"))
+    name = _field(info, "model name") or " ".join(p for p in (platform.machine(), *parts) if p)
+    return Cpu(
+        name=" ".join(name.split()),
+        cores=len(usable),
+        flags=hashlib.sha256(" ".join(sorted(flags.split())).encode()).hexdigest()[:12],
+        cache_bytes=_last_level_bytes(Path("/sys/devices/system/cpu"), usable) or _DEFAULT_CACHE_BYTES,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )
+
+
+def select_device(spec: str) -> Device:
+    """The device for "auto", "cpu", "cuda" or "cuda:n"; auto takes the first GPU where there is one."""
+    match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", spec)
+    if match is None:
+        raise UsageError(f"unknown device {spec!r}; use auto, cpu, cuda or cuda:n.")
+    if spec == "cpu" or (spec == "auto" and not gpus()):
+        here = cpu()
+        return Device("cpu", 0, here.name, "native", f"cpu|{here.name}|{here.cores} cores|{here.flags}")
+    index, found = int(match[1] or 0), gpus()
+    if index >= len(found):
+        there = ", ".join(f"cuda:{g.index} ({g.name})" for g in found)
+        what = (
+            f"there is {there}; choose one of these or cpu" if found else "no NVIDIA GPU is visible; use --device cpu"
+        )
+        raise ToolMissing(f"device cuda:{index} does not exist here: {what}.")
+    gpu = found[index]
+    return Device("cuda", index, gpu.name, gpu.arch, f"cuda|{gpu.name}|{gpu.uuid}")
+
+
+def _last_level_bytes(root: Path, cpus: Sequence[int]) -> int:
+    """Sum of the distinct last-level caches behind these CPUs; 0 where the system does not tell."""
+    found: dict[tuple[int, str], int] = {}
+    for number in cpus:
+        for folder in (root / f"cpu{number}" / "cache").glob("index*"):
+            size = re.fullmatch(r"(\d+)([KMG]?)", _read(folder / "size").strip())
+            level = _read(folder / "level").strip()
+            if size is None or not level.isdigit() or _read(folder / "type").strip() == "Instruction":
+                continue
+            shared = _read(folder / "shared_cpu_list").strip() or str(number)
+            found[int(level), shared] = int(size[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[size[2]]
+    last = max((level for level, _ in found), default=0)
+    return sum(size for (level, _), size in found.items() if level == last)
+
+
+def _field(info: str, name: str) -> str:
+    match = re.search(rf"^{re.escape(name)}\s*:\s*(.*)$", info, re.MULTILINE)
+    return match[1].strip() if match else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

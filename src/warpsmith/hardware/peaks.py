@@ -1,0 +1,211 @@
+"""Measures what a device can do, through torch, in a trusted process that owns it.
+
+The figures are ceilings, so the best of several repeats counts; timing candidates is done elsewhere, with
+statistics. Torch's flags are put back as they were; on the CPU the caller sets the thread count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from warpsmith.hardware.device import cpu
+from warpsmith.hardware.roofline import Peaks
+
+__all__ = ["Peaks", "load_or_measure", "measure_peaks"]
+
+FORMAT = 1
+"""Version of the measurement: a file of another version is measured again."""
+
+_REPEATS = 5
+_GRAPH_LAUNCHES = 50
+_CPU_BUDGET_S = 0.08  # per figure; there are about twenty
+_TYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32} | {
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+_RECORD = TypeAdapter(Peaks)
+
+
+def load_or_measure(cache: Path, device_key: str, device: torch.device) -> Peaks:
+    """The peaks from the cache folder, else measured now and kept there; an unreadable file is replaced.
+
+    `cache` is the folder for all of Warpsmith's caches (`Paths.cache`).
+    """
+    version = f"{FORMAT}|{torch.__version__}|{torch.get_num_threads() if device.type == 'cpu' else 0}"
+    name = hashlib.sha256(f"{device_key}|{version}".encode()).hexdigest()[:24]
+    path = cache / "peaks" / f"{name}.json"
+    try:
+        found = _RECORD.validate_json(path.read_bytes())
+        if found.device_key == device_key and found.torch == torch.__version__:
+            return found
+    except (OSError, ValidationError):
+        pass
+    peaks = measure_peaks(device, device_key)
+    _write(path, _RECORD.dump_json(peaks, indent=1))
+    return peaks
+
+
+def measure_peaks(device: torch.device, device_key: str = "") -> Peaks:
+    """Measure one device: under three seconds on two CPU cores and on a GPU."""
+    cuda = device.type == "cuda"
+    if cuda:
+        properties = torch.cuda.get_device_properties(device)
+        cache_bytes, units = int(properties.L2_cache_size), int(properties.multi_processor_count)
+        free_bytes = torch.cuda.mem_get_info(device)[0]
+    else:
+        cache_bytes, units = cpu().cache_bytes, torch.get_num_threads()
+        free_bytes = psutil.virtual_memory().available
+    with torch.inference_mode(), _flags_kept():
+        # Products first: the library's workspace then does not pin one of the large blocks below.
+        rates = {name: _matmul_flops_s(device, name) for name in _TYPES if cuda or name != "tf32"}
+        overhead_s = _launch_overhead_s(device)
+        # Far beyond the cache, yet within what is free; a GPU needs gigabytes until starting costs nothing.
+        wanted_bytes = (4 << 30) if cuda else min(max(4 * cache_bytes, 64 << 20), 1 << 30)
+        bandwidth = _bandwidth_bytes_s(device, min(wanted_bytes, free_bytes // 4), 0.0)
+        # Several sizes, because inner caches and slices of a divided cache are faster than the whole.
+        inner = [cache_bytes // 2, cache_bytes // 4] if cuda else [cache_bytes // 2, 1 << 20, 1 << 18]
+        cache_bandwidth = max(_bandwidth_bytes_s(device, size, overhead_s) for size in inner)
+    if cuda:
+        torch.cuda.empty_cache()
+    # A type that is emulated (fp16 on most CPUs) is no ceiling: computing in fp32 is faster.
+    flops = tuple((n, r) for n, r in rates.items() if n in ("fp64", "fp32") or r > rates["fp32"])
+    return Peaks(
+        device_key=device_key or str(device),
+        kind=device.type,
+        bandwidth_bytes_s=bandwidth,
+        cache_bandwidth_bytes_s=max(cache_bandwidth, bandwidth),
+        flops=flops,
+        launch_overhead_s=overhead_s,
+        l2_bytes=cache_bytes,
+        sms=units,
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        torch=torch.__version__,
+    )
+
+
+def _bandwidth_bytes_s(device: torch.device, nbytes: int, overhead_s: float) -> float:
+    """The best of a read-only reduction over `nbytes` and a copy that touches `nbytes` in all."""
+    source = torch.ones(max(nbytes // 4, 1024), dtype=torch.float32, device=device)
+    half = source.numel() // 2
+    total = torch.empty((), dtype=torch.float32, device=device)
+
+    def read() -> None:
+        torch.sum(source, 0, out=total)
+
+    def copy() -> None:
+        source[half : 2 * half].copy_(source[:half])
+
+    rates = []
+    for action in (read, copy):
+        seconds = _best_s(device, action, batch=_GRAPH_LAUNCHES if overhead_s else 1)
+        # In the cache figure the cost of starting each operation is taken off: it is not the cache's.
+        rates.append(source.numel() * 4 / max(seconds - overhead_s, 0.2 * seconds))
+    return max(rates)
+
+
+def _matmul_flops_s(device: torch.device, precision: str) -> float:
+    """The best rate of square products, grown until one takes long enough to be timed well."""
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    enough_s = 0.004 if device.type == "cuda" else 0.008
+    largest = 8192 if device.type == "cuda" else 2048
+    size, best = 256, 0.0
+    while True:
+        a = torch.rand(size, size, device=device).to(_TYPES[precision])
+        out = torch.empty_like(a)
+
+        def multiply(a: Tensor = a, out: Tensor = out) -> None:
+            torch.mm(a, a, out=out)
+
+        seconds = _best_s(device, multiply, repeats=3)
+        best = max(best, 2 * size**3 / seconds)
+        if seconds > enough_s or size >= largest:
+            return best
+        size *= 2
+
+
+def _launch_overhead_s(device: torch.device) -> float:
+    tiny = torch.zeros(32, device=device)
+
+    def step() -> None:
+        tiny.add_(1.0)
+
+    return _best_s(device, step, batch=_GRAPH_LAUNCHES)
+
+
+def _best_s(device: torch.device, action: Callable[[], None], *, batch: int = 1, repeats: int = _REPEATS) -> float:
+    """Seconds of one call, the best of some repeats of `batch` calls (on CUDA as one graph if batch > 1)."""
+    if device.type == "cpu":
+        return _best_cpu_s(action, batch * repeats)
+    with torch.cuda.device(device):
+        return _best_cuda_s(action, batch, repeats)
+
+
+def _best_cpu_s(action: Callable[[], None], calls: int) -> float:
+    """The best single call; fewer calls when they are slow, so that a busy machine is not measured for ever."""
+    action()
+    best, deadline = math.inf, time.perf_counter() + _CPU_BUDGET_S
+    for _ in range(calls):
+        start = time.perf_counter()
+        action()
+        stop = time.perf_counter()
+        best = min(best, stop - start)
+        if stop > deadline:
+            break
+    return best
+
+
+def _best_cuda_s(action: Callable[[], None], batch: int, repeats: int) -> float:
+    action()
+    torch.cuda.synchronize()
+    run = action
+    if batch > 1:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(batch):
+                action()
+        run = graph.replay
+        run()
+    times = []
+    for _ in range(repeats):
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        stop.record()
+        stop.synchronize()
+        times.append(float(start.elapsed_time(stop)) * 1e-3)
+    return min(times) / batch
+
+
+@contextmanager
+def _flags_kept() -> Iterator[None]:
+    precision = torch.get_float32_matmul_precision()
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace the file in one step, so that a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".peaks-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(name, path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise

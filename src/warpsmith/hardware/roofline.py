@@ -1,0 +1,152 @@
+"""What the hardware allows a task: floor, hard limit and zone, by plain arithmetic on two records.
+
+`Work` says what a task needs (counted by `work`), `Peaks` what a device can do (measured by `peaks`).
+No torch here: the supervisor may reason about limits too. Two limits that must not be confused:
+
+- `floor_ms` is speed of light as people quote it: every input read once, every output written once, every
+  counted operation done, at the task's own precision. A good kernel comes near it; a clever one (data that
+  stays in a cache, fewer operations than the textbook) may honestly pass it.
+- `reject_below_ms` is what no correct kernel can pass on this device. It accuses, so every doubt in it is
+  decided in the candidate's favour.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from warpsmith.core.task import Precision
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one run of a task moves and computes."""
+
+    read_bytes: int  # every input read once, in full
+    written_bytes: int  # every output written once
+    flops: int  # contractions, plus one per element of other floating-point operations
+    essential_read_bytes: int  # what any correct kernel must read: a lower bound
+    essential_flops: int  # what any correct kernel must compute, known fast algorithms allowed for
+    reduction: int  # K: the most terms summed into one element, for the rounding floor
+
+    @property
+    def bytes(self) -> int:
+        """Least traffic of a kernel that reads all inputs and writes all outputs once."""
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity, FLOP per byte."""
+        return self.flops / self.bytes if self.bytes else math.inf
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """The best rates seen on one device."""
+
+    device_key: str  # `Device.key`
+    kind: str  # "cpu" or "cuda"
+    bandwidth_bytes_s: float  # main memory: the better of a read-only reduction and a copy
+    cache_bandwidth_bytes_s: float  # data that stays in the last-level cache
+    flops: tuple[tuple[str, float], ...]  # precision to FLOP/s of a matrix product; only what the device has
+    launch_overhead_s: float  # one more kernel in a graph; one tiny operation on the CPU
+    l2_bytes: int  # last-level cache
+    sms: int  # multiprocessors; threads on the CPU
+    measured_at: str  # ISO date and time, UTC
+    torch: str  # version measured with
+
+    def flops_s(self, precision: Precision) -> float:
+        """FLOP/s at a precision; the fp32 rate where the device has nothing faster for a coarser one."""
+        rates = dict(self.flops)
+        if precision is Precision.FP64:
+            return rates["fp64"]
+        return max(rates.get(precision.value, 0.0), rates["fp32"])
+
+
+class Zone(StrEnum):
+    """What holds a task back."""
+
+    LATENCY = "latency"  # so little work that starting the kernel decides
+    MEMORY = "memory"  # below both ridge points: bytes decide
+    MIDDLE = "middle"  # compute-bound without tensor cores, memory-bound with them
+    COMPUTE = "compute"  # above both ridge points: arithmetic decides
+
+
+LATENCY_LAUNCHES = 2.0
+"""A task whose floor is under this many launch overheads is in the latency zone."""
+
+MARGINS = {"cuda": 0.9, "cpu": 0.6}
+"""Peaks are measured to some per cent and clocks move; a CPU is also shared with neighbours, who may have
+been busy while it was measured and idle while a candidate ran."""
+
+CACHE_MARGIN = 0.5
+"""Torch's kernels, with which the cache is measured, do not saturate it; inner caches are faster still."""
+
+GEMM_MARGIN = 1.3
+"""Torch's matrix products reach 70-80 % of the arithmetic peak; a better one may come."""
+
+# Products of a coarser type that together give a finer one, as FLOP/s of the coarser divided by their number:
+# 3xTF32; two fp16 halves with scaling (three products); three bf16 parts (six of nine products matter). For
+# fp64 from integer or half tensor cores (Ozaki) no scheme needs fewer than about ten. The tf32 class may use
+# fp16, whose significand has the same 11 bits; fp16 and bf16 run at one rate and may stand in for each other.
+_SPLITS: dict[Precision, tuple[tuple[str, float], ...]] = {
+    Precision.FP64: (("fp64", 1), ("fp16", 10), ("bf16", 10)),
+    Precision.FP32: (("fp32", 1), ("tf32", 3), ("fp16", 3), ("bf16", 6)),
+    Precision.TF32: (("fp32", 1), ("tf32", 1), ("fp16", 1), ("bf16", 3)),
+    Precision.FP16: (("fp32", 1), ("fp16", 1), ("bf16", 1)),
+    Precision.BF16: (("fp32", 1), ("fp16", 1), ("bf16", 1)),
+}
+
+
+def floor_ms(work: Work, peaks: Peaks, precision: Precision) -> float:
+    """Speed of light: the larger of bytes ÷ bandwidth and flops ÷ peak."""
+    return 1e3 * max(work.bytes / peaks.bandwidth_bytes_s, work.flops / peaks.flops_s(precision))
+
+
+def permitted_flops_s(peaks: Peaks, precision: Precision) -> float:
+    """The fastest arithmetic that can still give results of this precision class, by any known trick."""
+    rates = dict(peaks.flops)
+    return GEMM_MARGIN * max(rates[name] / parts for name, parts in _SPLITS[precision] if name in rates)
+
+
+def reject_below_ms(work: Work, peaks: Peaks, precision: Precision, *, cold: bool = True) -> float:
+    """The time below which work was skipped, whatever the kernel does.
+
+    `cold`: the harness flushed the device's cache before each timed call. The largest of three terms:
+
+    - main memory: what must be read comes from there, and what is written beyond the cache's size must have
+      left the cache again; both share one bus, so they add. (Outputs that fit may still lie in the cache when
+      the clock stops.) On the CPU, or when not cold, the first `l2_bytes` of the reads may come from the
+      cache: a virtual machine cannot flush the last-level cache it shares with its host.
+    - the cache: whatever is read or written passes through it, wherever it comes from.
+    - arithmetic: operations that no known algorithm saves, at the best rate the precision class permits.
+    """
+    read, written, cached = work.essential_read_bytes, work.written_bytes, peaks.l2_bytes
+    from_memory = read if cold and peaks.kind != "cpu" else max(0, read - cached)
+    memory_s = (from_memory + max(0, written - cached)) / peaks.bandwidth_bytes_s
+    cache_s = CACHE_MARGIN * (read + written) / max(peaks.cache_bandwidth_bytes_s, peaks.bandwidth_bytes_s)
+    arithmetic_s = work.essential_flops / permitted_flops_s(peaks, precision)
+    return 1e3 * MARGINS[peaks.kind] * max(memory_s, cache_s, arithmetic_s)
+
+
+def ridges(peaks: Peaks, precision: Precision) -> tuple[float, float]:
+    """The two ridge points in FLOP per byte: plain arithmetic, and tensor cores as far as the class permits.
+
+    They are equal where there is nothing faster than plain arithmetic, and then no task is in the middle.
+    """
+    plain_name = Precision.FP64 if precision is Precision.FP64 else Precision.FP32
+    plain = peaks.flops_s(plain_name)
+    rates = dict(peaks.flops)
+    best = max(rates[name] / parts for name, parts in _SPLITS[precision] if name in rates)
+    return plain / peaks.bandwidth_bytes_s, max(plain, best) / peaks.bandwidth_bytes_s
+
+
+def zone(work: Work, peaks: Peaks, precision: Precision) -> Zone:
+    """What holds the task back on this device."""
+    if floor_ms(work, peaks, precision) < 1e3 * LATENCY_LAUNCHES * peaks.launch_overhead_s:
+        return Zone.LATENCY
+    plain, tensor = ridges(peaks, precision)
+    if work.intensity < plain:
+        return Zone.MEMORY
+    return Zone.COMPUTE if work.intensity >= tensor else Zone.MIDDLE

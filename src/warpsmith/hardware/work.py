@@ -1,0 +1,370 @@
+"""Counts the bytes and operations of a task from its graph, on tensors that hold no data.
+
+The reference runs once on fake tensors while every ATen call is noted; then the demand for the outputs is
+followed backwards. Not for timing, and not a simulator: `flops` and the traffic are what a textbook count
+gives, the `essential_` figures are lower bounds for any correct kernel, used to call a candidate a cheat.
+
+Known limits of the bounds, all on the low side: values are unknown, so a gather may hit one row; masks may
+hide everything behind them; of several contractions only the largest counts, since sums of products can be
+merged; contractions fed by other contractions, or reduced afterwards, count nothing (sum(A @ B) needs no
+product). On the high side only what no graph shows: a task whose output does not depend on its inputs. A
+calibration that refuses tasks which a constant kernel solves takes care of that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from warpsmith.hardware import arithmetic, operators
+from warpsmith.hardware.operators import Partial
+from warpsmith.hardware.regions import Region, Touch, union_bytes
+from warpsmith.hardware.roofline import Work
+
+__all__ = ["Work", "count_work"]
+
+
+def count_work(
+    run: Callable[[Mapping[str, Tensor]], Sequence[Tensor]],
+    inputs: Mapping[str, Tensor],
+    *,
+    structured: Collection[str] = (),
+) -> Work:
+    """Count one run of a reference; call it inside the fake mode that made the inputs.
+
+    Meta tensors need no mode, and spare the seconds that the first fake tensor of a process costs.
+
+    `flops` is torch's own count of contractions (its FLOP-counter formulas), plus one per element of the
+    larger side of every other floating-point operation, so that element-wise tasks have an intensity too.
+    `structured` names inputs whose values the task constrains (triangular, symmetric, sparse, constant): an
+    honest kernel may skip parts of them, so their reads and products with them are not essential.
+    """
+    recorder = _Recorder(inputs, structured)
+    with torch.no_grad(), recorder, _WholeLayers(recorder):
+        outputs = tuple(run(inputs))
+    recorder.keep += outputs
+    needed, _ = _follow(recorder.calls, outputs, keeping=False)
+    _, shares = _follow(recorder.calls, outputs, keeping=True)
+    essential_read = 0
+    for name, tensor in inputs.items():
+        if name not in structured:
+            nbytes = _Slot.of(tensor).region.nbytes
+            essential_read += min(nbytes, needed.total_bytes(_storage_id(tensor)))
+    kept = [int(call.unavoidable * f) for call, f in zip(recorder.calls, shares, strict=True)]
+    return Work(
+        read_bytes=sum(t.numel() * t.element_size() for t in inputs.values()),
+        written_bytes=sum(t.numel() * t.element_size() for t in outputs),
+        flops=sum(call.flops for call in recorder.calls),
+        essential_read_bytes=essential_read,
+        essential_flops=max(kept, default=0),
+        reduction=max([1, *(call.terms for call in recorder.calls)]),
+    )
+
+
+def _storage_id(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """Where a tensor lies."""
+
+    storage: int
+    region: Region
+    storage_bytes: int
+
+    @staticmethod
+    def of(tensor: Tensor) -> _Slot:
+        storage = tensor.untyped_storage()
+        return _Slot(int(storage._cdata), operators.region_of(tensor), int(storage.nbytes()))
+
+    @property
+    def whole(self) -> bool:
+        return self.region.nbytes >= self.storage_bytes
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """What is known about the values in a storage."""
+
+    sources: frozenset[str] = frozenset()  # inputs they come from
+    clean: bool = False  # generic values: made from inputs by views, casts and element-wise operations only
+    sparse: bool = True  # may be mostly zeros
+
+
+@dataclass(frozen=True)
+class _Need:
+    """One operand of a recorded call."""
+
+    slot: _Slot
+    touch: Touch
+    partial: Partial
+    keeps: bool
+    shift: int | None  # from a place in the result to the same place in the operand; None if laid out otherwise
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One noted ATen call that made or changed data."""
+
+    needs: tuple[_Need, ...]
+    writes: tuple[_Slot, ...]
+    overwrites: bool  # the old contents of what it writes do not matter
+    line: int  # byte stride along which one wanted element needs its whole line; else 0
+    flops: int
+    unavoidable: int  # operations no algorithm saves, if all of the result is kept
+    terms: int
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes what each call reads and writes. Keeps the tensors alive: a storage's address is its name."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: telling torch.compile to skip this mode would import it, which costs seconds per process."""
+        return False
+
+    def __init__(self, inputs: Mapping[str, Tensor], structured: Collection[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[_Call] = []
+        self.keep: list[Tensor] = list(inputs.values())
+        self._origins: dict[int, _Origin] = {}
+        for name, tensor in inputs.items():
+            plain = name not in structured and tensor.dtype != torch.bool
+            self._origins[_storage_id(tensor)] = _Origin(frozenset({name}), clean=plain, sparse=not plain)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # shielding from a compiler we do not run would import it: seconds, for meta tensors
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled() and func.namespace == "aten":
+            with self:  # in inference mode matmul and its like arrive in one piece
+                pieces = func.decompose(*args, **kwargs)
+            if pieces is not NotImplemented:
+                return pieces
+        result = func(*args, **kwargs)
+        results = [t for t in operators.tensors_in(result) if t.layout == torch.strided]
+        if results:
+            self._note(func, args, kwargs, result, results)
+        return result
+
+    def _note(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, results: list[Tensor]
+    ) -> None:
+        bound = operators.bind(func, args, kwargs)
+        changed = [
+            tensor
+            for argument in func._schema.arguments
+            if argument.alias_info is not None and argument.alias_info.is_write
+            for tensor in operators.tensors_in(bound[argument.name])
+        ]
+        operands = operators.tensors_in(list(bound.values()))
+        self.keep += results
+        known = {_storage_id(t) for t in operands}
+        if not changed and all(_storage_id(t) in known for t in results):
+            return  # a view: the same bytes under another shape
+        origins = [self._origin(t) for t in operands]
+        flops = arithmetic.contraction_flops(func, args, kwargs, result)
+        reads = operators.reads(func, bound, results, [o.sparse for o in origins])
+        read_tensors = {id(r.tensor) for r in reads}
+        slots = {s.storage: s for s in map(_Slot.of, (*results, *changed))}
+        first = next(iter(slots.values()))
+        self.calls.append(
+            _Call(
+                needs=tuple(self._need(r, first) for r in reads),
+                writes=tuple(slots.values()),
+                overwrites=not any(id(t) in read_tensors for t in changed),
+                line=operators.line_stride(func, bound, results),
+                flops=flops or arithmetic.other_flops(func, operands, results),
+                unavoidable=self._unavoidable(func, bound, results[0], flops),
+                terms=arithmetic.summed_terms(func, bound, results, flops),
+            )
+        )
+        origin = self._combined(func, operands, origins, results)
+        for storage in slots:
+            self._origins[storage] = origin
+
+    def note_recurrent(
+        self, source: Tensor, states: list[Tensor], weights: list[Tensor], results: list[Tensor]
+    ) -> None:
+        """Note a whole recurrent layer as one call."""
+        self.keep += results
+        steps = source.numel() // max(1, int(source.shape[-1]))
+        matrices = [t for t in weights if t.dim() == 2]
+        whole = [operators.Read(t, Touch.all_of(operators.region_of(t))) for t in (source, *states, *weights)]
+        slots = tuple(map(_Slot.of, results))
+        self.calls.append(
+            _Call(
+                needs=tuple(self._need(read, slots[0]) for read in whole),
+                writes=slots,
+                overwrites=True,
+                line=0,
+                flops=2 * steps * sum(t.numel() for t in matrices),
+                unavoidable=0,
+                terms=2 * max((int(t.shape[1]) for t in matrices), default=1),
+            )
+        )
+        for slot in slots:
+            self._origins[slot.storage] = _Origin(clean=False, sparse=False)
+
+    def _origin(self, tensor: Tensor) -> _Origin:
+        return self._origins.get(_storage_id(tensor), _Origin())
+
+    @staticmethod
+    def _need(read: operators.Read, result: _Slot) -> _Need:
+        slot = _Slot.of(read.tensor)
+        same = read.keeps and (slot.region.dims, slot.region.item) == (result.region.dims, result.region.item)
+        shift = slot.region.start - result.region.start if same and result.whole else None
+        return _Need(slot, read.touch, read.partial, read.keeps, shift)
+
+    def _unavoidable(self, func: Any, bound: Mapping[str, Any], result: Tensor, flops: int) -> int:
+        found = arithmetic.unavoidable(func, bound, result, flops) if flops else None
+        if found is None:
+            return 0
+        sources: list[frozenset[str]] = []
+        for tensor in (found.left, found.right):
+            origin = self._origin(tensor)
+            if not origin.clean or not _is_full(tensor):  # repeated rows need computing only once
+                return 0
+            sources.append(origin.sources)
+        # A product of an input with itself may be symmetric: half of it suffices.
+        return found.flops if sources[0].isdisjoint(sources[1]) else found.flops // 2
+
+    @staticmethod
+    def _combined(func: Any, operands: list[Tensor], origins: list[_Origin], results: list[Tensor]) -> _Origin:
+        sources = frozenset(name for origin in origins for name in origin.sources)
+        elementwise = operators.is_pointwise(func) or operators.name_of(func) in operators.COPIES
+        inherits = elementwise or "softmax" in operators.name_of(func)
+        tensors = [(t, o) for t, o in zip(operands, origins, strict=True) if t.numel() > 1]
+        sparse = operators.makes_sparse(func, operands, results) or (inherits and any(o.sparse for _, o in tensors))
+        # An outer product or a repetition has the right size but not that many independent values.
+        independent = any(_is_full(t) and t.numel() == results[0].numel() for t, _ in tensors)
+        clean = elementwise and not sparse and independent and all(o.clean for _, o in tensors)
+        return _Origin(sources, clean, sparse)
+
+
+class _WholeLayers(TorchFunctionMode):
+    """Takes recurrent layers in one piece: torch unrolls some step by step, a minute for 500 fake steps."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        layers = (torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu)
+        # Nine arguments with a flag in fourth place: the form without packed sequences.
+        if func not in layers or len(args) != 9 or not isinstance(args[3], bool):
+            return func(*args, **(kwargs or {}))
+        source, states, weights, _, _, _, _, bidirectional, _ = args
+        first = operators.tensors_in(states)
+        width = int(first[0].shape[-1]) * (2 if bidirectional else 1)
+        results = [source.new_empty((*source.shape[:2], width)), *(t.new_empty(t.shape) for t in first)]
+        self._recorder.note_recurrent(source, first, list(weights), results)
+        return tuple(results)
+
+
+def _is_full(tensor: Tensor) -> bool:
+    return operators.region_of(tensor).nbytes == tensor.numel() * tensor.element_size()
+
+
+class _Demand:
+    """What is surely needed of each storage, at one point of the way back from the outputs."""
+
+    def __init__(self) -> None:
+        self._touches: defaultdict[int, list[Touch]] = defaultdict(list)
+        self._overwritten: defaultdict[int, list[Region]] = defaultdict(list)  # later on the way forward
+
+    def add(self, storage: int, touch: Touch) -> None:
+        """Need something more."""
+        self._touches[storage].append(touch)
+
+    def touches(self, storage: int) -> list[Touch]:
+        """What is needed of a storage, place by place; empty where later writes blur the places."""
+        return [] if self._overwritten[storage] else self._touches[storage]
+
+    def total_bytes(self, storage: int) -> int:
+        """A lower bound on the bytes needed."""
+        lost = sum(region.nbytes for region in self._overwritten[storage])
+        return max(0, union_bytes(self._touches[storage]) - lost) if self._touches[storage] else 0
+
+    def wanted_bytes(self, slot: _Slot, line: int) -> int:
+        """How much of one tensor is needed; `line`: one element needs its line along this byte stride."""
+        touches, region = self._touches[slot.storage], slot.region
+        if not touches:
+            return 0
+        if all(region.disjoint(other) for other in self._overwritten[slot.storage]):
+            if any(t.nbytes >= slot.storage_bytes or (line and (t.line, t.region) == (line, region)) for t in touches):
+                return region.nbytes
+            inside = max((t.nbytes for t in touches if t.region == region), default=0)
+        else:
+            inside = 0
+        spilled = self.total_bytes(slot.storage) + region.nbytes - max(slot.storage_bytes, region.nbytes)
+        return min(region.nbytes, max(0, spilled, inside))
+
+    def overwrite(self, slot: _Slot) -> None:
+        """Going back past a write: the old contents were not needed."""
+        if slot.whole:
+            self._touches.pop(slot.storage, None)
+            self._overwritten.pop(slot.storage, None)
+        else:
+            self._overwritten[slot.storage].append(slot.region)
+
+
+def _follow(calls: Sequence[_Call], outputs: Sequence[Tensor], *, keeping: bool) -> tuple[_Demand, list[float]]:
+    """Follow the demand for the outputs back to the inputs.
+
+    Gives what is needed before the first call, and for each call the share of its result that is needed. With
+    `keeping`, demand stops wherever elements are summed up or dropped.
+    """
+    demand = _Demand()
+    for tensor in outputs:
+        slot = _Slot.of(tensor)
+        demand.add(slot.storage, Touch.all_of(slot.region))
+    shares = [0.0] * len(calls)
+    for index in range(len(calls) - 1, -1, -1):
+        call = calls[index]
+        wanted = [(slot, demand.wanted_bytes(slot, call.line)) for slot in call.writes]
+        slot, nbytes = max(wanted, key=lambda pair: pair[1] / max(1, pair[0].region.nbytes))
+        shares[index] = nbytes / max(1, slot.region.nbytes)
+        needed = [
+            (need.slot.storage, touch)
+            for need in call.needs
+            if nbytes and (need.keeps or not keeping)
+            for touch in _needed(need, slot, nbytes, demand.touches(slot.storage))
+        ]
+        for written in call.writes:
+            # A change in place needs what it changes: said by its own reads if it changed everything.
+            if written.whole or call.overwrites:
+                demand.overwrite(written)
+        for storage, touch in needed:
+            demand.add(storage, touch)
+    return demand, shares
+
+
+def _needed(need: _Need, result: _Slot, nbytes: int, touches: Sequence[Touch]) -> list[Touch]:
+    """What one operand must give for so many bytes of the result."""
+    total = result.region.nbytes
+    if nbytes >= total:
+        return [need.touch]
+    if need.partial is Partial.NOTHING:
+        return []
+    if need.partial is Partial.SPILL:
+        ratio = need.slot.region.item / max(1, result.region.item)
+        return [Touch(max(0, int(need.touch.nbytes - (total - nbytes) * ratio)))]
+    found = [Touch(need.touch.nbytes * nbytes // total)]
+    if need.shift is not None:
+        found += [Touch(t.nbytes, t.region.moved(need.shift), t.line) for t in touches if t.region is not None]
+    return found

@@ -1,0 +1,85 @@
+"""Measured peaks: plausible figures, kept in a cache that survives anything found in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from warpsmith.core.task import Precision
+from warpsmith.hardware.device import gpus
+from warpsmith.hardware.peaks import Peaks, load_or_measure, measure_peaks
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def peaks(cache: Path) -> Peaks:
+    return load_or_measure(cache, "this cpu", CPU)
+
+
+def test_cpu_figures_are_plausible(peaks: Peaks) -> None:
+    assert peaks.kind == "cpu"
+    assert 0.5e9 < peaks.bandwidth_bytes_s < 2000e9
+    assert peaks.bandwidth_bytes_s <= peaks.cache_bandwidth_bytes_s < 50e12
+    assert 1e8 < peaks.flops_s(Precision.FP64) < 1e14
+    assert 1e8 < peaks.flops_s(Precision.FP32) < 1e14
+    assert 1e-8 < peaks.launch_overhead_s < 1e-2
+    assert peaks.sms == torch.get_num_threads()
+
+
+def test_a_coarser_type_is_never_slower_than_fp32(peaks: Peaks) -> None:
+    for precision in (Precision.FP16, Precision.BF16, Precision.TF32):
+        assert peaks.flops_s(precision) >= peaks.flops_s(Precision.FP32)
+
+
+def test_flags_are_left_as_they_were() -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        threads = torch.get_num_threads()
+        measure_peaks(CPU)
+        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.get_num_threads() == threads
+        assert not torch.is_inference_mode_enabled()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_the_second_time_comes_from_the_cache(cache: Path, peaks: Peaks) -> None:
+    assert load_or_measure(cache, "this cpu", CPU) == peaks
+    assert [path.suffix for path in (cache / "peaks").iterdir()] == [".json"]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"kind": "cpu"}', b"\xff\xfe"])
+def test_a_broken_file_is_measured_again(cache: Path, peaks: Peaks, content: bytes) -> None:
+    (file,) = (cache / "peaks").glob("*.json")
+    file.write_bytes(content)
+    again = load_or_measure(cache, "this cpu", CPU)
+    assert replace(again, measured_at="") != replace(peaks, measured_at="")  # figures of another measurement
+    assert load_or_measure(cache, "this cpu", CPU) == again
+
+
+def test_another_device_has_its_own_figures(cache: Path, peaks: Peaks) -> None:
+    other = load_or_measure(cache, "another cpu", CPU)
+    assert other.device_key == "another cpu"
+    assert load_or_measure(cache, "this cpu", CPU).device_key == "this cpu"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU is visible")
+def test_gpu_figures_are_plausible() -> None:
+    device = torch.device("cuda:0")
+    found = measure_peaks(device)
+    assert found.kind == "cuda"
+    assert 50e9 < found.bandwidth_bytes_s < found.cache_bandwidth_bytes_s
+    assert found.flops_s(Precision.FP32) <= found.flops_s(Precision.TF32)
+    assert found.flops_s(Precision.FP32) < found.flops_s(Precision.FP16)
+    assert 1e-7 < found.launch_overhead_s < 1e-4
+    assert torch.cuda.memory_reserved(device) < 256 << 20
