@@ -1,0 +1,144 @@
+"""The `cpu` backend: C++17 with OpenMP, compiled for this machine by g++ or clang++.
+
+No -ffast-math: it would let a candidate drop NaNs and reorder at will while PyTorch may not. A candidate
+that wants it for one loop can say so in a pragma, and answers for it in the numerical check.
+"""
+
+from __future__ import annotations
+
+from warpsmith.backends.build import Recipe, Workshop
+from warpsmith.backends.entry import Dialect, make_contract
+from warpsmith.backends.headers import CPU_NAMES, missing_headers
+from warpsmith.backends.toolchain import NO_CXX, Compiler, find_cxx
+from warpsmith.core.build import Artifact, Availability, BuildFailure, Target
+from warpsmith.core.candidate import Candidate
+from warpsmith.core.contract import Contract
+from warpsmith.core.errors import ToolMissing, UsageError
+from warpsmith.core.protocols import Backend
+from warpsmith.core.task import Task
+from warpsmith.hardware.device import cpu
+
+# g++ 12 has neither std::bfloat16_t nor __bf16 on every target, so bfloat16 is a storage type of our own.
+_BF16 = """
+struct bf16 {
+  uint16_t bits;
+  bf16() = default;
+  bf16(float value) {
+    uint32_t word;
+    std::memcpy(&word, &value, 4);
+    const uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
+    bits = static_cast<uint16_t>(value != value ? (word >> 16) | 0x40u : rounded);
+  }
+  operator float() const {
+    const uint32_t word = static_cast<uint32_t>(bits) << 16;
+    float value;
+    std::memcpy(&value, &word, 4);
+    return value;
+  }
+};
+"""
+# g++ 12 on Arm knows half precision under another name only.
+_FLOAT16 = """
+#if !defined(__FLT16_MANT_DIG__) && defined(__ARM_FP16_FORMAT_IEEE)
+#define _Float16 __fp16
+#endif
+"""
+
+DIALECT = Dialect(
+    backend="cpu",
+    language="C++17 with OpenMP",
+    fence="cpp",
+    ctypes={
+        "float64": "double",
+        "float32": "float",
+        "float16": "_Float16",
+        "bfloat16": "bf16",
+        "float8_e4m3fn": "uint8_t",
+        "float8_e5m2": "uint8_t",
+        "int64": "int64_t",
+        "int32": "int32_t",
+        "int16": "int16_t",
+        "int8": "int8_t",
+        "uint8": "uint8_t",
+        "bool": "bool",
+        "complex64": "std::complex<float>",
+        "complex128": "std::complex<double>",
+    },
+    includes=(
+        *("cstdint", "cstddef", "cstdio", "cstdlib", "cstring", "cmath", "cfloat", "climits"),
+        *("algorithm", "limits", "omp.h"),
+    ),
+    type_includes={"complex64": "complex", "complex128": "complex"},
+    type_preludes={"bfloat16": _BF16, "float16": _FLOAT16},
+    memory="host",
+    alignment_bytes=64,
+    table_note="an array of pointers",
+    rules=(
+        "Use OpenMP for threads (the harness sets their number) and no threads that outlive the call.",
+        "Compiled with `-O3 -march=native -fopenmp`, without `-ffast-math`; SIMD intrinsics may be used.",
+    ),
+    type_rules={
+        "bfloat16": "`bf16` is a 16-bit storage type that converts to and from `float` by itself.",
+        "float16": "`_Float16` is the compiler's own type: convert to `float` for arithmetic.",
+        "float8_e4m3fn": "float8_e4m3fn comes as raw bytes: 1 sign, 4 exponent (bias 7), 3 mantissa bits.",
+        "float8_e5m2": "float8_e5m2 comes as raw bytes: 1 sign, 5 exponent (bias 15), 2 mantissa bits.",
+    },
+)
+
+_FLAGS = (
+    *("-std=c++17", "-O3", "-fopenmp", "-fPIC", "-shared", "-fvisibility=default"),
+    # None of these changes a result beyond what IEEE arithmetic with fused multiply-add allows.
+    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+    "-fdiagnostics-color=never",
+)
+_ERROR_LIMIT = {"gcc": "-fmax-errors=5", "clang": "-ferror-limit=5"}
+_LINK_FLAGS = ("-Wl,--no-undefined", "-Wl,-z,now")
+
+
+class CpuBackend:
+    """C++ on the processor."""
+
+    name: str = "cpu"
+    suffixes: tuple[str, ...] = (".cpp", ".cc", ".cxx", ".c++")
+    device: str = "cpu"
+
+    def __init__(self, workshop: Workshop | None = None) -> None:
+        self._workshop = workshop or Workshop()
+
+    def available(self) -> Availability:
+        """Needs a C++ compiler; every machine can run what it builds."""
+        compiler = find_cxx(self._workshop.environ)
+        if compiler is None:
+            return Availability(build=False, run=False, detail=NO_CXX)
+        return Availability(build=True, run=True, detail=compiler.name)
+
+    def contract(self, task: Task) -> Contract:
+        """The C entry point with host pointers."""
+        return make_contract(task, DIALECT)
+
+    def build(self, candidate: Candidate, contract: Contract, target: Target) -> Artifact | BuildFailure:
+        """Compile for `target.arch` ("native" or any name -march takes)."""
+        if target.kind != self.device:
+            raise UsageError(f"backend cpu cannot build for {target.kind!r}; choose a CPU target.")
+        compiler = find_cxx(self._workshop.environ)
+        if compiler is None:
+            raise ToolMissing(NO_CXX + ".")
+        recipe = _recipe(compiler, candidate, contract, target)
+        return self._workshop.build(candidate, contract, recipe)
+
+
+def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, target: Target) -> Recipe:
+    headers = missing_headers((f.text for f in candidate.files), CPU_NAMES)
+    processor = cpu()
+    return Recipe(
+        compiler=compiler,
+        target=f"{processor.name} {processor.flags}" if target.arch == "native" else target.arch,
+        flags=(*_FLAGS, f"-march={target.arch}", _ERROR_LIMIT[compiler.family], "-x", "c++"),
+        include_flags=tuple(word for header in headers for word in ("-include", header)),
+        # After `-x c++` libraries would be read as source without this.
+        link_flags=("-x", "none", *_LINK_FLAGS, *(f"-l{name}" for name in contract.libraries)),
+        suffixes=CpuBackend.suffixes,
+    )
+
+
+PLUGIN: Backend = CpuBackend()

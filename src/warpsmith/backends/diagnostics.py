@@ -1,0 +1,171 @@
+"""Cuts a compiler's output down to what helps to fix the source.
+
+Keeps errors with their line, source text and caret, first ones first; drops notes, instantiation
+chains, "In file included from" and folders. Understands g++, clang++, nvcc (EDG and ptxas) and ld.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from warpsmith.backends.ptxas import INFO, demangled
+
+MAX_LINES = 15
+MAX_CHARS = 2000
+MAX_LINE_CHARS = 200
+MAX_BODY_LINES = 3
+
+_HEAD = re.compile(
+    r"^(?P<file>[^\s:(][^:(]*?)(?::(?P<line>\d+)(?::(?P<col>\d+))?|\((?P<paren>\d+)\))?: "
+    r"(?P<severity>fatal error|catastrophic error|internal compiler error|error|warning|note|remark)"
+    r"(?: #\d+(?:-D)?)?: (?P<message>.*)$"
+)
+_PTXAS = re.compile(
+    r"^ptxas (?:(?P<file>\S+?), line (?P<line>\d+); )?(?P<severity>error|fatal|warning)\s*: (?P<message>.*)$"
+)
+_TOOL = re.compile(r"^(?P<tool>nvcc|nvlink) (?P<severity>fatal|error|warning)\s*: (?P<message>.*)$")
+_LINK = re.compile(r"(?P<what>undefined reference to|multiple definition of) [`'‘](?P<symbol>[^'’]+)['’]")
+_NOISE = re.compile(
+    r"detected during|instantiation of|required (?:from|by)|Remark: The warnings can be suppressed|^\s*$"
+    r"|aborted due to errors|in instantiation"
+)
+_CLASH = re.compile(r"conflict|ambiguat|overload|linkage|redeclar|different|return type|incompatible")
+_FOLDER = re.compile(r"(?<![\w\])])(?:/[^\s:'\"`(),;<>]+)+/(?=[^\s/])")
+
+
+@dataclass
+class _Message:
+    """One message being collected."""
+
+    severity: str
+    head: str
+    body: list[str] = field(default_factory=list)
+    origin: str = ""  # where in the candidate it comes from, when the head names a library's file
+
+    @property
+    def is_error(self) -> bool:
+        return "error" in self.severity or self.severity == "fatal"
+
+    def lines(self) -> list[str]:
+        origin = [f"{self.origin}: needed here"] if self.origin else []
+        return [_cut(self.head), *origin, *(_cut(line) for line in self.body[:MAX_BODY_LINES])]
+
+
+def errors_of(log: str, *, files: Sequence[str] = (), hints: Sequence[str] = ()) -> str:
+    """The errors of a failed build; where none is recognised, the first lines of the log.
+
+    `files` are the candidate's own: an error inside a library header is shown with the line of theirs
+    that led there.
+    """
+    messages = [m for m in _messages(log, files) if m.is_error]
+    if not messages:
+        shown = [_cut(_FOLDER.sub("", line)) for line in log.splitlines() if line.strip() and not INFO.match(line)]
+        text = "\n".join(shown[:MAX_LINES])[:MAX_CHARS] or "the compiler failed without a message"
+    else:
+        text = _join(messages, "errors")
+    return "\n".join([text, *hints])
+
+
+def warnings_of(log: str) -> str:
+    """The warnings of a build that worked; "" when there are none."""
+    return _join([m for m in _messages(log) if m.severity == "warning"], "warnings")
+
+
+def undefined_symbols(log: str) -> tuple[str, ...]:
+    """Names a link failed on."""
+    return tuple(dict.fromkeys(m["symbol"] for m in _LINK.finditer(log) if m["what"].startswith("undef")))
+
+
+def clashes_with(log: str, function: str) -> bool:
+    """Whether an error says that a function is declared in two ways."""
+    name = re.compile(rf"\b{re.escape(function)}\b")
+    return any(
+        m.is_error and _CLASH.search(m.head) and name.search("\n".join([m.head, *m.body])) for m in _messages(log)
+    )
+
+
+def _messages(log: str, files: Sequence[str] = ()) -> list[_Message]:
+    found: dict[str, _Message] = {}  # by head: nvcc says many things twice, for the device and the host
+    current: _Message | None = None
+    last_error: _Message | None = None
+    culprit = ""  # the candidate's line behind the next error; g++ says it before, nvcc after
+    for raw in log.splitlines():
+        line = raw.rstrip()
+        if INFO.match(line):
+            continue
+        started = _start(line)
+        origin = _origin(line, files)
+        if origin and line[:1].isspace():
+            if last_error is not None and not last_error.origin:
+                last_error.origin = origin
+        elif origin:
+            culprit = origin
+        elif started is not None:
+            current = None
+            if started.head not in found:
+                current = found[started.head] = started
+                started.origin = culprit if started.is_error else ""
+                last_error = started if started.is_error else last_error
+            if started.is_error:
+                culprit = ""
+        elif _NOISE.search(line) or not line[:1].isspace():
+            # Unindented prose ("In function ...", "collect2: ...") ends the quotation of a message.
+            if line and not line[0].isspace():
+                current = None
+        elif current is not None:
+            current.body.append(line)
+    return list(found.values())
+
+
+def _start(line: str) -> _Message | None:
+    """The message a line opens, or None."""
+    if match := _LINK.search(line):
+        return _Message("error", f"link error: {match['what']} `{match['symbol']}`")
+    if match := _PTXAS.match(line):
+        if _NOISE.search(match["message"]):
+            return _Message("note", line)
+        where = f" (line {match['line']} of the generated PTX)" if match["line"] else ""
+        return _Message(match["severity"], f"ptxas {match['severity']}: {_readable(match['message'])}{where}")
+    if match := _TOOL.match(line):
+        return _Message(match["severity"], f"{match['tool']} {match['severity']}: {match['message']}")
+    if match := _HEAD.match(line):
+        name = match["file"].rsplit("/", 1)[-1]
+        if name in ("collect2", "ld"):
+            return _Message("note", line)
+        place = ":".join(p for p in (name, match["line"] or match["paren"], match["col"]) if p)
+        return _Message(match["severity"], f"{place}: {match['severity']}: {_FOLDER.sub('', match['message'])}")
+    return None
+
+
+def _origin(line: str, files: Sequence[str]) -> str:
+    """The candidate's line at the end of an instantiation chain, e.g. "candidate.cu:12"; else ""."""
+    match = re.match(r"(\S+?):(\d+):\d+:\s+required from here", line)
+    if match is None:
+        match = re.search(r"instantiation of .* at line (?P<line>\d+) of \"?(?P<file>[^\s\"]+)\"?$", line)
+        name, number = (match["file"], match["line"]) if match else ("", "")
+    else:
+        name, number = match[1], match[2]
+    plain = name.rsplit("/", 1)[-1]
+    return f"{plain}:{number}" if plain in files else ""
+
+
+def _readable(message: str) -> str:
+    return re.sub(r"'(_Z\w+)'", lambda m: f"'{demangled((m[1],))[0]}'", message)
+
+
+def _join(messages: list[_Message], noun: str) -> str:
+    lines: list[str] = []
+    for index, message in enumerate(messages):
+        block = message.lines()
+        size = sum(len(line) + 1 for line in (*lines, *block))
+        if lines and (len(lines) + len(block) > MAX_LINES or size > MAX_CHARS):
+            lines.append(f"… and {len(messages) - index} more {noun}")
+            break
+        lines += block
+    return "\n".join(lines)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_LINE_CHARS else line[: MAX_LINE_CHARS - 1] + "…"

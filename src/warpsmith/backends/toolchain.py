@@ -1,0 +1,154 @@
+"""Finds compilers and says exactly which ones they are. Runs nothing but `--version`.
+
+The version text, not the path, goes into build keys: the same compiler elsewhere gives the same build.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PROBE_S = 30.0
+"""Longest wait for `--version`; a compiler on a cold network disk can take seconds."""
+
+TOOLKIT = Path("/usr/local/cuda")
+"""Where the toolkit's own installer puts it."""
+
+NO_CXX = "no C++ compiler: install g++ (or clang++ with libomp), or set CXX"
+NO_NVCC = "no nvcc: install the CUDA toolkit or warpsmith[nvcc], or set CUDA_HOME"
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler that is there and answers."""
+
+    command: tuple[str, ...]  # how to start it
+    family: str  # "gcc", "clang" or "nvcc"
+    name: str  # for people: "g++ 12.2.0"
+    identity: str  # its whole version text, for build keys
+    search_flags: tuple[str, ...] = ()  # where its own headers and libraries are; no part of a key
+    runtime: Path | None = None  # the CUDA runtime library to link, where nvcc cannot find it by itself
+
+
+def find_cxx(environ: Mapping[str, str]) -> Compiler | None:
+    """`$CXX`, else g++, else clang++."""
+    choices = [shlex.split(environ["CXX"])] if environ.get("CXX") else []
+    choices += [["g++"], ["clang++"]]
+    for words in choices:
+        found = shutil.which(words[0], path=environ.get("PATH")) if words else None
+        if found is None:
+            continue
+        command = (found, *words[1:])
+        version = _version(command, environ)
+        if version is None:
+            continue
+        family = "clang" if "clang" in version else "gcc"
+        name = f"{'clang++' if family == 'clang' else 'g++'} {_number(version)}"
+        return Compiler(command, family, name, version)
+    return None
+
+
+def find_nvcc(
+    environ: Mapping[str, str], site_folders: Sequence[str] | None = None, toolkit: Path = TOOLKIT
+) -> Compiler | None:
+    """`$CUDA_HOME`, `$CUDA_PATH`, PATH, /usr/local/cuda, then the packages of the `nvcc` extra."""
+    folders = tuple(sys.path if site_folders is None else site_folders)
+    for path in _nvcc_paths(environ, folders, toolkit):
+        version = _version((str(path),), environ)
+        if version is None:
+            continue
+        host = host_compiler(environ)
+        identity = f"{version}\n{host.identity if host else 'no host compiler'}"
+        flags, runtime = _layout(path)
+        if host is not None:
+            flags = ("-ccbin", host.command[0], *flags)
+        return Compiler((str(path),), "nvcc", f"nvcc {_number(version)}", identity, flags, runtime)
+    return None
+
+
+def host_compiler(environ: Mapping[str, str]) -> Compiler | None:
+    """The C++ compiler nvcc hands host code to: `$NVCC_CCBIN`, else what `find_cxx` finds."""
+    chosen = environ.get("NVCC_CCBIN")
+    return find_cxx({**environ, "CXX": shlex.quote(chosen)} if chosen else environ)
+
+
+def _nvcc_paths(environ: Mapping[str, str], site_folders: tuple[str, ...], toolkit: Path) -> Iterator[Path]:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if environ.get(variable):
+            yield Path(environ[variable]) / "bin" / "nvcc"
+    on_path = shutil.which("nvcc", path=environ.get("PATH"))
+    if on_path:
+        yield Path(on_path)
+    yield toolkit / "bin" / "nvcc"
+    for folder in site_folders:
+        nvidia = Path(folder or ".") / "nvidia"
+        yield from sorted(nvidia.glob("cu[0-9]*/bin/nvcc"), reverse=True)
+        yield nvidia / "cuda_nvcc" / "bin" / "nvcc"
+
+
+def _layout(nvcc: Path) -> tuple[tuple[str, ...], Path | None]:
+    """Flags and runtime library that an nvcc needs because of where its parts are.
+
+    In the packages of the index libraries are in `lib`, where nvcc looks in `lib64`, and the runtime has
+    no plain `libcudart.so`.
+    """
+    root = nvcc.parent.parent
+    if root.parent.name != "nvidia":
+        # Only needed where torch has not already brought a runtime of the same version.
+        return (_rpath(root / "lib64") if (root / "lib64" / "libcudart.so").exists() else ()), None
+    parts = [root] if root.name != "cuda_nvcc" else [root.parent / n for n in ("cuda_runtime", "cuda_cccl")]
+    flags: list[str] = []
+    runtime: Path | None = None
+    for part in parts:
+        if part != root and (part / "include").is_dir():
+            flags += ["-I", str(part / "include")]
+        if (part / "lib").is_dir():
+            flags += ["-L", str(part / "lib")]
+            runtime = next(iter(sorted((part / "lib").glob("libcudart.so.*"))), runtime)
+    if runtime is not None:
+        flags += _rpath(runtime.parent)
+    return tuple(flags), runtime
+
+
+def _rpath(folder: Path) -> tuple[str, ...]:
+    return ("-Xlinker", "-rpath", "-Xlinker", str(folder))
+
+
+def _version(command: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
+    path = Path(command[0])
+    if not os.access(path, os.X_OK):
+        return None
+    # The time stamp renews the answer when the compiler is upgraded under a long-running process.
+    return _ask_version(command, path.stat().st_mtime_ns, environ.get("PATH", os.defpath))
+
+
+@cache
+def _ask_version(command: tuple[str, ...], _changed_ns: int, path: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            [*command, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_S,
+            env={"PATH": path, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # clang prints where it is installed; that is a path, not a version.
+    lines = [line for line in answer.stdout.splitlines() if not line.startswith("InstalledDir")]
+    return "\n".join(lines) if answer.returncode == 0 and lines else None
+
+
+def _number(version: str) -> str:
+    found = re.search(r"\bV(\d+\.\d+\.\d+)", version) or re.search(r"\b(\d+\.\d+\.\d+)\b", version)
+    return found[1] if found else version.splitlines()[0]

@@ -1,0 +1,51 @@
+"""Reads `// tune: BLOCK = 128, 256, 512` lines: values a candidate lets the harness choose.
+
+Each becomes a macro on the compiler's command line. Trying the values is the tuner's job, not ours.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from warpsmith.core.candidate import Candidate
+
+_LINE = re.compile(r"^[ \t]*//[ \t]*tune:[ \t]*([A-Za-z_]\w*)[ \t]*=[ \t]*(.+?)[ \t]*$", re.MULTILINE)
+# Compiler drivers pass macros on through a shell: nothing a shell reads specially may get through.
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_VALUE = re.compile(r"[\w.+-]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """One macro and the values it may take; the first is the default."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+def tunables(source: str) -> tuple[Tunable, ...]:
+    """All tunables of a source text, in order. A line that is prose rather than a list is no tunable."""
+    found: dict[str, Tunable] = {}
+    for name, listed in _LINE.findall(source):
+        values = tuple(dict.fromkeys(value.strip() for value in listed.split(",") if value.strip()))
+        if _NAME.fullmatch(name) and values and all(_VALUE.fullmatch(v) for v in values):
+            found.setdefault(name, Tunable(name, values))
+    return tuple(found.values())
+
+
+def macros(candidate: Candidate) -> tuple[tuple[str, str], ...]:
+    """Every macro to compile a candidate with: defaults of its tunables, overruled by its own choices."""
+    chosen = {t.name: t.values[0] for file in reversed(candidate.files) for t in tunables(file.text)}
+    chosen.update(candidate.defines)
+    return tuple(sorted(chosen.items()))
+
+
+def bad_macro(name: str, value: str) -> bool:
+    """Whether a macro may not be put on a command line."""
+    return not (_NAME.fullmatch(name) and _VALUE.fullmatch(value))
+
+
+def redefined(source: str, name: str) -> bool:
+    """Whether a source gives a macro of this name a meaning of its own, e.g. `constexpr int BLOCK = 128;`."""
+    return bool(re.search(rf"\b(?:constexpr|const|enum|int|unsigned)\b[^;\n#]*\b{re.escape(name)}\s*=[^=]", source))
