@@ -1,0 +1,194 @@
+"""The supervisor's handle on one judge: start it, hand it hosts, wait for its findings, kill what hangs.
+
+Holds no device state itself. Everything that can go wrong with the judge is a HarnessFault, which the
+evaluator answers with a new judge; everything that goes wrong with a host becomes a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from warpsmith.core.contract import Contract
+from warpsmith.core.errors import HarnessFault, TaskError
+from warpsmith.core.evaluation import Status
+from warpsmith.core.task import Task
+from warpsmith.evaluate.findings import Facts, Findings
+from warpsmith.evaluate.judge import CONFIG, FACTS, FINDINGS, JudgeConfig
+from warpsmith.evaluate.messages import Adopt, Examine, Finding, Opened, Refused, Release, Stage
+from warpsmith.evaluate.wire import Channel, WireClosed, WireError, WireTimeout
+from warpsmith.evaluate.zygote import Worker, Zygote
+
+_OPEN_S = 600.0  # loading a large task, measuring peaks and timing its baseline
+_GRACE_S = 60.0  # beyond a candidate's own limit, for the judge's part of the work
+_NOBODY = 65534
+_CONTRACT = TypeAdapter(Contract)
+
+
+@contextmanager
+def _pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Two connected sockets; both ends are closed here once they have been handed over."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+class HostHandle:
+    """A host that waits for its candidate."""
+
+    def __init__(self, number: int, worker: Worker, scratch: Path) -> None:
+        self.number = number
+        self.worker = worker
+        self.scratch = scratch
+
+    def end(self) -> int | None:
+        """Kill it if it still runs, remove its folder; its wait status where it is known."""
+        self.worker.kill()
+        self.worker.wait(10.0)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        return self.worker.status
+
+
+class Court:
+    """One judge with its task."""
+
+    def __init__(
+        self,
+        judges: Zygote,
+        hosts: Zygote,
+        config: JudgeConfig,
+        *,
+        scratch_root: Path,
+        faults: str,
+        host_environ: Mapping[str, str],
+    ) -> None:
+        self._hosts = hosts
+        self._scratch_root = scratch_root
+        self._faults = faults
+        self._environ = host_environ
+        self._count = 0
+        self._config = config
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._worker = judges.spawn("judge", CONFIG.dump_json(config).decode(), [theirs.fileno()])
+        self._channel = Channel(ours)
+        try:
+            message, _ = self._channel.receive((Opened, Refused), _OPEN_S)
+        except (WireClosed, WireTimeout, WireError) as error:
+            self.close()
+            raise HarnessFault(f"the judging process failed while opening the task ({error}).") from None
+        if isinstance(message, Refused):
+            self.close()
+            raise TaskError(message.reason)
+        from warpsmith.tasks.codec import parse_task
+
+        self.task: Task = parse_task(message.task.encode())
+        self.facts: Facts = FACTS.validate_json(message.facts)
+
+    def close(self) -> None:
+        """End the judge."""
+        self._channel.close()
+        self._worker.kill()
+        self._worker.wait(10.0)
+
+    def host(self) -> HostHandle:
+        """Fork a host and let the judge prepare it; it costs nothing to have one waiting."""
+        self._count += 1
+        number = self._count
+        scratch = self._scratch_root / f"{os.getpid()}-{self._worker.pid}-{number}"
+        scratch.mkdir(mode=0o700)
+        if os.geteuid() == 0:  # as root, the host drops to this user
+            os.chown(scratch, _NOBODY, _NOBODY)
+        page = os.memfd_create("warpsmith-fault", os.MFD_CLOEXEC)
+        folder = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(page, mmap.PAGESIZE)
+            with _pair() as (ours, theirs):
+                environ = {**self._environ, "HOME": str(scratch), "TMPDIR": str(scratch)}
+                payload = json.dumps({"environ": environ, "faults": self._faults})
+                worker = self._hosts.spawn("host", payload, [theirs.fileno(), page])
+                self._send(Adopt(number), [ours.fileno(), page, folder])
+        finally:
+            os.close(page)
+            os.close(folder)
+        return HostHandle(number, worker, scratch)
+
+    def release(self, host: HostHandle) -> None:
+        """Give up a host that was not needed."""
+        with contextlib.suppress(HarnessFault):
+            self._send(Release(host.number), [])
+        host.end()
+
+    def examine(
+        self,
+        host: HostHandle,
+        library: Path,
+        contract: Contract,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> Findings:
+        """Let the judge examine the candidate in this host; the host is gone afterwards."""
+        copy = host.scratch / "candidate.so"
+        shutil.copyfile(library, copy)
+        copy.chmod(0o555)
+        limit_s = self._config.settings.limits.total_s + self._config.settings.limits.start_s + _GRACE_S
+        deadline = time.monotonic() + limit_s
+        try:
+            self._send(Examine(host.number, str(copy), _CONTRACT.dump_json(contract).decode()), [])
+            while True:
+                try:
+                    message, _ = self._channel.receive((Stage, Finding), max(0.1, deadline - time.monotonic()))
+                except (WireClosed, WireError) as error:
+                    raise HarnessFault(f"the judging process was lost ({error}).") from None
+                except WireTimeout:
+                    raise HarnessFault(f"the judging process did not finish within {limit_s:.0f} s.") from None
+                if isinstance(message, Stage):
+                    report(message.name)
+                else:
+                    break
+        finally:
+            if host.worker.alive and not host.worker.wait(0.05):
+                pass  # it may be about to report its own end; otherwise it is killed next
+            status = host.end()
+        findings = FINDINGS.validate_json(message.body)
+        return _with_exit(findings, status) if findings.died else findings
+
+    def _send(self, message: object, fds: list[int]) -> None:
+        try:
+            self._channel.send(message, fds)
+        except (WireClosed, WireTimeout) as error:
+            raise HarnessFault(f"the judging process was lost ({error}).") from None
+
+
+def _with_exit(findings: Findings, status: int | None) -> Findings:
+    """Word the reason for a host that ended by itself, from what wait(2) says."""
+    if status is None:
+        return replace(findings, status=Status.NOT_JUDGED, reason="the worker parent process was lost.")
+    if findings.stage == "starting":
+        return replace(findings, status=Status.NOT_JUDGED, reason="a worker process ended before it was ready.")
+    if findings.reason:
+        return findings
+    doing = f"while {findings.stage}"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number == signal.SIGKILL:
+            return replace(findings, reason=f"killed by the system {doing}: probably out of memory.")
+        if number == signal.SIGXFSZ:
+            return replace(findings, reason=f"stopped {doing}: it wrote a larger file than it may.")
+        return replace(findings, reason=f"{signal.strsignal(number) or number} {doing}.")
+    code = os.WEXITSTATUS(status)
+    return replace(
+        findings,
+        reason=f"the candidate ended its own process with status {code} {doing}: it must return instead.",
+    )

@@ -1,0 +1,394 @@
+"""One task on one device, set up once, where candidate after candidate is examined.
+
+Holds the program, the measured peaks, the shared arena with its benches and the baselines. Used by the
+judge's process only; `judge` speaks to the supervisor, this module decides.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from warpsmith.core.contract import ArgumentKind, Contract
+from warpsmith.core.evaluation import Status, WorkloadResult
+from warpsmith.core.task import Precision, Task, Workload
+from warpsmith.evaluate import arena as memory
+from warpsmith.evaluate.bench import Bench, buffers
+from warpsmith.evaluate.check import Checker, Measured
+from warpsmith.evaluate.contest import Contest, CpuBaseline, CudaBaseline, Side, Timing
+from warpsmith.evaluate.findings import Condemned, Facts, Findings
+from warpsmith.evaluate.host import STREAM, WORKSPACE
+from warpsmith.evaluate.judge import JudgeConfig
+from warpsmith.evaluate.layout import CPU_ALIGN, Layout, arrange, moved
+from warpsmith.evaluate.messages import (
+    Acknowledged,
+    Bind,
+    Load,
+    Loaded,
+    MapWorkspace,
+    Prepare,
+    Prepared,
+    Sample,
+    Sampled,
+)
+from warpsmith.evaluate.oracle import Oracle, free_bytes
+from warpsmith.evaluate.peer import HostFailed, Peer
+from warpsmith.hardware.peaks import Peaks, load_or_measure
+from warpsmith.hardware.roofline import floor_ms, reject_below_ms
+from warpsmith.hardware.work import Work, count_work
+from warpsmith.tasks.load import load_task
+from warpsmith.tasks.program import Program
+
+_IDLE_SAMPLES = 3
+_SAMPLE_NS = {"cpu": 2e6, "cuda": 4e5}  # one sample should take about this long: it sets how many sets rotate
+_MOST_SETS = {"cpu": 16, "cuda": 64}
+_ESTIMATE_CALLS = 8
+_LONG_S = 0.05  # a baseline this slow needs no estimate finer than one call
+
+
+class Courtroom:
+    """Everything that is the same for all candidates of one task."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        self._config = config
+        self._settings = config.settings
+        self.device = torch.device(config.kind, config.index) if config.kind == "cuda" else torch.device("cpu")
+        _set_up_torch(self.device, config.threads)
+        precision = Precision(config.precision) if config.precision else None
+        self.program: Program = load_task(config.task, precision=precision)
+        self.task: Task = self.program.task
+        _allow_arithmetic(self.task.precision)
+        self._driver = memory.driver_for(self.device)
+        self.peaks: Peaks = load_or_measure(Path(config.cache), config.device_key, self.device)
+        self._work = {w.name: self._count(w) for w in self.task.workloads}
+        self._baseline_s = {w.name: self._time_once(w) for w in self.task.workloads}
+        self._layouts = self._plan()
+        self._arena = memory.allocate(sum(layout.total_bytes for layout in self._layouts), self.device, self._driver)
+        self._benches = self._make_benches()
+        self._slots = tuple(s for layout in self._layouts for group in layout.sets for s in group)
+        reductions = {name: work.reduction for name, work in self._work.items()}
+        self._oracle = Oracle(self.program, self.device, reductions, self._settings.error_factor)
+        self._cases = {w.name: self._oracle.cases(w, self._settings.seeds) for w in self.task.workloads}
+        self._sides: dict[tuple[str, str], Side] = {}
+        self._flush_bytes = 2 * self.peaks.l2_bytes
+        self._dropped_baselines: list[str] = []
+
+    # --- setting up ---
+
+    @property
+    def facts(self) -> Facts:
+        """For the environment block of every result."""
+        return Facts(torch.__version__, self._config.device_name, self._config.threads, self.task.notes)
+
+    def _count(self, workload: Workload) -> Work:
+        fake = self.program.fake_inputs(workload)
+        with fake.mode:
+            return count_work(self.program.run, fake.tensors)
+
+    def _time_once(self, workload: Workload) -> float:
+        """A first idea of the baseline's time in seconds: how many sets rotate, how long a call may take."""
+        call = self.program.bind(self.program.inputs(workload, seed=0, device=self.device))
+        if self.device.type == "cuda":
+            side = CudaBaseline(
+                "eager", [call] * _ESTIMATE_CALLS, torch.empty(1, dtype=torch.uint8, device=self.device)
+            )
+            call()
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            call()
+            torch.cuda.synchronize()
+            once = time.perf_counter() - start
+            if once > _LONG_S:
+                return once
+            graph = side.capture()
+            return min(side.sample(graph) for _ in range(3)) / 1e9 / _ESTIMATE_CALLS
+        best = math.inf
+        for _ in range(4):
+            start = time.perf_counter()
+            call()
+            best = min(best, time.perf_counter() - start)
+            if best > _LONG_S:
+                break
+        return best
+
+    def _plan(self) -> list[Layout]:
+        """How many sets of each workload fit and are worth having."""
+        kind = self.device.type
+        budget = (0.3 if kind == "cuda" else 0.15) * free_bytes(self.device) / len(self.task.workloads)
+        layouts, offset = [], 0
+        for workload in self.task.workloads:
+            one = arrange(buffers(self.task, workload), 1, kind).total_bytes
+            wanted = math.ceil(_SAMPLE_NS[kind] / 1e9 / max(self._baseline_s[workload.name], 1e-7))
+            most = max(1, min(_MOST_SETS[kind], int(min(budget, 4 << 30) // one)))
+            sets = max(1, min(most, max(2, wanted)))
+            layout = moved(arrange(buffers(self.task, workload), sets, kind), offset)
+            layouts.append(layout)
+            offset += layout.total_bytes
+        return layouts
+
+    def _make_benches(self) -> list[Bench]:
+        benches, first = [], 0
+        for workload, layout in zip(self.task.workloads, self._layouts, strict=True):
+            benches.append(Bench(self.program, workload, layout, self._arena.memory, first))
+            first += len(layout.sets)
+        for bench in benches:
+            inputs = self.program.inputs(bench.workload, seed=0, device=self.device)
+            for index in range(len(bench.sets)):
+                bench.put(index, inputs)
+        return benches
+
+    def _side(self, bench: Bench, name: str) -> Side | None:
+        """A baseline on a bench, made on first use; None where it cannot be made (noted once)."""
+        key = (bench.workload.name, name)
+        if key in self._sides:
+            return self._sides[key]
+        wrap = torch.compile if name == "compile" else None
+        try:
+            calls = [self.program.bind(group.inputs, wrap) for group in bench.sets]
+            if name == "compile":
+                for call in calls:
+                    call()  # compiles here, not under the clock
+        except RuntimeError as error:
+            note = f"baseline {name!r} is left out: {str(error).strip().splitlines()[0]}"
+            if note not in self._dropped_baselines:
+                self._dropped_baselines.append(note)
+            return None
+        if self.device.type == "cuda":
+            flush = torch.empty(self._flush_bytes, dtype=torch.uint8, device=self.device)
+            self._sides[key] = CudaBaseline(name, calls, flush)
+        else:
+            self._sides[key] = CpuBaseline(name, calls, self._flush_bytes)
+        return self._sides[key]
+
+    # --- one candidate ---
+
+    def prepare(self, peer: Peer, scratch: str) -> None:
+        """Let a host set itself up; does not wait for it."""
+        config, limits = self._config, self._settings.limits
+        on_cpu = self.device.type == "cpu"
+        peer.slots = self._slots if on_cpu else ()
+        peer.stage = "starting"
+        request = Prepare(
+            kind=config.kind,
+            device=config.index,
+            arena_bytes=self._arena.memory.numel(),
+            ipc_handle=self._arena.handle,
+            slots=tuple((s.region_start, s.region_end, int(s.writable)) for s in peer.slots),
+            flush_bytes=self._flush_bytes,
+            scratch=scratch,
+            readable=(*config.readable, scratch),
+            memory_bytes=limits.memory_bytes,
+            scratch_bytes=limits.scratch_bytes,
+            threads=config.threads,
+        )
+        peer.tell(request, self._arena.descriptors())
+
+    def _await(self, peer: Peer) -> Prepared:
+        if peer.prepared is None:
+            peer.prepared = peer.answer(Prepared, self._settings.limits.start_s)
+        return peer.prepared
+
+    def examine(
+        self,
+        peer: Peer,
+        library: str,
+        contract: Contract,
+        waiting: Sequence[Peer],
+        report: Callable[[str], None],
+    ) -> Findings:
+        """The verdict on one candidate; raises Condemned for a failed one."""
+        deadline = time.monotonic() + self._settings.limits.total_s
+        layers = self._await(peer).layers
+        idle_ns = self._idle(peer)
+        report("load")
+        wipe = self._load(peer, library, contract)
+        checker = Checker(self._oracle, self._settings, wipe, deadline)
+        measured: dict[str, Measured] = {}
+        for bench in self._benches:
+            report("check")
+            limit_s = self._call_limit_s(bench.workload)
+            measured[bench.workload.name] = checker.examine(peer, bench, self._cases[bench.workload.name], limit_s)
+            self._check_memory()
+        for other in waiting:  # a host that is still starting would disturb the clock
+            if other.prepared is None:
+                try:
+                    self._await(other)
+                except Condemned:
+                    continue  # it will be told when its turn comes
+        results = []
+        for bench in self._benches:
+            report("time")
+            results.append(self._measure(peer, bench, measured[bench.workload.name], checker, wipe, idle_ns))
+        notes = (*self._notes(), *self._dropped_baselines)
+        return Findings(Status.OK, "", tuple(results), notes, layers)
+
+    def _idle(self, peer: Peer) -> int:
+        """What an empty request costs by our clock, before any code of the candidate is there."""
+        costs = []
+        for _ in range(_IDLE_SAMPLES):
+            reply = peer.ask(Sample((), False), Sampled, self._settings.limits.start_s)
+            costs.append(peer.outer_ns - reply.elapsed_ns)
+        return max(costs)
+
+    def _load(self, peer: Peer, library: str, contract: Contract) -> Callable[[], None]:
+        """Load the library, give it its workspace, bind all sets; returns what wipes the workspace."""
+        kinds = tuple(_KIND_OF[a.kind] if a.kind in _KIND_OF else _NUMBER_OF[a.ctype] for a in contract.arguments)
+        sizes = tuple(_NUMBER_OF[a.ctype] for a in contract.size_arguments)
+        numbers: dict[str, float | int] = {s.name: s.value for s in self.task.scalars}
+        rows = [numbers | w.sizes for w in self.task.workloads]
+        values = tuple(row[a.source] for row in rows for a in contract.size_arguments)
+        limits = self._settings.limits
+        peer.stage = "being loaded"
+        try:
+            loaded = peer.ask(
+                Load(library, contract.entry, kinds, sizes, values), Loaded, limits.start_s + limits.launch_s
+            )
+        except HostFailed as error:
+            raise Condemned(Status.BUILD_ERROR, f"the built library cannot be loaded: {error}") from None
+        wipe = self._give_workspace(peer, loaded.workspace_bytes)
+        for bench in self._benches:
+            arguments = numbers | bench.workload.sizes
+            for number, group in zip(bench.numbers, bench.sets, strict=True):
+                offsets = {slot.name: slot.start for slot in group.slots}
+                peer.ask(_binding(contract, number, offsets, arguments), Acknowledged, limits.start_s)
+        return wipe
+
+    def _give_workspace(self, peer: Peer, nbytes: int) -> Callable[[], None]:
+        limit = self._settings.limits.workspace_bytes
+        if nbytes < 0 or nbytes > limit:
+            raise Condemned(
+                Status.OUT_OF_MEMORY,
+                f"workspace_bytes returned {nbytes}; between 0 and {limit} bytes can be had.",
+            )
+        if nbytes == 0:
+            return lambda: None
+        padded = -(-nbytes // CPU_ALIGN) * CPU_ALIGN
+        space = memory.allocate(-(-padded // mmap.PAGESIZE) * mmap.PAGESIZE, self.device, self._driver)
+        start = space.memory.numel() - padded if self.device.type == "cpu" else 0
+        peer.ask(
+            MapWorkspace(nbytes, space.handle, start),
+            Acknowledged,
+            self._settings.limits.start_s,
+            space.descriptors()[1:],
+        )
+
+        def wipe() -> None:
+            space.memory.fill_(0xA5)
+
+        return wipe
+
+    def _call_limit_s(self, workload: Workload) -> float:
+        return self._settings.limits.launch_s + 100 * self._baseline_s[workload.name]
+
+    def _check_memory(self) -> None:
+        """On a GPU, what the candidate took for itself shows in what is left."""
+        if self._driver is None:
+            return
+        free, total = self._driver.memory()
+        held = total - free - torch.cuda.memory_reserved(self.device) - self._arena.memory.numel()
+        limit = self._settings.limits.memory_bytes + self._settings.limits.workspace_bytes
+        if held > limit:
+            raise Condemned(
+                Status.OUT_OF_MEMORY,
+                f"the candidate holds {held / 1e9:.1f} GB of device memory; the limit is {limit / 1e9:.1f} GB.",
+            )
+
+    def _measure(
+        self,
+        peer: Peer,
+        bench: Bench,
+        measured: Measured,
+        checker: Checker,
+        wipe: Callable[[], None],
+        idle_ns: int,
+    ) -> WorkloadResult:
+        workload, work = bench.workload, self._work[bench.workload.name]
+        timings: list[Timing] = []
+        for name in self._settings.baselines:
+            side = self._side(bench, name)
+            if side is None:
+                continue
+            contest = Contest(
+                peer,
+                bench,
+                side,
+                self._settings,
+                call_limit_s=self._call_limit_s(workload),
+                idle_ns=idle_ns,
+                verify=lambda indices, outputs: checker.verify_timed(bench, indices, outputs),
+                wipe_workspace=wipe,
+            )
+            timings.append(contest.run())
+        if not timings:
+            raise RuntimeError("no baseline could be run")
+        latency_ms = timings[0].latency_ms
+        least_ms = reject_below_ms(work, self.peaks, self.task.precision)
+        if latency_ms < least_ms:
+            raise Condemned(
+                Status.BELOW_FLOOR,
+                f"{latency_ms:.4g} ms on workload {workload.name!r} is less than the {least_ms:.4g} ms that this "
+                "device needs to move the data or do the arithmetic: some of the work is not done.",
+            )
+        return WorkloadResult(
+            workload=workload.name,
+            axes=workload.axes,
+            latency_ms=latency_ms,
+            timing=timings[0].mode,
+            baselines=tuple(t.baseline for t in timings),
+            error=measured.error,
+            error_limit=measured.limit,
+            floor_ms=floor_ms(work, self.peaks, self.task.precision),
+            bytes=work.read_bytes + work.written_bytes,
+            flops=work.flops,
+            checks=measured.checks,
+            reference=measured.reference,
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        dropped = sorted(set(self._oracle.dropped))
+        if not dropped:
+            return ()
+        return (f"input variants left out because PyTorch's own result is unusable on them: {', '.join(dropped)}",)
+
+
+_KIND_OF = {
+    ArgumentKind.INPUT: "pointer",
+    ArgumentKind.OUTPUT: "pointer",
+    ArgumentKind.WORKSPACE: "pointer",
+    ArgumentKind.STREAM: "pointer",
+    ArgumentKind.TABLE: "table",
+}
+_NUMBER_OF = {"int64_t": "int", "double": "double", "bool": "bool"}
+
+
+def _binding(contract: Contract, number: int, offsets: dict[str, int], numbers: dict[str, float | int]) -> Bind:
+    special = {ArgumentKind.WORKSPACE: WORKSPACE, ArgumentKind.STREAM: STREAM, ArgumentKind.TABLE: 0}
+    tensors = (ArgumentKind.INPUT, ArgumentKind.OUTPUT)
+    values = tuple(
+        special[a.kind] if a.kind in special else offsets[a.source] if a.kind in tensors else numbers[a.source]
+        for a in contract.arguments
+    )
+    return Bind(number, values, tuple(offsets[name] for name in contract.table))
+
+
+def _set_up_torch(device: torch.device, threads: int) -> None:
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
+def _allow_arithmetic(precision: Precision) -> None:
+    """The baseline gets exactly the arithmetic the class permits."""
+    tf32 = precision is Precision.TF32
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer releases rename these switches; both still work
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cuda.matmul.allow_tf32 = tf32

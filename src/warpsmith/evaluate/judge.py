@@ -1,0 +1,138 @@
+"""The trusted process: holds the task, the reference, the baselines and the verdict for one task and device.
+
+It runs the user's own task file, never a candidate. Candidates live in hosts, which it drives over a channel
+and whose work it sees only through buffers that it owns itself. The supervisor starts it, hands it hosts,
+and kills it when it does not come back; losing it loses nothing but time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from warpsmith.core.config import Settings
+from warpsmith.core.contract import Contract
+from warpsmith.core.errors import WarpsmithError
+from warpsmith.evaluate.findings import Condemned, Facts, Findings
+from warpsmith.evaluate.messages import Adopt, Examine, Finding, Opened, Refused, Release, Stage
+from warpsmith.evaluate.peer import Peer
+from warpsmith.evaluate.wire import Channel, WireClosed
+
+
+@dataclass(frozen=True)
+class JudgeConfig:
+    """What a judge is started with."""
+
+    task: str  # path of the task file, with ::name where it holds several
+    precision: str  # "" for the task's own
+    kind: str
+    index: int
+    device_key: str
+    device_name: str
+    cache: str
+    threads: int
+    settings: Settings
+    readable: tuple[str, ...]  # what hosts may read
+    search_path: tuple[str, ...]
+
+
+CONFIG = TypeAdapter(JudgeConfig)
+FINDINGS = TypeAdapter(Findings)
+FACTS = TypeAdapter(Facts)
+CONTRACT = TypeAdapter(Contract)
+
+
+class Judge:
+    """Answers the supervisor."""
+
+    def __init__(self, channel: Channel, config: JudgeConfig) -> None:
+        from warpsmith.evaluate.courtroom import Courtroom
+
+        self._channel = channel
+        self._peers: dict[int, Peer] = {}
+        self._room = Courtroom(config)
+
+    def serve(self) -> None:
+        """Until the supervisor hangs up."""
+        from warpsmith.tasks.codec import dump_task
+
+        facts = FACTS.dump_json(self._room.facts).decode()
+        self._channel.send(Opened(dump_task(self._room.task).decode(), facts))
+        while True:
+            try:
+                message, fds = self._channel.receive((Adopt, Examine, Release))
+            except WireClosed:
+                return
+            if isinstance(message, Adopt):
+                self._adopt(message.host, fds)
+            elif isinstance(message, Release):
+                self._dismiss(message.host)
+            else:
+                self._examine(message)
+
+    def _adopt(self, host: int, fds: tuple[int, ...]) -> None:
+        channel_fd, fault_fd, scratch_fd = fds
+        scratch = os.readlink(f"/proc/self/fd/{scratch_fd}")
+        os.close(scratch_fd)
+        peer = Peer(host, channel_fd, fault_fd)
+        self._peers[host] = peer
+        self._room.prepare(peer, scratch)
+
+    def _dismiss(self, host: int) -> None:
+        peer = self._peers.pop(host, None)
+        if peer is not None:
+            peer.close()
+
+    def _examine(self, message: Examine) -> None:
+        peer = self._peers[message.host]
+        contract = CONTRACT.validate_json(message.contract)
+
+        def report(stage: str) -> None:
+            self._channel.send(Stage(message.host, stage))
+
+        waiting = [p for number, p in self._peers.items() if number != message.host]
+        try:
+            findings = self._room.examine(peer, message.library, contract, waiting, report)
+        except Condemned as fate:
+            findings = Findings(
+                fate.status,
+                fate.reason,
+                stage=peer.stage,
+                died=fate.died,
+                layers=peer.prepared.layers if peer.prepared else (),
+            )
+        finally:
+            self._dismiss(message.host)
+        self._channel.send(Finding(message.host, FINDINGS.dump_json(findings).decode()))
+
+
+def main(payload: str, fds: list[int]) -> int:
+    """Entry of the forked process. Descriptor: the supervisor's channel."""
+    channel = Channel(socket.socket(fileno=fds[0]))
+    config = CONFIG.validate_json(payload)
+    sys.path[:0] = [p for p in config.search_path if p not in sys.path]
+    os.environ["WARPSMITH_CACHE"] = config.cache
+    try:
+        judge = Judge(channel, config)
+    except WarpsmithError as error:
+        channel.send(Refused(str(error)))
+        return 0
+    except Exception:  # noqa: BLE001  a worker's top frame: whatever a task or torch raised becomes a sentence
+        lines = traceback.format_exc().strip().splitlines()
+        print("\n".join(lines), file=sys.stderr)
+        channel.send(Refused(f"{Path(config.task).name}: the reference failed to run ({lines[-1]})."))
+        return 0
+    judge.serve()
+    return 0
+
+
+def parse_facts(text: str) -> Facts:
+    """The judge's facts from its opening message."""
+    return FACTS.validate_python(json.loads(text))

@@ -1,0 +1,234 @@
+"""Every message that crosses a process border inside the evaluator, by direction.
+
+Supervisor to zygote, supervisor to judge, judge to host. Plain fields only (see `wire`); a host's replies
+are claims, not facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# --- supervisor <-> zygote -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spawn:
+    """Fork a worker; its descriptors come with the message."""
+
+    role: str
+    payload: str  # JSON, understood by the role
+
+
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL a worker's process group, if it still exists."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Spawned:
+    """The worker's process id."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Exited:
+    """A worker is gone, as wait(2) reports it."""
+
+    pid: int
+    status: int
+
+
+# --- supervisor <-> judge --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """Take over a host whose channel comes with the message, and let it prepare itself."""
+
+    host: int
+
+
+@dataclass(frozen=True)
+class Examine:
+    """Judge the candidate that this host is to load."""
+
+    host: int
+    library: str
+    contract: str  # JSON of the argument list
+
+
+@dataclass(frozen=True)
+class Release:
+    """Forget a host that will not be examined."""
+
+    host: int
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The judge has the task: the description and what the device can do, as JSON."""
+
+    task: str
+    facts: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The task cannot be judged; the sentence is for the user."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The judge's verdict on one candidate, as JSON (see `findings`)."""
+
+    host: int
+    body: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where the judge is with a candidate: for the progress display and for blaming a death."""
+
+    host: int
+    name: str
+
+
+# --- judge <-> host --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Map the arena (descriptors: read-only, read-write; CUDA: an IPC handle) and enter the sandbox."""
+
+    kind: str
+    device: int
+    arena_bytes: int
+    ipc_handle: str  # hex; "" on the CPU
+    slots: tuple[tuple[int, ...], ...]  # region_start, region_end, writable: what the CPU host maps
+    flush_bytes: int
+    scratch: str
+    readable: tuple[str, ...]
+    memory_bytes: int
+    scratch_bytes: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Ready: the sandbox layers, and where each slot was mapped (CPU) or the arena's base (CUDA)."""
+
+    layers: tuple[str, ...]
+    bases: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Load:
+    """Load the library; `kinds` are the entry point's argument types in order."""
+
+    library: str
+    entry: str
+    kinds: tuple[str, ...]  # "pointer", "table", "int", "double", "bool"
+    sizes: tuple[str, ...]  # the arguments of workspace_bytes, as kinds
+    size_values: tuple[float | int, ...]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The library is loaded; what it asks for as workspace (0 when it does not say)."""
+
+    workspace_bytes: int
+
+
+@dataclass(frozen=True)
+class MapWorkspace:
+    """Map the workspace (descriptor or IPC handle)."""
+
+    nbytes: int
+    ipc_handle: str
+    region_start: int  # of the data inside the mapping (CPU: it ends at a guard page)
+
+
+@dataclass(frozen=True)
+class Bind:
+    """The arguments of one set: numbers, or [arena offset] for pointers; -1 is the workspace, -2 the stream."""
+
+    index: int
+    values: tuple[float | int, ...]
+    table: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Call the entry point once on a set, and wait for the device."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the call returned; device error 0 means none."""
+
+    returned: int
+    device_error: int
+    device_text: str
+    elapsed_ns: int
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Record one call on each of these sets into a graph (CUDA)."""
+
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Captured:
+    """Whether the graph could be made; the text says why not."""
+
+    ok: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Flush:
+    """Push everything out of the CPU's caches; on CUDA the flush is part of each sample."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Time one call on each of these sets; with `graph`, replay the captured graph."""
+
+    indices: tuple[int, ...]
+    graph: bool
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The host's own measurement: a claim that the judge holds against its own clock."""
+
+    elapsed_ns: int
+    returned: int
+    device_error: int
+    device_text: str
+
+
+@dataclass(frozen=True)
+class Ping:
+    """Answer at once."""
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """Done, nothing to report."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The host's own machinery could not do what was asked (for Load: the loader's message)."""
+
+    text: str

@@ -1,0 +1,68 @@
+"""Verdicts that need not be reached twice: cached by content, device, settings and harness version.
+
+A cached verdict is returned as it was, marked `cached`. What is our own fault is never kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from warpsmith._version import __version__
+from warpsmith.core.config import Settings
+from warpsmith.core.evaluation import Evaluation, Status
+
+_EVALUATION = TypeAdapter(Evaluation)
+_SETTINGS = TypeAdapter(Settings)
+_FORMAT = 1  # raise it when a change to the harness makes old verdicts worthless
+
+
+@dataclass(frozen=True)
+class ResultKey:
+    """What a verdict depends on."""
+
+    task: str  # digest
+    candidate: str  # id
+    device: str  # key
+    torch: str  # version
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        """The file name."""
+        parts = (self.task, self.candidate, self.device, self.torch, __version__, str(_FORMAT))
+        text = "\0".join(parts).encode() + _SETTINGS.dump_json(self.settings)
+        return hashlib.sha256(text).hexdigest()
+
+
+class ResultCache:
+    """A folder of verdicts."""
+
+    def __init__(self, cache: Path) -> None:
+        self._folder = cache / "results"
+
+    def get(self, key: ResultKey) -> Evaluation | None:
+        """A verdict reached before; None when there is none or it cannot be read."""
+        try:
+            found = _EVALUATION.validate_json(self._path(key).read_bytes())
+        except (OSError, ValidationError):
+            return None
+        return replace(found, cached=True)
+
+    def put(self, key: ResultKey, evaluation: Evaluation) -> None:
+        """Keep a verdict, unless it is our own fault."""
+        if evaluation.status is Status.NOT_JUDGED:
+            return
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(_EVALUATION.dump_json(evaluation))
+        os.replace(file.name, path)
+
+    def _path(self, key: ResultKey) -> Path:
+        return self._folder / key.name[:2] / f"{key.name}.json"

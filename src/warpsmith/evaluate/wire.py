@@ -1,0 +1,147 @@
+"""Messages between our own processes: one JSON object per frame, bounded, with file descriptors.
+
+Every message is a frozen dataclass listed by its receiver; a frame that is not one of the expected
+messages, or whose fields have other types, is a `WireError`. Nothing is ever unpickled. This module is
+imported in the candidate's process and therefore uses the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+MAX_FRAME_BYTES = 16 << 20
+MAX_FDS = 8
+_HEADER = struct.Struct("!IB")  # bytes in the body, descriptors that belong to it
+
+
+class WireError(Exception):
+    """The other side sent something that is not a message."""
+
+
+class WireTimeout(Exception):
+    """The other side did not answer in time."""
+
+
+class WireClosed(Exception):
+    """The other side is gone."""
+
+
+class Channel:
+    """A duplex stream of messages over a Unix socket."""
+
+    def __init__(self, sock: socket.socket, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._sock = sock
+        self._limit = max_frame_bytes
+        self._pending = bytearray()
+        self._fds: list[int] = []
+
+    def fileno(self) -> int:
+        """For select and poll."""
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        """Close the socket; safe to call twice."""
+        self._sock.close()
+
+    def send(self, message: Any, fds: Sequence[int] = (), timeout_s: float = 30.0) -> None:
+        """Send one dataclass message, with file descriptors if any."""
+        body = json.dumps({"type": type(message).__name__, **asdict(message)}).encode()
+        if len(body) > self._limit:
+            raise WireError(f"message of {len(body)} bytes is larger than {self._limit}")
+        frame = _HEADER.pack(len(body), len(fds)) + body
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._sock.settimeout(timeout_s)
+            sent = socket.send_fds(self._sock, [frame], list(fds)) if fds else self._sock.send(frame)
+            while sent < len(frame):
+                self._sock.settimeout(max(0.001, deadline - time.monotonic()))
+                sent += self._sock.send(frame[sent : sent + (1 << 20)])
+        except TimeoutError:
+            raise WireTimeout(f"the other side did not take a message within {timeout_s:g} s") from None
+        except OSError as error:
+            raise WireClosed(str(error)) from None
+
+    def receive(self, expected: Iterable[type[Any]], timeout_s: float | None = None) -> tuple[Any, tuple[int, ...]]:
+        """The next message, which must be one of the expected types, and the descriptors that came with it."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.buffered:
+            self._fill(deadline)
+        size, count = _HEADER.unpack_from(self._pending)
+        body = bytes(self._pending[_HEADER.size : _HEADER.size + size])
+        del self._pending[: _HEADER.size + size]
+        fds, self._fds = tuple(self._fds[:count]), self._fds[count:]
+        return decode(body, expected), fds
+
+    @property
+    def buffered(self) -> bool:
+        """Whether a whole message has been read already: select would not report it."""
+        if len(self._pending) < _HEADER.size:
+            return False
+        size, _ = _HEADER.unpack_from(self._pending)
+        if size > self._limit:
+            raise WireError(f"frame of {size} bytes is larger than {self._limit}")
+        return len(self._pending) >= _HEADER.size + int(size)
+
+    def _fill(self, deadline: float | None) -> None:
+        wait = None if deadline is None else max(0.0, deadline - time.monotonic())
+        ready, _, _ = select.select([self._sock], [], [], wait)
+        if not ready:
+            raise WireTimeout("no answer in time")
+        try:
+            data, fds, _, _ = socket.recv_fds(self._sock, 1 << 18, MAX_FDS)
+        except OSError as error:
+            raise WireClosed(str(error)) from None
+        self._fds.extend(fds)
+        if not data:
+            raise WireClosed("end of stream")
+        self._pending += data
+
+
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (float, int),
+    "str": (str,),
+    "bool": (bool,),
+}
+
+
+def decode(body: bytes, expected: Iterable[type[Any]]) -> Any:
+    """One message out of a frame; anything unexpected is a WireError, never another exception."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"not JSON: {error}") from None
+    known = {cls.__name__: cls for cls in expected}
+    if not isinstance(data, dict) or not isinstance(data.get("type"), str) or data["type"] not in known:
+        raise WireError(f"expected one of {', '.join(known)}")
+    cls = known[data.pop("type")]
+    spec = {f.name: str(f.type) for f in fields(cls)}
+    if set(data) != set(spec):
+        raise WireError(f"{cls.__name__} has fields {', '.join(spec)}")
+    for name, annotation in spec.items():
+        data[name] = _checked(cls.__name__, name, annotation, data[name])
+    return cls(**data)
+
+
+def _checked(owner: str, name: str, annotation: str, value: object) -> object:
+    """Check one field against its annotation: plain types, optional plain types, and lists of them."""
+    if annotation.startswith("tuple["):
+        if isinstance(value, list):
+            inner = annotation.removeprefix("tuple[").removesuffix("]").removesuffix(", ...")
+            return tuple(_checked(owner, name, inner, item) for item in value)
+    elif any(_fits(value, option.strip()) for option in annotation.split("|")):
+        return value
+    raise WireError(f"{owner}.{name} is not {annotation}")
+
+
+def _fits(value: object, option: str) -> bool:
+    if option == "None":
+        return value is None
+    return isinstance(value, _PLAIN[option]) and (option == "bool" or not isinstance(value, bool))

@@ -1,0 +1,260 @@
+"""A parent that has done its imports and forks workers in milliseconds.
+
+The server half runs as `python -m warpsmith.evaluate.zygote`: it imports what its workers need, starts no
+thread, touches no device, and forks one child per request. Each child is the leader of its own process
+group and dies with the zygote (PDEATHSIG); the zygote dies with its supervisor (end of stream). So a
+`kill -9` anywhere leaves nothing running. The client half is used by the supervisor.
+
+Two zygotes serve an evaluator: a *lean* one (standard library only) for hosts, so that a native candidate
+finds no torch, no BLAS and no reference in its address space, and a *torch* one for judges.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import NoReturn
+
+from warpsmith.core.errors import HarnessFault
+from warpsmith.evaluate.messages import Exited, Kill, Spawn, Spawned
+from warpsmith.evaluate.wire import Channel, WireClosed, WireError, WireTimeout
+
+_PR_SET_PDEATHSIG = 1
+ROLES: Mapping[str, str] = {
+    "host": "warpsmith.evaluate.host:main",
+    "judge": "warpsmith.evaluate.judge:main",
+}
+"""What may be forked; each entry is a function (payload: str, fds: list[int]) -> exit status."""
+
+
+# --- server ----------------------------------------------------------------------------------------
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Ask the kernel to kill this process when its parent dies; closes the race with a parent already dead."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def _serve(control: socket.socket, preload: Sequence[str]) -> None:
+    for module in preload:
+        importlib.import_module(module)
+    channel = Channel(control)
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    children: set[int] = set()
+    channel.send(Spawned(os.getpid()))  # ready
+    try:
+        while True:
+            wait_s = 0 if channel.buffered else None
+            ready, _, _ = select.select([control.fileno(), wake_read], [], [], wait_s)
+            if wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+                _reap(channel, children)
+            if control.fileno() in ready or channel.buffered:
+                message, fds = channel.receive((Spawn, Kill))
+                if isinstance(message, Kill):
+                    if message.pid in children:
+                        _kill_group(message.pid)
+                    continue
+                pid = _fork_worker(message, fds, control, (wake_read, wake_write))
+                children.add(pid)
+                for fd in fds:
+                    os.close(fd)
+                channel.send(Spawned(pid))
+    except WireClosed:
+        pass  # the supervisor is gone: so are we
+    finally:
+        for pid in children:
+            _kill_group(pid)
+
+
+def _reap(channel: Channel, children: set[int]) -> None:
+    while children:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        children.discard(pid)
+        channel.send(Exited(pid, status))
+
+
+def _kill_group(pid: int) -> None:
+    for kill in (os.killpg, os.kill):  # the group may not exist yet in the first instant of a child's life
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+
+
+def _fork_worker(message: Spawn, fds: Sequence[int], control: socket.socket, wake: Sequence[int]) -> int:
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        die_with_parent(parent)
+        control.close()
+        for fd in wake:
+            os.close(fd)
+        module, function = ROLES[message.role].split(":")
+        status = getattr(importlib.import_module(module), function)(message.payload, list(fds))
+    finally:
+        # Nothing of the zygote's own clean-up may run in a child, whatever happened above.
+        if sys.exc_info()[0] is not None:
+            sys.excepthook(*sys.exc_info())
+        _exit_now(status)
+
+
+def _exit_now(status: int) -> NoReturn:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
+
+
+# --- client ----------------------------------------------------------------------------------------
+
+
+class Worker:
+    """A forked process as the supervisor sees it."""
+
+    def __init__(self, zygote: Zygote, pid: int) -> None:
+        self.pid = pid
+        self._zygote = zygote
+        self._gone = threading.Event()
+        self.status: int | None = None  # as wait(2) gives it; None while alive, or when the zygote was lost
+
+    def kill(self) -> None:
+        """SIGKILL the whole process group; harmless when it is already gone."""
+        self._zygote.kill(self.pid)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it ended within the time."""
+        return self._gone.wait(timeout_s)
+
+    @property
+    def alive(self) -> bool:
+        """Whether no end has been reported yet."""
+        return not self._gone.is_set()
+
+    def _ended(self, status: int | None) -> None:
+        self.status = status
+        self._gone.set()
+
+
+class Zygote:
+    """Starts the server and forks workers from it. Safe to use from several threads."""
+
+    def __init__(self, preload: Sequence[str], environ: Mapping[str, str], start_timeout_s: float = 120.0) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "warpsmith.evaluate.zygote",
+                    str(theirs.fileno()),
+                    json.dumps(list(preload)),
+                ],
+                pass_fds=[theirs.fileno()],
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # stdout of the command belongs to its result alone
+            )
+        self._channel = Channel(ours)
+        self._lock = threading.Lock()
+        self._spawned: SimpleQueue[int] = SimpleQueue()
+        self._workers: dict[int, Worker] = {}
+        self._early: dict[int, int] = {}  # ends reported before the worker was registered
+        try:
+            self._channel.receive((Spawned,), start_timeout_s)
+        except (WireClosed, WireTimeout, WireError) as error:
+            self._process.kill()
+            self._process.wait()
+            raise HarnessFault(f"the worker parent process did not start ({error}); see the messages above.") from None
+        self._reader = threading.Thread(target=self._read, daemon=True, name="zygote-reader")
+        self._reader.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still fork."""
+        return self._reader.is_alive() and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._process.pid
+
+    def spawn(self, role: str, payload: str, fds: Sequence[int]) -> Worker:
+        """Fork one worker."""
+        with self._lock:
+            try:
+                self._channel.send(Spawn(role, payload), fds)
+                pid = self._spawned.get(timeout=30.0)
+            except (WireClosed, WireTimeout, Empty):
+                raise HarnessFault("the worker parent process is gone.") from None
+            if pid < 0:
+                raise HarnessFault("the worker parent process is gone.")
+            worker = Worker(self, pid)
+            self._workers[pid] = worker
+            if pid in self._early:
+                worker._ended(self._early.pop(pid))
+            return worker
+
+    def kill(self, pid: int) -> None:
+        """SIGKILL one worker's group, through the zygote, which knows whether the pid is still its child."""
+        with contextlib.suppress(WireClosed, WireTimeout), self._lock:
+            self._channel.send(Kill(pid))
+
+    def close(self) -> None:
+        """End the zygote and all its workers."""
+        with self._lock, contextlib.suppress(OSError):
+            self._channel._sock.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(timeout=10.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(timeout=10.0)
+        self._channel.close()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                message, _ = self._channel.receive((Spawned, Exited))
+            except (WireClosed, WireError, OSError, ValueError):
+                break
+            if isinstance(message, Spawned):
+                self._spawned.put(message.pid)
+            elif (worker := self._workers.pop(message.pid, None)) is not None:
+                worker._ended(message.status)
+            else:
+                self._early[message.pid] = message.status
+        self._spawned.put(-1)
+        for worker in list(self._workers.values()):
+            worker._ended(None)
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2]))

@@ -1,0 +1,123 @@
+"""What several test folders share: a cache of their own, quick settings, one evaluator for the session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from warpsmith.backends.source import read_candidate
+from warpsmith.core.candidate import Candidate
+from warpsmith.core.config import Limits, Settings
+from warpsmith.evaluate.evaluator import Evaluator
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder() -> Iterator[Path]:
+    """Builds, peaks and verdicts of the tests: never the user's own."""
+    folder = Path(tempfile.mkdtemp(prefix="test-cache-"))
+    before = os.environ.get("WARPSMITH_CACHE")
+    os.environ["WARPSMITH_CACHE"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["WARPSMITH_CACHE"]
+    else:
+        os.environ["WARPSMITH_CACHE"] = before
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def quick_settings() -> Settings:
+    """Everything is done, none of it for long."""
+    limits = Limits(
+        start_s=8.0,
+        launch_s=2.0,
+        total_s=60.0,
+        memory_bytes=512 << 20,
+        workspace_bytes=64 << 20,
+        scratch_bytes=1 << 20,
+    )
+    return Settings(seeds=1, max_samples=12, target_width=0.2, timing_budget_s=0.05, limits=limits)
+
+
+@pytest.fixture(scope="session")
+def evaluator(quick_settings: Settings, cache_folder: Path) -> Iterator[Evaluator]:
+    """One evaluator on the CPU: starting one costs seconds, judging with it does not."""
+    with Evaluator("cpu", quick_settings) as shared:
+        yield shared
+
+
+@pytest.fixture(scope="session")
+def task_file() -> Callable[[str], Path]:
+    """The path of a task of tests/kernels/tasks."""
+    return lambda name: ROOT / "tests" / "kernels" / "tasks" / f"{name}.py"
+
+
+@pytest.fixture(scope="session")
+def kernel_path() -> Callable[[str], Path]:
+    """A kernel by file name: one of tests/kernels, or an example."""
+    folders = (ROOT / "tests/kernels/cpu", ROOT / "tests/kernels/cuda", ROOT / "examples/kernels")
+    return lambda name: next(folder / name for folder in folders if (folder / name).is_file())
+
+
+@pytest.fixture(scope="session")
+def kernel(kernel_path: Callable[[str], Path]) -> Callable[[str], Candidate]:
+    """The same, read."""
+    return lambda name: read_candidate(kernel_path(name))
+
+
+@contextmanager
+def _marked_temp() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="test-temp-"))
+    folder.chmod(0o711)  # candidates run as another user where we are root
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def marked_temp() -> Iterator[Path]:
+    """A temporary folder of the test's own; whatever is started meanwhile carries its path as TMPDIR."""
+    with _marked_temp() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def marked_temp_of_module() -> Iterator[Path]:
+    """The same for all tests of a module together."""
+    with _marked_temp() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def left_running() -> Callable[[Path], list[str]]:
+    """Processes that carry a `marked_temp`, after they had five seconds to end."""
+
+    def look(folder: Path) -> list[str]:
+        found: list[str] = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("TMPDIR") == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(f"{process.pid} {' '.join(process.cmdline())}")
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue  # gone meanwhile, or somebody else's
+        return found
+
+    def look_patiently(folder: Path) -> list[str]:
+        deadline = time.monotonic() + 5.0
+        while (found := look(folder)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return found
+
+    return look_patiently

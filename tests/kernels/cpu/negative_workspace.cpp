@@ -1,0 +1,15 @@
+// Asks for a negative amount of scratch memory.
+static void softmax_row(const float* in, float* result, int64_t cols) {
+  float peak = -INFINITY;
+  for (int64_t c = 0; c < cols; ++c) peak = std::max(peak, in[c]);
+  float sum = 0.f;
+  for (int64_t c = 0; c < cols; ++c) sum += result[c] = std::exp(in[c] - peak);
+  for (int64_t c = 0; c < cols; ++c) result[c] /= sum;
+}
+
+extern "C" int64_t workspace_bytes(int64_t rows, int64_t cols) { return -1; }
+
+extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
+  for (int64_t r = 0; r < rows; ++r) softmax_row(x + r * cols, out + r * cols, cols);
+  return 0;
+}

@@ -1,0 +1,26 @@
+"""A linear layer and a ReLU, written the way KernelBench writes its problems."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.gemm = nn.Linear(in_features, out_features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.gemm(x))
+
+
+batch_size = 64
+in_features = 128
+out_features = 96
+
+
+def get_inputs() -> list[torch.Tensor]:
+    return [torch.rand(batch_size, in_features)]
+
+
+def get_init_inputs() -> list[int]:
+    return [in_features, out_features]
