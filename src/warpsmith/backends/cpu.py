@@ -6,12 +6,15 @@ that wants it for one loop can say so in a pragma, and answers for it in the num
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from warpsmith.backends.build import Recipe, Workshop
 from warpsmith.backends.entry import Dialect, make_contract
 from warpsmith.backends.headers import CPU_NAMES, missing_headers
 from warpsmith.backends.toolchain import NO_CXX, Compiler, find_cxx
 from warpsmith.core.build import Artifact, Availability, BuildFailure, Target
 from warpsmith.core.candidate import Candidate
+from warpsmith.core.config import Limits, Paths
 from warpsmith.core.contract import Contract
 from warpsmith.core.errors import ToolMissing, UsageError
 from warpsmith.core.protocols import Backend
@@ -104,6 +107,10 @@ class CpuBackend:
 
     def __init__(self, workshop: Workshop | None = None) -> None:
         self._workshop = workshop or Workshop()
+
+    def placed(self, paths: Paths, limits: Limits) -> CpuBackend:
+        """The same backend, keeping its builds there and within these limits."""
+        return CpuBackend(replace(self._workshop, paths=paths, limits=limits))
 
     def available(self) -> Availability:
         """Needs a C++ compiler; every machine can run what it builds."""

@@ -7,6 +7,7 @@ GPU, so a machine with nvcc alone can prepare candidates for one that has the GP
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from warpsmith.backends.build import Recipe, Workshop
 from warpsmith.backends.entry import Dialect, make_contract
@@ -14,6 +15,7 @@ from warpsmith.backends.headers import CUDA_NAMES, missing_headers
 from warpsmith.backends.toolchain import NO_NVCC, Compiler, find_nvcc, host_compiler
 from warpsmith.core.build import Artifact, Availability, BuildFailure, Target
 from warpsmith.core.candidate import Candidate
+from warpsmith.core.config import Limits, Paths
 from warpsmith.core.contract import Contract
 from warpsmith.core.errors import ToolMissing, UsageError
 from warpsmith.core.protocols import Backend
@@ -90,6 +92,10 @@ class CudaBackend:
 
     def __init__(self, workshop: Workshop | None = None) -> None:
         self._workshop = workshop or Workshop()
+
+    def placed(self, paths: Paths, limits: Limits) -> CudaBackend:
+        """The same backend, keeping its builds there and within these limits."""
+        return CudaBackend(replace(self._workshop, paths=paths, limits=limits))
 
     def available(self) -> Availability:
         """Needs nvcc and g++ to build, and a GPU to run."""

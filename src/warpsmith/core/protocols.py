@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from warpsmith.core.build import Artifact, Availability, BuildFailure, Target
 from warpsmith.core.candidate import Candidate
+from warpsmith.core.config import Limits, Paths
 from warpsmith.core.contract import Contract
 from warpsmith.core.task import Task
 
@@ -17,6 +18,10 @@ class Backend(Protocol):
     name: str  # "cpu", "cuda"
     suffixes: tuple[str, ...]  # file endings it takes, e.g. (".cu", ".cuh")
     device: str  # the kind of device it runs on
+
+    def placed(self, paths: Paths, limits: Limits) -> Backend:
+        """The same backend, keeping its builds there and within these limits."""
+        ...
 
     def available(self) -> Availability:
         """Whether this machine can build and run it, and how to get what is missing."""

@@ -77,6 +77,7 @@ class Courtroom:
         self._cases = {w.name: self._oracle.cases(w, self._settings.seeds) for w in self.task.workloads}
         self._sides: dict[tuple[str, str], Side] = {}
         self._flush_bytes = 2 * self.peaks.l2_bytes
+        self._flush_buffer: torch.Tensor | None = None
         self._dropped_baselines: list[str] = []
 
     # --- setting up ---
@@ -95,9 +96,7 @@ class Courtroom:
         """A first idea of the baseline's time in seconds: how many sets rotate, how long a call may take."""
         call = self.program.bind(self.program.inputs(workload, seed=0, device=self.device))
         if self.device.type == "cuda":
-            side = CudaBaseline(
-                "eager", [call] * _ESTIMATE_CALLS, torch.empty(1, dtype=torch.uint8, device=self.device)
-            )
+            side = CudaBaseline("eager", [call] * _ESTIMATE_CALLS, lambda: None)
             call()
             torch.cuda.synchronize()
             start = time.perf_counter()
@@ -143,6 +142,15 @@ class Courtroom:
                 bench.put(index, inputs)
         return benches
 
+    def _flush(self) -> None:
+        """Push everything out of the L2 cache, with the very operation that hosts use."""
+        assert self._driver is not None, "only a GPU is flushed this way"
+        if self._flush_buffer is None:
+            self._flush_buffer = torch.empty(self._flush_bytes, dtype=torch.uint8, device=self.device)
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        self._driver.forget_persisting_lines()
+        self._driver.fill_async(self._flush_buffer.data_ptr(), 0x5A, self._flush_bytes, stream)
+
     def _side(self, bench: Bench, name: str) -> Side | None:
         """A baseline on a bench, made on first use; None where it cannot be made (noted once)."""
         key = (bench.workload.name, name)
@@ -160,8 +168,7 @@ class Courtroom:
                 self._dropped_baselines.append(note)
             return None
         if self.device.type == "cuda":
-            flush = torch.empty(self._flush_bytes, dtype=torch.uint8, device=self.device)
-            self._sides[key] = CudaBaseline(name, calls, flush)
+            self._sides[key] = CudaBaseline(name, calls, self._flush)
         else:
             self._sides[key] = CpuBaseline(name, calls, self._flush_bytes)
         return self._sides[key]
@@ -206,6 +213,7 @@ class Courtroom:
         deadline = time.monotonic() + self._settings.limits.total_s
         layers = self._await(peer).layers
         idle_ns = self._idle(peer)
+        free_before = self._driver.memory()[0] if self._driver else 0
         report("load")
         wipe = self._load(peer, library, contract)
         checker = Checker(self._oracle, self._settings, wipe, deadline)
@@ -214,7 +222,7 @@ class Courtroom:
             report("check")
             limit_s = self._call_limit_s(bench.workload)
             measured[bench.workload.name] = checker.examine(peer, bench, self._cases[bench.workload.name], limit_s)
-            self._check_memory()
+            self._check_memory(free_before)
         for other in waiting:  # a host that is still starting would disturb the clock
             if other.prepared is None:
                 try:
@@ -232,7 +240,10 @@ class Courtroom:
         """What an empty request costs by our clock, before any code of the candidate is there."""
         costs = []
         for _ in range(_IDLE_SAMPLES):
-            reply = peer.ask(Sample((), False), Sampled, self._settings.limits.start_s)
+            if self.device.type == "cuda":  # so that the device changes hands, as it does between samples
+                self._flush()
+                torch.cuda.synchronize()
+            reply = peer.ask(Sample((), False, 1), Sampled, self._settings.limits.start_s)
             costs.append(peer.outer_ns - reply.elapsed_ns)
         return max(costs)
 
@@ -286,12 +297,11 @@ class Courtroom:
     def _call_limit_s(self, workload: Workload) -> float:
         return self._settings.limits.launch_s + 100 * self._baseline_s[workload.name]
 
-    def _check_memory(self) -> None:
+    def _check_memory(self, free_before: int) -> None:
         """On a GPU, what the candidate took for itself shows in what is left."""
         if self._driver is None:
             return
-        free, total = self._driver.memory()
-        held = total - free - torch.cuda.memory_reserved(self.device) - self._arena.memory.numel()
+        held = free_before - self._driver.memory()[0]
         limit = self._settings.limits.memory_bytes + self._settings.limits.workspace_bytes
         if held > limit:
             raise Condemned(

@@ -29,6 +29,7 @@ from warpsmith.core.config import Paths, Settings
 from warpsmith.core.contract import Contract
 from warpsmith.core.errors import HarnessFault, ToolMissing, UsageError
 from warpsmith.core.evaluation import Environment, Evaluation, Status
+from warpsmith.core.protocols import Backend
 from warpsmith.core.task import Precision, Task
 from warpsmith.evaluate.court import Court, HostHandle
 from warpsmith.evaluate.findings import Facts, Findings
@@ -94,9 +95,8 @@ class Evaluator:
         self._on_message = on_message
         self._lock = DeviceLock(self._paths.cache, self.device.key)
         self._threads = len(os.sched_getaffinity(0))
-        self._scratch = Path(tempfile.mkdtemp(prefix="warpsmith-"))
-        self._scratch.chmod(0o711)  # hosts run as another user where we are root
         self._zygotes: tuple[Zygote, Zygote] | None = None
+        self._scratch = Path()  # of the hosts; made and removed with their zygote
         self._courts: dict[tuple[str, str], Court] = {}
         self._builders = ThreadPoolExecutor(self._threads, thread_name_prefix="build")
 
@@ -112,7 +112,6 @@ class Evaluator:
         """End all workers and remove every folder."""
         self._builders.shutdown(wait=True, cancel_futures=True)
         self._stop_workers()
-        shutil.rmtree(self._scratch, ignore_errors=True)
 
     # --- public ---
 
@@ -144,7 +143,7 @@ class Evaluator:
     # --- one after the other ---
 
     def _job(self, court: Court, index: int, candidate: Candidate) -> _Job:
-        backend = backend_named(candidate.backend)
+        backend = self._backend(candidate)
         if backend.device != self.device.kind:
             raise UsageError(
                 f"a {candidate.backend} candidate runs on {backend.device}, not on {self.device.label}; "
@@ -183,10 +182,13 @@ class Evaluator:
             if standby is not None:
                 self._court(task, precision).release(standby)
 
+    def _backend(self, candidate: Candidate) -> Backend:
+        return backend_named(candidate.backend).placed(self._paths, self.settings.limits)
+
     def _build(self, job: _Job) -> Artifact | BuildFailure:
         self._on_progress(Progress(job.index, "build"))
         target = Target(self.device.kind, self.device.arch)
-        built = backend_named(job.candidate.backend).build(job.candidate, job.contract, target)
+        built = self._backend(job.candidate).build(job.candidate, job.contract, target)
         self._on_progress(Progress(job.index, "built"))
         return built
 
@@ -268,6 +270,9 @@ class Evaluator:
     def _court(self, task: str, precision: Precision | None) -> Court:
         key = (task, precision.value if precision else "")
         if key not in self._courts:
+            for court in self._courts.values():  # one task at a time: its buffers may fill the device
+                court.close()
+            self._courts.clear()
             judges, hosts = self._workers()
             config = JudgeConfig(
                 task=os.path.abspath(task),
@@ -300,7 +305,10 @@ class Evaluator:
         if self._zygotes is None:
             # NVML, which numbered the devices, counts in the order of the bus.
             threads = {"OMP_NUM_THREADS": str(self._threads), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-            judge_environ = {k: v for k, v in os.environ.items() if "API_KEY" not in k} | threads
+            self._scratch = Path(tempfile.mkdtemp(prefix="warpsmith-"))
+            self._scratch.chmod(0o711)  # hosts run as another user where we are root
+            compiled = {"TORCHINDUCTOR_CACHE_DIR": str(self._paths.cache / "inductor")}
+            judge_environ = {k: v for k, v in os.environ.items() if "API_KEY" not in k} | threads | compiled
             lean_environ = {k: os.environ[k] for k in _PASSED_ON if k in os.environ} | threads
             try:
                 judges = Zygote(_TORCH_PRELOAD, judge_environ)
@@ -308,7 +316,7 @@ class Evaluator:
                 raise ToolMissing(
                     f"PyTorch cannot be imported by {sys.executable}: install torch >= 2.6 ({error})"
                 ) from None
-            self._zygotes = (judges, Zygote(_LEAN_PRELOAD, lean_environ))
+            self._zygotes = (judges, Zygote(_LEAN_PRELOAD, lean_environ, remove_at_end=self._scratch))
         return self._zygotes
 
     def _stop_workers(self) -> None:
@@ -317,6 +325,8 @@ class Evaluator:
         self._courts.clear()
         for zygote in self._zygotes or ():
             zygote.close()
+        if self._zygotes is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
         self._zygotes = None
 
     def _readable(self) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-BLOCK_ELEMENTS = 1 << 19  # a float64 temporary of this size is 4 MB; larger blocks are no faster
+BLOCK_ELEMENTS = 1 << 19  # a float64 temporary of this size is 4 MB; on a CPU larger blocks are no faster
+CUDA_BLOCKS = 16  # that many of them at once on a GPU, where each operation costs a launch
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,19 @@ class Verdict:
 def blocks(*tensors: Tensor, offset: int = 0) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
     """Tensors of one shape in flat row-major pieces, each with the flat index of its first element."""
     shape, count = tensors[0].shape, tensors[0].numel()
-    if count <= BLOCK_ELEMENTS:
+    size = BLOCK_ELEMENTS * (CUDA_BLOCKS if tensors[0].is_cuda else 1)
+    if count <= size:
         if count:
             yield offset, tuple(t.reshape(-1) for t in tensors)
     elif all(t.is_contiguous() for t in tensors):
         flat = [t.view(-1) for t in tensors]
-        for start in range(0, count, BLOCK_ELEMENTS):
-            yield offset + start, tuple(t[start : start + BLOCK_ELEMENTS] for t in flat)
+        for start in range(0, count, size):
+            yield offset + start, tuple(t[start : start + size] for t in flat)
     elif shape[0] == 1:
         yield from blocks(*(t[0] for t in tensors), offset=offset)
     else:  # slices of the first axis, so that reshape copies a block and never the whole tensor
         row = count // shape[0]
-        step = max(1, BLOCK_ELEMENTS // row)
+        step = max(1, size // row)
         for start in range(0, shape[0], step):
             yield from blocks(*(t[start : start + step] for t in tensors), offset=offset + start * row)
 

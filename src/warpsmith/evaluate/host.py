@@ -138,12 +138,13 @@ class CpuSide:
         if self._flush is not None:
             ctypes.memset(self._flush, 0x5A, len(self._flush))
 
-    def sample(self, calls: Sequence[Callable[[], int]], _graph: bool, _library: Any) -> Sampled:
+    def sample(self, calls: Sequence[Callable[[], int]], _graph: bool, rounds: int, _library: Any) -> Sampled:
         """Time the calls."""
         returned = 0
         start = time.perf_counter_ns()
-        for call in calls:
-            returned |= call()
+        for _ in range(rounds):
+            for call in calls:
+                returned |= call()
         return Sampled(time.perf_counter_ns() - start, returned, 0, "")
 
 
@@ -190,16 +191,17 @@ class CudaSide:
     def flush(self) -> None:
         """Part of each sample, so that it runs while the launches are queued."""
 
-    def sample(self, calls: Sequence[Callable[[], int]], graph: bool, library: Any) -> Sampled:
+    def sample(self, calls: Sequence[Callable[[], int]], graph: bool, rounds: int, library: Any) -> Sampled:
         """Flush, mark, launch, mark. The flush runs while the rest is queued, so no launch gap is timed."""
         driver, returned = self.driver, 0
         driver.forget_persisting_lines()
-        if self._flush:
+        if self._flush and rounds == 1:
             driver.fill_async(self._flush, 0x5A, self._flush_bytes, self.stream)
         driver.record(self._start, self.stream)
-        if graph:
-            driver.replay(self._graph, self.stream)
-        else:
+        for _ in range(rounds):
+            if graph:
+                driver.replay(self._graph, self.stream)
+                continue
             for call in calls:
                 returned |= call()
         driver.record(self._stop, self.stream)
@@ -251,7 +253,7 @@ class Host:
             Bind: self._bind,
             Run: self._run,
             Capture: lambda m, _: self.side.capture([self._calls[i] for i in m.indices]),
-            Sample: lambda m, _: self.side.sample([self._calls[i] for i in m.indices], m.graph, self._library),
+            Sample: self._sample,
             Flush: self._flush,
             Ping: lambda _m, _f: Acknowledged(),
         }
@@ -315,6 +317,10 @@ class Host:
     def _map_workspace(self, message: MapWorkspace, fds: tuple[int, ...]) -> Acknowledged:
         self.side.map_workspace(message, fds)
         return Acknowledged()
+
+    def _sample(self, message: Sample, _fds: tuple[int, ...]) -> Sampled:
+        calls = [self._calls[i] for i in message.indices]
+        return self.side.sample(calls, message.graph, message.rounds, self._library)
 
     def _flush(self, _message: Flush, _fds: tuple[int, ...]) -> Acknowledged:
         self.side.flush()

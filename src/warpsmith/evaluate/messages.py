@@ -201,10 +201,14 @@ class Flush:
 
 @dataclass(frozen=True)
 class Sample:
-    """Time one call on each of these sets; with `graph`, replay the captured graph."""
+    """Time one call on each of these sets; with `graph`, replay the captured graph.
+
+    Once, it begins with a cold cache on CUDA too; several rounds follow each other without a flush.
+    """
 
     indices: tuple[int, ...]
     graph: bool
+    rounds: int
 
 
 @dataclass(frozen=True)

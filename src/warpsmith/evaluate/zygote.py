@@ -17,12 +17,14 @@ import importlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import NoReturn
 
@@ -48,7 +50,7 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)
 
 
-def _serve(control: socket.socket, preload: Sequence[str]) -> None:
+def _serve(control: socket.socket, preload: Sequence[str], remove_at_end: str) -> None:
     for module in preload:
         importlib.import_module(module)
     channel = Channel(control)
@@ -82,6 +84,11 @@ def _serve(control: socket.socket, preload: Sequence[str]) -> None:
     finally:
         for pid in children:
             _kill_group(pid)
+        for pid in children:  # gone before their folders are
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        if remove_at_end:
+            shutil.rmtree(remove_at_end, ignore_errors=True)
 
 
 def _reap(channel: Channel, children: set[int]) -> None:
@@ -166,7 +173,14 @@ class Worker:
 class Zygote:
     """Starts the server and forks workers from it. Safe to use from several threads."""
 
-    def __init__(self, preload: Sequence[str], environ: Mapping[str, str], start_timeout_s: float = 120.0) -> None:
+    def __init__(
+        self,
+        preload: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        start_timeout_s: float = 120.0,
+        remove_at_end: Path | None = None,  # a folder that must not outlive the workers, even if we are killed
+    ) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -176,6 +190,7 @@ class Zygote:
                     "warpsmith.evaluate.zygote",
                     str(theirs.fileno()),
                     json.dumps(list(preload)),
+                    str(remove_at_end or ""),
                 ],
                 pass_fds=[theirs.fileno()],
                 env=dict(environ),
@@ -257,4 +272,4 @@ class Zygote:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2]))
+    _serve(socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,14 @@
+"""Softmax over the rows of a matrix."""
+
+import torch
+
+from warpsmith import normal, task
+
+
+@task(
+    x=normal("rows, cols"),
+    workloads=[{"rows": 4096, "cols": 1024}, {"rows": 512, "cols": 16384}],
+    precision="fp32",
+)
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, dim=-1)

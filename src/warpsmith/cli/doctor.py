@@ -1,0 +1,297 @@
+"""`warpsmith doctor`: what this machine can do, and what to do about the rest.
+
+Looks and asks for versions; changes nothing, starts no CUDA context in this process and prints no secret.
+torch is imported in a process of its own, so that a broken one is a line of the list and not the end of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from warpsmith._version import __version__
+from warpsmith.backends.toolchain import NO_CXX, NO_NVCC, find_cxx, find_nvcc
+from warpsmith.cli import jsonout, render
+from warpsmith.cli.jsonout import CheckDocument as Check
+from warpsmith.core.build import Availability
+from warpsmith.core.config import Paths
+from warpsmith.core.errors import HarnessFault
+from warpsmith.core.protocols import Backend
+from warpsmith.core.registry import plugins
+from warpsmith.evaluate.sandbox import probe
+from warpsmith.hardware.device import cpu, gpus
+
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL")
+OLDEST_TORCH = (2, 6)
+_TORCH_IMPORT_S = 180.0  # a cold network disk takes minutes
+_ESSENTIAL_LAYERS = ("no-network", "landlock", "seccomp")
+_CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
+_ASK_TORCH = """
+import json, time
+start = time.perf_counter()
+import torch
+seconds = time.perf_counter() - start
+print(json.dumps([torch.__version__, torch.version.cuda or "", torch.cuda.is_available(), seconds]))
+"""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Everything found out, in the order in which it is shown."""
+
+    groups: tuple[tuple[str, tuple[Check, ...]], ...]
+    backends: tuple[str, ...]  # those that can build and run here
+    advice: str  # what to install first where there is none; "" otherwise
+
+    @property
+    def ready(self) -> bool:
+        """Whether a kernel can be judged here."""
+        return bool(self.backends)
+
+
+def run(*, as_json: bool) -> int:
+    """Show the list; 0 where at least one backend can build and run."""
+    found = diagnose(os.environ)
+    if as_json:
+        checks = tuple(check for _, group in found.groups for check in group)
+        sys.stdout.write(jsonout.dumps(jsonout.DoctorDocument(__version__, found.ready, found.backends, checks)) + "\n")
+    else:
+        console = render.console()
+        console.print(render.checklist(found.groups))
+        if found.ready:
+            console.print(
+                f"\nReady: kernels for {' and '.join(found.backends)} can be judged here.", style="bold green"
+            )
+    if not found.ready:
+        sys.stdout.flush()
+        sys.stderr.write(f"error: no kernel can be judged here: {found.advice}.\n")
+    return 0 if found.ready else 2
+
+
+def diagnose(environ: Mapping[str, str]) -> Diagnosis:
+    """Look at everything."""
+    torch = check_torch()
+    known: dict[str, Backend] = plugins("warpsmith.backends")
+    available = {name: backend.available() for name, backend in sorted(known.items())}
+    usable = tuple(n for n, a in available.items() if a.build and a.run) if torch.state == "ok" else ()
+    advice = ""
+    if not usable:
+        broken = next((a.detail for a in available.values() if not (a.build and a.run)), "no backend is installed")
+        advice = torch.advice or broken
+    groups = (
+        ("Python", (_python(), torch)),
+        ("Backends", tuple(_backend(name, a) for name, a in available.items())),
+        ("Compilers", (_cxx(environ), _nvcc(environ))),
+        ("Devices", (_cpu(), *_gpus())),
+        ("Profiling", (_ncu(environ), _sanitizer(environ), _perf())),
+        ("Sandbox", _sandbox()),
+        (
+            "Storage and keys",
+            (_cache(Paths.from_environment(environ).cache), *(_key(k, environ) for k in KEYS)),
+        ),
+    )
+    return Diagnosis(groups, usable, advice)
+
+
+# --- Python ---
+
+
+def _python() -> Check:
+    return Check("Python", "ok", f"{platform.python_version()} ({sys.executable})", "")
+
+
+def check_torch(python: str = sys.executable) -> Check:
+    """torch as another process finds it."""
+    install = "install torch >= 2.6, e.g. pip install 'warpsmith[torch]'"
+    try:
+        answer = subprocess.run(
+            [python, "-c", _ASK_TORCH],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TORCH_IMPORT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return Check("torch", "missing", f"importing it takes more than {_TORCH_IMPORT_S:.0f} s", install)
+    lines = answer.stdout.strip().splitlines()
+    if answer.returncode != 0 or not lines:
+        said = answer.stderr.strip().splitlines() or [f"its import ended with status {answer.returncode}"]
+        return Check("torch", "missing", said[-1][:200], install)
+    version, cuda, sees_gpu, seconds = json.loads(lines[-1])
+    build = f"built for CUDA {cuda}" if cuda else "CPU build"
+    detail = f"{version}, {build}, imported in {seconds:.1f} s"
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
+        return Check("torch", "missing", detail, install)
+    advice = ""
+    if gpus() and not sees_gpu:
+        why = "does not fit the driver" if cuda else "is a CPU build"
+        advice = f"there is a GPU, but this torch {why}: install one for CUDA to judge .cu files"
+    return Check("torch", "ok", detail, advice)
+
+
+def _backend(name: str, available: Availability) -> Check:
+    if available.build and available.run:
+        return Check(name, "ok", f"builds and runs: {available.detail}", "")
+    if available.build:
+        return Check(name, "absent", f"builds only: {available.detail}", "")
+    return Check(name, "missing", "cannot build", available.detail)
+
+
+# --- compilers ---
+
+
+def _cxx(environ: Mapping[str, str]) -> Check:
+    compiler = find_cxx(environ)
+    if compiler is None:
+        return Check("C++", "missing", "none found", NO_CXX.partition(": ")[2])
+    return Check("C++", "ok", f"{compiler.name} ({compiler.command[0]})", "")
+
+
+def _nvcc(environ: Mapping[str, str]) -> Check:
+    compiler = find_nvcc(environ)
+    if compiler is None:
+        # Without a GPU nobody misses it.
+        return Check("nvcc", "missing" if gpus() else "absent", "none found", NO_NVCC.partition(": ")[2])
+    path = Path(compiler.command[0])
+    origin = "Python package" if path.parent.parent.parent.name == "nvidia" else "system"
+    return Check("nvcc", "ok", f"{compiler.name.removeprefix('nvcc ')}, {origin} ({path})", "")
+
+
+# --- devices ---
+
+
+def _cpu() -> Check:
+    here = cpu()
+    detail = (
+        f"{here.name}, {here.cores} cores, {render.size(here.cache_bytes)} last-level cache, "
+        f"{render.size(here.memory_bytes)} memory"
+    )
+    return Check("CPU", "ok", detail, "")
+
+
+def _gpus() -> tuple[Check, ...]:
+    found = tuple(
+        Check(
+            f"cuda:{gpu.index}",
+            "ok",
+            f"{gpu.name}, {render.size(gpu.memory_bytes)}, {gpu.arch}, driver {gpu.driver}",
+            "",
+        )
+        for gpu in gpus()
+    )
+    if found:
+        return found
+    if Path("/proc/driver/nvidia/version").exists():
+        hint = "look at nvidia-smi and at CUDA_VISIBLE_DEVICES"
+        return (Check("GPU", "missing", "NVIDIA's driver is loaded, but shows no GPU", hint),)
+    return (Check("GPU", "absent", "no NVIDIA GPU; kernels in C++ are judged on the CPU", ""),)
+
+
+# --- profiling ---
+
+
+def _ncu(environ: Mapping[str, str]) -> Check:
+    found = _tool("ncu", environ)
+    needed = "missing" if gpus() else "absent"
+    if found is None:
+        return Check("ncu", needed, "not found", "install Nsight Compute to profile CUDA kernels")
+    parameters = _read("/proc/driver/nvidia/params")
+    if "RmProfilingAdminOnly: 1" in parameters and not _capable(_CAP_SYS_ADMIN):
+        advice = "run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
+        return Check("ncu", "missing", f"{found}, but only an administrator may profile", advice)
+    rights = "profiling allowed" if parameters else "no driver to profile with"
+    return Check("ncu", "ok" if parameters else "absent", f"{found}, {rights}", "")
+
+
+def _sanitizer(environ: Mapping[str, str]) -> Check:
+    found = _tool("compute-sanitizer", environ)
+    if found is None:
+        advice = "install the CUDA toolkit to have winners checked for races and stray accesses"
+        return Check("compute-sanitizer", "missing" if gpus() else "absent", "not found", advice)
+    return Check("compute-sanitizer", "ok", str(found), "")
+
+
+def _perf() -> Check:
+    setting = _read("/proc/sys/kernel/perf_event_paranoid").strip()
+    if not setting:
+        return Check("perf counters", "absent", "this kernel offers none", "")
+    detail = f"perf_event_paranoid is {setting}"
+    if int(setting) <= 2 or _capable(_CAP_PERFMON) or _capable(_CAP_SYS_ADMIN):
+        return Check("perf counters", "ok", detail, "")
+    return Check("perf counters", "absent", detail, "sysctl kernel.perf_event_paranoid=2 allows them")
+
+
+def _tool(name: str, environ: Mapping[str, str]) -> Path | None:
+    """A tool of the toolkit, on PATH or where the toolkit puts it."""
+    on_path = shutil.which(name, path=environ.get("PATH"))
+    if on_path:
+        return Path(on_path)
+    roots = [Path(environ[v]) for v in ("CUDA_HOME", "CUDA_PATH") if environ.get(v)]
+    places = [root / "bin" / name for root in (*roots, Path("/usr/local/cuda"))]
+    places += sorted(Path("/opt/nvidia/nsight-compute").glob(f"*/{name}"), reverse=True)
+    return next((place for place in places if os.access(place, os.X_OK)), None)
+
+
+def _capable(capability: int) -> bool:
+    """Whether this process holds a capability: being root inside a container does not say so."""
+    for line in _read("/proc/self/status").splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> capability & 1)
+    return False
+
+
+# --- sandbox ---
+
+
+def _sandbox() -> tuple[Check, ...]:
+    try:
+        layers = probe()
+    except HarnessFault as fault:
+        return (Check("sandbox", "missing", str(fault), ""),)
+    found = []
+    for layer in layers:
+        lacking = "missing" if layer.name.startswith(_ESSENTIAL_LAYERS) else "absent"
+        found.append(Check(layer.name, "ok" if layer.available else lacking, layer.detail, ""))
+    return tuple(found)
+
+
+# --- storage and keys ---
+
+
+def _cache(folder: Path) -> Check:
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    if not os.access(existing, os.W_OK) or not existing.is_dir():
+        return Check("cache", "missing", f"{folder} cannot be written", "set WARPSMITH_CACHE to a folder of yours")
+    free = shutil.disk_usage(existing).free
+    used = render.size(_folder_bytes(folder)) if folder.exists() else "empty"
+    return Check("cache", "ok", f"{folder}, {used}, {render.size(free)} free", "")
+
+
+def _folder_bytes(folder: Path) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_size
+            except FileNotFoundError:
+                continue  # another process has just tidied it away
+    return total
+
+
+def _key(name: str, environ: Mapping[str, str]) -> Check:
+    """Whether it is set; its value stays where it is."""
+    return Check(name, "ok", "set", "") if environ.get(name) else Check(name, "absent", "not set", "")
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

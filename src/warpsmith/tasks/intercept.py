@@ -1,0 +1,258 @@
+"""What a reference does besides arithmetic, seen and bent to the judge's needs.
+
+A reference is somebody's PyTorch code: it may create tensors on a device of its choice, ask for a narrower
+element type than the one it is judged in, draw random numbers or apply dropout. `Intercept` sees each torch call
+of such code and, depending on how it is set up, records it (`Habits`) or bends it:
+
+- tensors are created on `device`, also where the code says "cuda";
+- when `wide`, requests for a narrow floating type become float64, so that the fp64 reference is one;
+- random numbers come from `Draws`: recorded once, then passed in like any other input;
+- dropout is off;
+- tensors without data (meta, fake) are helped along: constants keep their values, RNNs skip their time steps.
+
+It costs a few microseconds per torch call, so it is left out wherever `Habits` shows nothing to bend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from warpsmith.core.errors import TaskError
+from warpsmith.tasks import constants, recurrent
+
+
+def _functions(owner: object, names: str) -> frozenset[Callable[..., Any]]:
+    """Those of the names that this torch version has."""
+    return frozenset(getattr(owner, name) for name in names.split() if hasattr(owner, name))
+
+
+_FACTORIES = _functions(
+    torch,
+    "arange as_tensor asarray bartlett_window blackman_window empty empty_permuted empty_strided eye full "
+    "hamming_window hann_window kaiser_window linspace logspace ones rand randint randn randperm range "
+    "scalar_tensor sparse_coo_tensor tensor tril_indices triu_indices zeros",
+) | _functions(torch.fft, "fftfreq rfftfreq")
+_DRAWS = _functions(
+    torch, "bernoulli multinomial normal poisson rand rand_like randint randint_like randn randn_like randperm"
+) | _functions(Tensor, "bernoulli multinomial")
+_DRAWS_IN_PLACE = _functions(Tensor, "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_")
+_UNKNOWN = _functions(torch, "empty empty_like empty_permuted empty_strided")  # constants without a value
+_DROPOUTS = _functions(F, "alpha_dropout dropout dropout1d dropout2d dropout3d feature_alpha_dropout")
+_NARROWING = _functions(Tensor, "bfloat16 float half")
+_STATISTICS = _functions(F, "batch_norm instance_norm")
+_NARROW = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+}
+
+
+class Draws:
+    """The random numbers of one run of a reference, in the order in which it asks for them."""
+
+    def __init__(self, given: Sequence[Tensor] | None = None, dtype: torch.dtype | None = None) -> None:
+        self._given = given  # None: record what is drawn
+        self._dtype = dtype  # of floating draws, when the task's precision overrides the file's own
+        self._next = 0
+        self.taken: list[Tensor] = []
+
+    def draw(self, call: Callable[[], Tensor]) -> Tensor:
+        """A tensor the code asked for: drawn now and recorded, or the one it was given."""
+        if self._given is not None:
+            return self._take()
+        drawn = call()
+        if self._dtype is not None and drawn.is_floating_point():
+            drawn = drawn.to(self._dtype)
+        self.taken.append(drawn)
+        return drawn
+
+    def fill(self, target: Tensor, call: Callable[[], Tensor]) -> Tensor:
+        """The same for a tensor that is filled in place."""
+        if self._given is not None:
+            return target.copy_(self._take())
+        call()
+        self.taken.append(target.clone())
+        return target
+
+    def _take(self) -> Tensor:
+        assert self._given is not None
+        if self._next >= len(self._given):
+            raise TaskError("the reference draws more random numbers than when it was loaded; pass them as inputs.")
+        self._next += 1
+        return self._given[self._next - 1]
+
+
+@dataclass
+class Habits:
+    """What one traced run of a reference did that later runs must bend."""
+
+    device: bool = False  # it created a tensor without saying where
+    cuda: bool = False  # it asked for "cuda" in so many words
+    dtype: bool = False  # it named a narrow floating type, or created a tensor of the default one
+    dropout: bool = False  # it applied dropout
+    recurrent: bool = False  # it has RNN layers, which are slow to trace step by step
+    random: set[str] = field(default_factory=set)  # random operators that could not be passed in
+    statistics: list[Tensor] = field(default_factory=list)  # running statistics updated unseen by version counters
+
+
+class Intercept(TorchFunctionMode):
+    """See the module docstring."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        wide: bool = False,
+        draws: Draws | None = None,
+        habits: Habits | None = None,
+        dataless: bool = False,
+    ) -> None:
+        super().__init__()
+        self._device = device
+        self._dataless = device.type == "meta" or dataless
+        self._wide = wide
+        self._draws = draws
+        self._habits = habits if habits is not None else Habits()
+        self.drawing = False  # read by Watch
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Called by torch instead of `func`, with this mode switched off."""
+        kwargs = dict(kwargs or {})
+        if func in _DROPOUTS or func is torch.dropout or func is F.scaled_dot_product_attention:
+            args, kwargs = self._without_dropout(func, args, kwargs)
+        if func in _STATISTICS:
+            self._habits.statistics += [t for t in (*args[1:3], *kwargs.values()) if isinstance(t, Tensor)]
+        args, kwargs = self._placed(func, args, kwargs)
+        func, args, kwargs = self._widened(func, args, kwargs)
+        if self._dataless:
+            is_known, value = constants.read(func, args, kwargs)
+            if is_known:
+                return value
+        if func in recurrent.LAYERS:
+            self._habits.recurrent = True
+            if self._dataless:
+                return recurrent.without_steps(func, args)
+        result = self._called(func, args, kwargs)
+        if self._dataless and func not in _DRAWS and func not in _DRAWS_IN_PLACE and func not in _UNKNOWN:
+            constants.follow(func, args, kwargs, result, func in _FACTORIES)
+        return result
+
+    def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call itself, with its random numbers passed in and its default type widened."""
+        if self._draws is None or not (func in _DRAWS or func in _DRAWS_IN_PLACE):
+            result = func(*args, **kwargs)
+        else:
+            result = self._drawn(self._draws, func, args, kwargs)
+        if func in _FACTORIES and "dtype" not in kwargs and isinstance(result, Tensor):
+            result = self._widened_default(result)
+        return result
+
+    def _drawn(self, draws: Draws, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        self.drawing = True
+        try:
+            if func in _DRAWS_IN_PLACE:
+                return draws.fill(args[0], lambda: func(*args, **kwargs))
+            return draws.draw(lambda: func(*args, **kwargs))
+        finally:
+            self.drawing = False
+
+    def _without_dropout(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with dropout switched off; a dropout that would have acted is a habit."""
+        if func is F.scaled_dot_product_attention:
+            names: tuple[str, ...] = ("query", "key", "value", "attn_mask", "dropout_p")
+        else:
+            names = ("input", "p", "train" if func is torch.dropout else "training", "inplace")
+        named = dict(zip(names, args, strict=False)) | kwargs
+        if func is F.scaled_dot_product_attention:
+            self._habits.dropout |= named.get("dropout_p", 0.0) > 0
+            return args[len(names) :], named | {"dropout_p": 0.0}
+        default = func in (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)
+        self._habits.dropout |= named.get("p", 0.5) > 0 and bool(named.get(names[2], default))
+        return (), named | {names[2]: False}
+
+    def _placed(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call on the device of the run."""
+        if func is Tensor.cuda:
+            self._habits.cuda = True
+            return args[:1], {"device": self._device}
+        if func is Tensor.to and len(args) > 1 and _is_cuda(args[1]):
+            self._habits.cuda = True
+            args = (args[0], self._device, *args[2:])
+        if _is_cuda(kwargs.get("device")):
+            self._habits.cuda = True
+            kwargs["device"] = self._device
+        elif func in _FACTORIES and kwargs.get("device") is None and not isinstance(kwargs.get("out"), Tensor):
+            self._habits.device = True
+            generator = kwargs.get("generator")
+            if generator is None or generator.device.type == self._device.type or self._device.type == "meta":
+                kwargs["device"] = self._device
+            if self._device.type == "meta":
+                kwargs.pop("generator", None)
+        return args, kwargs
+
+    def _widened(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """The same call with float64 in place of a narrower floating type."""
+        if func is Tensor.cuda:
+            return Tensor.to, args, kwargs
+        if func in _NARROWING:
+            self._habits.dtype = True
+            return (Tensor.double if self._wide else func), args, kwargs
+        if any(isinstance(a, torch.dtype) and a in _NARROW for a in (*args, *kwargs.values())):
+            self._habits.dtype = True
+            if self._wide:
+                args = tuple(_NARROW.get(a, a) if isinstance(a, torch.dtype) else a for a in args)
+                kwargs = {k: _NARROW.get(a, a) if isinstance(a, torch.dtype) else a for k, a in kwargs.items()}
+        return func, args, kwargs
+
+    def _widened_default(self, result: Tensor) -> Tensor:
+        """A new tensor of the default floating type, widened after it was rounded like the baseline's."""
+        if result.dtype not in _NARROW:
+            return result
+        self._habits.dtype = True
+        return result.to(_NARROW[result.dtype]) if self._wide else result
+
+
+class Watch(TorchDispatchMode):
+    """Notices random operators below the reach of `Intercept`, which nobody could pass in."""
+
+    def __init__(self, intercept: Intercept, habits: Habits) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._intercept = intercept
+        self._habits = habits
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch's own switch: otherwise the first operator seen would import its compiler, for a second or two."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for each operator that runs."""
+        if torch.Tag.nondeterministic_seeded in func.tags and not self._intercept.drawing:
+            name = str(func.overloadpacket).removeprefix("aten.")
+            # Fused attention carries the tag because of its dropout, which Intercept switched off.
+            if "scaled_dot_product" not in name and "flash_attention" not in name:
+                self._habits.random.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+def _is_cuda(device: object) -> bool:
+    return isinstance(device, str | torch.device) and str(device).startswith("cuda")

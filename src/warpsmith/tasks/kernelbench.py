@@ -1,0 +1,347 @@
+"""KernelBench files, unmodified: `class Model`, `get_inputs()`, `get_init_inputs()` as a `Program`.
+
+The module's tensors become named inputs (role STATE), Python numbers among the inputs become scalars, random numbers
+drawn inside `forward` become inputs. Buffers that `forward` updates are updated on copies, so that no call depends
+on an earlier one. There is one workload, "default", without axes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from warpsmith.core.errors import TaskError, UsageError
+from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
+from warpsmith.tasks import variants as distributions
+from warpsmith.tasks.calling import Call, Naming, cast_to, collect, split_call
+from warpsmith.tasks.declare import CLASS_DTYPE
+from warpsmith.tasks.faking import Setting, check_same_shapes, check_size, first_that_works
+from warpsmith.tasks.intercept import Intercept
+from warpsmith.tasks.modules import (
+    Snapshot,
+    StateTensor,
+    norm_statistics,
+    restorer,
+    silence_dropout,
+    state_of,
+    with_state,
+)
+from warpsmith.tasks.program import (
+    DTYPES,
+    Bound,
+    FakeInputs,
+    How,
+    Trace,
+    Traits,
+    Wrap,
+    bound,
+    check_fits,
+    device_of,
+    dtype_name,
+    is_wide,
+    mixed,
+    seeded,
+    total_bytes,
+    trace,
+    traits_of,
+    widen,
+)
+from warpsmith.tasks.specs import draw_names, output_names, trace_notes
+from warpsmith.tasks.usercode import Attempt, TaskFile
+
+WORKLOAD = Workload("default")
+_STATES_KEPT = 2  # constructed states, by device and seed, that are kept for the next call
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the loader learnt about a file besides its `Task`."""
+
+    template: nn.Module  # without data wherever the file can be traced so
+    state: tuple[StateTensor, ...]
+    state_names: tuple[str, ...]
+    call: Call
+    traits: Traits
+    rebound: tuple[str, ...]  # parts of the module that forward sets attributes on
+    statistics: frozenset[int]  # state that forward writes and never reads
+    written: frozenset[int]  # other state that forward writes
+    setting: Setting
+    cast: torch.dtype | None  # what floating tensors are cast to; None: as the file has them
+
+
+class KernelBenchProgram:
+    """A module with its inputs; `load` builds one."""
+
+    def __init__(self, file: TaskFile, task: Task, layout: Layout) -> None:
+        self.task = task
+        self._file = file
+        self._layout = layout
+        self._specs = {spec.name: spec for spec in task.inputs}
+        self._states: OrderedDict[tuple[str, int], tuple[Tensor, ...]] = OrderedDict()
+        self._domains: dict[str, distributions.Domain | None] | None = None
+        self._module: tuple[tuple[int, ...], Prepared] | None = None
+
+    def inputs(
+        self, workload: Workload, *, variant: str = distributions.OWN, seed: int, device: torch.device
+    ) -> dict[str, Tensor]:
+        """Arguments from `get_inputs()`, state from constructing the module, both under this seed on this device."""
+        if variant not in distributions.NAMES:
+            raise UsageError(f"unknown input variant {variant!r}; known: {', '.join(distributions.NAMES)}.")
+        drawn = self._arguments(seed, device)
+        domains = self._known_domains(drawn)
+        generator = torch.Generator(device).manual_seed(mixed(seed, f"variant/{variant}"))
+        made = {name: distributions.varied(variant, t, domains[name], generator) for name, t in drawn.items()}
+        names = self._layout.state_names
+        made |= {name: t.clone() for name, t in zip(names, self._state(seed, device), strict=True)}
+        if self._layout.traits.draws:
+            made |= self._sampled(made, seed, device)
+        return {name: check_fits(spec, made[name], workload) for name, spec in self._specs.items()}
+
+    def fake_inputs(self, workload: Workload) -> FakeInputs:
+        """The inputs without data."""
+        setting = self._layout.setting
+        if setting.name == "real":  # its code looks at values, so they must be sensible ones
+            return FakeInputs(setting.mode, self.inputs(workload, seed=0, device=setting.device))
+        tensors = {
+            name: setting.empty(spec.shape(workload.sizes), DTYPES[spec.dtype]) for name, spec in self._specs.items()
+        }
+        return FakeInputs(setting.mode, tensors)
+
+    def run(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """The module's forward, at the element types it is given."""
+        key = tuple(id(inputs[name]) for name in self._layout.state_names)
+        if self._module is None or self._module[0] != key:
+            # The prepared copy holds the state tensors, so none of these ids can be reused while it is kept.
+            self._module = (key, self._prepare(inputs))
+        prepared = self._module[1]
+        return self._bound(prepared.module, prepared, inputs)()
+
+    def bind(self, inputs: Mapping[str, Tensor], wrap: Wrap | None = None) -> Bound:
+        """A copy of the module of its own, around these state tensors, with its arguments in place."""
+        prepared = self._prepare(inputs)
+        return self._bound(wrap(prepared.module) if wrap else prepared.module, prepared, inputs)
+
+    def widen(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The inputs of the fp64 reference."""
+        return widen(inputs)
+
+    def variants(self, *, device: torch.device | None = None) -> tuple[str, ...]:
+        """What a sample of the file's own inputs suggests."""
+        if self._domains is None:
+            self._known_domains(self._arguments(0, device or torch.device("cpu")))
+        assert self._domains is not None
+        return distributions.names(self._domains)
+
+    def workload(self, name: str, sizes: Mapping[str, int]) -> Workload:
+        """A KernelBench file has one workload; asking for other sizes is an error."""
+        if sizes:
+            raise UsageError(f"{self.task.name!r} is a KernelBench file, whose sizes cannot be changed.")
+        return Workload(name)
+
+    def release(self) -> None:
+        """Let go of constructed states and of the module copy of the last run."""
+        self._states.clear()
+        self._module = None
+
+    def _known_domains(self, drawn: Mapping[str, Tensor]) -> dict[str, distributions.Domain | None]:
+        if self._domains is None:
+            self._domains = {name: distributions.inferred(tensor) for name, tensor in drawn.items()}
+        return self._domains
+
+    def _arguments(self, seed: int, device: torch.device) -> dict[str, Tensor]:
+        """The tensors of `get_inputs()`, cast and placed."""
+        with Attempt(self._file.path) as attempt, seeded(mixed(seed, "inputs"), device):
+            with torch.no_grad(), Intercept(device):
+                raw = self._file.module.get_inputs()
+        _complain(attempt, "get_inputs()")
+        found: dict[str, object] = {}
+        args, kwargs = split_call(raw)
+        for own, given in ((self._layout.call.args, args), (self._layout.call.kwargs, kwargs)):
+            collect(own, given, found)
+        return {
+            name: cast_to(tensor, self._layout.cast).to(device).detach().contiguous()
+            for name, tensor in found.items()
+            if isinstance(tensor, Tensor)
+        }
+
+    def _state(self, seed: int, device: torch.device) -> tuple[Tensor, ...]:
+        """The module's tensors, constructed under this seed; the last few are kept."""
+        key = (str(device), seed)
+        if key not in self._states and self._layout.state:
+            with Attempt(self._file.path) as attempt, seeded(mixed(seed, "state"), device):
+                with torch.no_grad(), Intercept(device):
+                    module = _construct(self._file)
+            _complain(attempt, "constructing Model")
+            found = state_of(module, self._file.module.__name__)
+            if [s.origin for s in found] != [s.origin for s in self._layout.state]:
+                raise TaskError(f"{self._file.path}: Model has other tensors each time it is constructed.")
+            self._states[key] = tuple(cast_to(s.tensor.detach(), self._layout.cast).to(device) for s in found)
+            while len(self._states) > _STATES_KEPT:
+                self._states.popitem(last=False)
+        return self._states.get(key, ())
+
+    def _sampled(self, made: Mapping[str, Tensor], seed: int, device: torch.device) -> dict[str, Tensor]:
+        """Random numbers that forward draws, from one run of it."""
+        layout = self._layout
+        prepared = self._prepare(made)
+        args, kwargs = layout.call.arguments({name: tensor.clone() for name, tensor in made.items()})
+        with seeded(mixed(seed, "draws"), device):
+            taken = trace(lambda: prepared.module(*args, **kwargs), {}, device, layout.cast).draws
+        if len(taken) != len(layout.traits.draws):
+            raise TaskError(f"{self._file.path}: forward draws random numbers {len(taken)} times, not always as often.")
+        return {name: tensor.clone() for name, tensor in zip(layout.traits.draws, taken, strict=True)}
+
+    def _prepare(self, inputs: Mapping[str, Tensor]) -> Prepared:
+        """A copy of the module around these state tensors, or around scratch copies of those it writes to."""
+        layout = self._layout
+        given = [inputs[name] for name in layout.state_names]
+        scratch = layout.statistics | layout.written
+        values = [tensor.clone() if index in scratch else tensor for index, tensor in enumerate(given)]
+        module = with_state(layout.template, layout.state, values)
+        snapshot = Snapshot(module, layout.rebound) if layout.rebound else None
+        pairs = [(values[index], given[index]) for index in sorted(layout.written)]
+        return Prepared(module, restorer(snapshot, pairs))
+
+    def _bound(self, function: Callable[..., object], prepared: Prepared, inputs: Mapping[str, Tensor]) -> Bound:
+        how = How(self._layout.traits, device_of(inputs), is_wide(self.task, inputs), prepared.restore)
+        return bound(function, self._layout.call.arguments, inputs, how)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A copy of the module around given tensors, and what undoes the traces of its last call."""
+
+    module: nn.Module
+    restore: Callable[[], None] | None
+
+
+def load(file: TaskFile, precision: Precision | None, digest: str) -> KernelBenchProgram:
+    """Trace the module and build its program."""
+    for name in ("Model", "get_inputs"):
+        if not callable(getattr(file.module, name, None)):
+            raise TaskError(f"{file.path}: a KernelBench task needs {name}, which executing the file did not define.")
+    return first_that_works(file.path, "the module", lambda setting: _build(file, precision, digest, setting))
+
+
+def _build(file: TaskFile, precision: Precision | None, digest: str, setting: Setting) -> KernelBenchProgram:
+    cast = DTYPES[CLASS_DTYPE[precision]] if precision is not None else None
+    traced = _Traced(file, setting, cast, seed=0)
+    if setting.name == "real":
+        check_same_shapes(traced.results, _Traced(file, setting, cast, seed=1).results)
+    taken = set(traced.tensors) | set(traced.call.scalars)
+    names = output_names([path for path, _ in traced.trace.outputs], taken)
+    draws = draw_names(len(traced.trace.draws), taken | set(names))
+    state_names = set(traced.state_names)
+    arguments = {name: tensor for name, tensor in traced.tensors.items() if name not in state_names}
+    drawn = dict(zip(draws, traced.trace.draws, strict=True))
+    origins = {name: own.origin for name, own in zip(traced.state_names, traced.state, strict=True)}
+    specs = [_spec(name, tensor, TensorRole.INPUT) for name, tensor in (arguments | drawn).items()]
+    specs += [_spec(name, traced.tensors[name], TensorRole.STATE, origins[name]) for name in traced.state_names]
+    specs += [
+        _spec(name, tensor, TensorRole.OUTPUT, path)
+        for name, (path, tensor) in zip(names, traced.trace.outputs, strict=True)
+    ]
+    task = Task(
+        name=file.path.stem,
+        source=file.text,
+        kind="kernelbench",
+        tensors=tuple(specs),
+        scalars=tuple(traced.call.scalars.values()),
+        workloads=(WORKLOAD,),
+        precision=precision or _own_precision([*arguments.values(), *(traced.tensors[n] for n in traced.state_names)]),
+        digest=digest,
+        description=inspect.cleandoc(file.module.Model.__doc__ or "") if "__doc__" in vars(file.module.Model) else "",
+        notes=traced.notes(draws),
+    )
+    layout = Layout(
+        template=traced.template,
+        state=traced.state,
+        state_names=traced.state_names,
+        call=traced.call,
+        traits=traits_of(traced.trace.habits, draws, traced.trace.written - state_names),
+        rebound=traced.rebound,
+        statistics=traced.statistics,
+        written=frozenset(
+            i for i, n in enumerate(traced.state_names) if n in traced.trace.written and i not in traced.statistics
+        ),
+        setting=setting,
+        cast=cast,
+    )
+    return KernelBenchProgram(file, task, layout)
+
+
+class _Traced:
+    """One construction and one forward of the module in a setting, and all that was seen."""
+
+    def __init__(self, file: TaskFile, setting: Setting, cast: torch.dtype | None, seed: int) -> None:
+        with seeded(mixed(seed, "trace"), torch.device("cpu")):
+            with setting.creating():
+                args, kwargs = split_call(file.module.get_inputs())
+                self.template = _construct(file)
+            self.dropout = silence_dropout(self.template)
+            self.state = state_of(self.template, file.module.__name__)
+            self.statistics = norm_statistics(self.template, self.state)
+            naming = Naming(file, setting, cast)
+            self.call = Call(*naming.arguments(args, kwargs), naming.scalars)
+            self.strided = naming.strided
+            self.tensors = naming.tensors
+            self.state_names = tuple(naming.claim(own.origin or "state") for own in self.state)
+            for name, own in zip(self.state_names, self.state, strict=True):
+                self.tensors[name] = naming.adopted(own.tensor)
+            check_size(setting, total_bytes(list(self.tensors.values())))
+            with setting.mode:
+                self.trace = self._forward(setting, cast)
+
+    @property
+    def results(self) -> list[Tensor]:
+        """The outputs."""
+        return [tensor for _, tensor in self.trace.outputs]
+
+    def notes(self, draws: tuple[str, ...]) -> tuple[str, ...]:
+        """What was changed about the file's own behaviour."""
+        written = sorted(self.trace.written - set(self.state_names))
+        notes = trace_notes(self.dropout or self.trace.habits.dropout, draws, written, self.trace.extras)
+        if self.strided:
+            notes += (f"{', '.join(self.strided)} came in another memory layout and is passed row-major.",)
+        return notes
+
+    def _forward(self, setting: Setting, cast: torch.dtype | None) -> Trace:
+        module = with_state(self.template, self.state, [self.tensors[name] for name in self.state_names])
+        before = Snapshot(module)
+        args, kwargs = self.call.arguments(self.tensors)
+        traced = trace(lambda: module(*args, **kwargs), self.tensors, setting.device, cast)
+        self.rebound = before.changed()
+        return traced
+
+
+def _construct(file: TaskFile) -> nn.Module:
+    """A new Model; `get_init_inputs` may give a list, a dict, or a list and a dict."""
+    get_init_inputs = getattr(file.module, "get_init_inputs", list)
+    args, kwargs = split_call(get_init_inputs())
+    module = file.module.Model(*args, **kwargs)
+    if not isinstance(module, nn.Module):
+        raise TaskError(f"{file.path}: Model is not a torch.nn.Module.")
+    return module
+
+
+def _spec(name: str, tensor: Tensor, role: TensorRole, origin: str = "") -> TensorSpec:
+    return TensorSpec(name, dtype_name(tensor), tuple(tensor.shape), role, origin if origin != name else "")
+
+
+def _own_precision(tensors: Sequence[Tensor]) -> Precision:
+    """The class of a file that says nothing: its floating type if there is only one, else strict fp32."""
+    kinds = {dtype_name(tensor) for tensor in tensors if tensor.is_floating_point()}
+    narrow = {"float16": Precision.FP16, "bfloat16": Precision.BF16, "float64": Precision.FP64}
+    return narrow.get(next(iter(kinds)), Precision.FP32) if len(kinds) == 1 else Precision.FP32
+
+
+def _complain(attempt: Attempt, doing: str) -> None:
+    """Running out of memory is for the judge to handle; anything else is the file's fault."""
+    if isinstance(attempt.error, torch.OutOfMemoryError | MemoryError):
+        raise attempt.error
+    attempt.complain(doing)

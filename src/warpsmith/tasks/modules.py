@@ -1,0 +1,151 @@
+"""The tensors inside a module: finding them all, and making a copy of the module around other ones.
+
+A module's parameters, buffers and plain tensor attributes are inputs of the task. To run the module on given
+values it is copied with those values in place of its own tensors (`copy.deepcopy` with a memo), so that any
+number of copies can be bound at the same time and none holds memory of the original.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+
+# Attributes of nn.Module itself, and the list in which an RNN keeps its parameters a second time.
+_INTERNAL = frozenset(vars(nn.Module())) | {"_flat_weights", "_flat_weight_refs"}
+
+
+@dataclass(frozen=True)
+class StateTensor:
+    """One tensor of a module."""
+
+    origin: str  # its dotted name, e.g. "layer1.0.conv.weight"
+    tensor: Tensor
+
+
+def state_of(module: nn.Module, home: str) -> tuple[StateTensor, ...]:
+    """Every tensor of the module, each once; `home` is the Python module whose plain objects are searched too."""
+    found: dict[int, StateTensor] = {}
+    for origin, tensor in _walk(module, "", home, set()):
+        found.setdefault(id(tensor), StateTensor(origin, tensor))
+    return tuple(found.values())
+
+
+def _walk(value: object, path: str, home: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield path, value
+        return
+    children: Mapping[str, object]
+    if isinstance(value, nn.Module):
+        attributes = {k: v for k, v in vars(value).items() if k not in _INTERNAL}
+        children = {**value._parameters, **value._buffers, **attributes, **value._modules}
+    elif isinstance(value, Mapping):
+        children = {str(key): child for key, child in value.items()}
+    elif isinstance(value, list | tuple):
+        children = {str(index): child for index, child in enumerate(value)}
+    elif type(value).__module__ == home:
+        children = getattr(value, "__dict__", {})
+    else:
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    for key, child in children.items():
+        yield from _walk(child, f"{path}.{key}" if path else key, home, seen)
+
+
+def silence_dropout(module: nn.Module) -> bool:
+    """Switch off every dropout that would act, and nothing else; returns whether there was one."""
+    silenced = False
+    for part in module.modules():
+        if isinstance(part, _DropoutNd) and part.training and part.p > 0:
+            part.eval()
+            silenced = True
+        elif isinstance(part, nn.RNNBase | nn.MultiheadAttention) and part.training and part.dropout > 0:
+            part.dropout = 0.0  # eval() would also change which implementation runs
+            silenced = True
+    return silenced
+
+
+def with_state(template: nn.Module, state: Sequence[StateTensor], values: Sequence[Tensor]) -> nn.Module:
+    """A copy of the module around these values.
+
+    cuDNN wants the weights of an RNN in one piece, so on CUDA those are copied once, here; otherwise every call
+    would do it, and the baseline would look slower than PyTorch is.
+    """
+    recurrent = {id(w) for part in template.modules() if isinstance(part, nn.RNNBase) for w in part.parameters()}
+    memo: dict[int, object] = {}
+    for own, value in zip(state, values, strict=True):
+        # flatten_parameters moves the tensor object it is given: it must not be the caller's.
+        memo[id(own.tensor)] = value.detach() if id(own.tensor) in recurrent else value
+    made = copy.deepcopy(template, memo)
+    for part in made.modules():
+        if isinstance(part, nn.RNNBase) and any(w is not None and w.is_cuda for w in part._flat_weights):
+            part.flatten_parameters()
+    return made
+
+
+class Snapshot:
+    """The attributes of a module and its parts, to see or undo what a call changed."""
+
+    def __init__(self, module: nn.Module, only: Sequence[str] | None = None) -> None:
+        parts = dict(module.named_modules())
+        names = parts if only is None else only
+        self._saved = [
+            (name, parts[name], dict(vars(parts[name])), dict(parts[name]._parameters), dict(parts[name]._buffers))
+            for name in names
+        ]
+
+    def changed(self) -> tuple[str, ...]:
+        """The parts that have an attribute, parameter or buffer other than they had."""
+        return tuple(
+            name
+            for name, part, attributes, parameters, buffers in self._saved
+            if not (
+                _same(attributes, vars(part)) and _same(parameters, part._parameters) and _same(buffers, part._buffers)
+            )
+        )
+
+    def restore(self) -> None:
+        """Put every saved attribute back."""
+        for _, part, attributes, parameters, buffers in self._saved:
+            part.__dict__.clear()
+            part.__dict__.update(attributes)
+            part._parameters.clear()
+            part._parameters.update(parameters)
+            part._buffers.clear()
+            part._buffers.update(buffers)
+
+
+def _same(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
+    return before.keys() == after.keys() and all(after[key] is value for key, value in before.items())
+
+
+def norm_statistics(module: nn.Module, state: Sequence[StateTensor]) -> frozenset[int]:
+    """The running statistics a training-mode norm layer updates but does not use, by index in `state`."""
+    ids = {
+        id(buffer)
+        for part in module.modules()
+        if isinstance(part, _NormBase) and part.training
+        for buffer in part._buffers.values()
+        if buffer is not None
+    }
+    return frozenset(index for index, own in enumerate(state) if id(own.tensor) in ids)
+
+
+def restorer(snapshot: Snapshot | None, pairs: Sequence[tuple[Tensor, Tensor]]) -> Callable[[], None] | None:
+    """Undo what a call left behind: attributes that were set, tensors that were written (copy, original)."""
+    if snapshot is None and not pairs:
+        return None
+
+    def restore() -> None:
+        if snapshot is not None:
+            snapshot.restore()
+        for scratch, original in pairs:
+            scratch.copy_(original)
+
+    return restore

@@ -1,0 +1,291 @@
+"""The callables behind a task: what the judging process loads and the supervisor never does.
+
+A `Program` draws inputs, runs the reference and says which input distributions make sense. It does not judge,
+time or choose a precision: the reference computes at the element type of what it is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from warpsmith.core.errors import TaskError
+from warpsmith.core.task import DTYPE_BYTES, Task, TensorSpec, Workload
+from warpsmith.tasks.intercept import Draws, Habits, Intercept, Watch
+
+DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_BYTES if hasattr(torch, name)}
+REAL_RUN_LIMIT_BYTES = 64 << 20  # what cannot be traced without data is run with data up to this size
+
+Bound = Callable[[], tuple[Tensor, ...]]
+Wrap = Callable[[Callable[..., object]], Callable[..., object]]
+Arguments = Callable[[Mapping[str, Tensor]], tuple[list[object], dict[str, object]]]
+
+
+@dataclass(frozen=True)
+class FakeInputs:
+    """Tensors without data for one workload: `with fake.mode: program.run(fake.tensors)` costs no memory.
+
+    They are meta tensors, and `mode` makes common operators on them fast, except where a reference cannot be traced so:
+    then they are fake tensors with their mode or, for a small task, real ones. A FLOP counter may go inside or outside.
+    """
+
+    mode: contextlib.AbstractContextManager[Any]
+    tensors: dict[str, Tensor]
+
+
+class Program(Protocol):
+    """A task with its reference and its inputs."""
+
+    @property
+    def task(self) -> Task:
+        """What to compute, as plain data."""
+
+    def inputs(self, workload: Workload, *, variant: str = "own", seed: int, device: torch.device) -> dict[str, Tensor]:
+        """Every tensor of `task.inputs`, contiguous, of exactly its shape and type; the same seed gives the same."""
+
+    def fake_inputs(self, workload: Workload) -> FakeInputs:
+        """The same tensors without data, for counting operations."""
+
+    def run(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """The reference, at the element types it is given; outputs in `task.outputs` order, contiguous.
+
+        Modifies nothing it is given. No gradients. Fit for CUDA graph capture as far as the task's own code is.
+        """
+
+    def bind(self, inputs: Mapping[str, Tensor], wrap: Wrap | None = None) -> Bound:
+        """`run` for these tensors, prepared once: what is left per call is the reference itself.
+
+        Contents are read at call time (except RNN weights on CUDA, which cuDNN wants in one piece and are copied here).
+        `wrap` is applied to the reference before it is bound, e.g. `torch.compile`.
+        """
+
+    def widen(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The inputs of the fp64 reference: floating tensors as float64, complex ones as complex128."""
+
+    def variants(self, *, device: torch.device | None = None) -> tuple[str, ...]:
+        """The input distributions that make sense here, "own" first; drawing a sample needs a device."""
+
+    def workload(self, name: str, sizes: Mapping[str, int]) -> Workload:
+        """A workload with other axis values (derived axes are filled in), for smaller or held-out shapes."""
+
+    def release(self) -> None:
+        """Let go of every tensor kept for the next call."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What is known about a reference from tracing it, and decides how it is run."""
+
+    draws: tuple[str, ...] = ()  # inputs that stand for random numbers drawn inside, in order
+    device: bool = False  # as in Habits, like the next four
+    cuda: bool = False
+    dtype: bool = False
+    dropout: bool = False
+    recurrent: bool = False
+    copied: frozenset[str] = frozenset()  # inputs it writes to, and therefore gets copies of
+
+
+def traits_of(habits: Habits, draws: tuple[str, ...], written: Iterable[str]) -> Traits:
+    """The traits that follow from a traced run."""
+    return Traits(
+        draws=draws,
+        device=habits.device,
+        cuda=habits.cuda,
+        dtype=habits.dtype,
+        dropout=habits.dropout,
+        recurrent=habits.recurrent,
+        copied=frozenset(written),
+    )
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One traced run of a reference."""
+
+    outputs: tuple[tuple[str, Tensor], ...]  # with the path of each inside the result, "" for the result itself
+    draws: tuple[Tensor, ...]
+    written: frozenset[str]  # names of tensors that changed
+    habits: Habits
+    extras: bool  # the result also holds numbers or other things that are not tensors
+
+
+def trace(
+    call: Callable[[], object],
+    tensors: Mapping[str, Tensor],
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+) -> Trace:
+    """Run the reference once on these tensors and note what it does; `dtype` is that of floating draws."""
+    before = {name: tensor._version for name, tensor in tensors.items()}
+    habits, draws = Habits(), Draws(dtype=dtype)
+    dataless = any(type(tensor) is not Tensor for tensor in tensors.values())
+    intercept = Intercept(device, draws=draws, habits=habits, dataless=dataless)
+    with torch.no_grad(), Watch(intercept, habits), intercept:
+        result = call()
+    if habits.random:
+        names = ", ".join(sorted(habits.random))
+        raise TaskError(f"the reference is random ({names}) in a way that cannot be passed in; make it an input.")
+    outputs = tuple(leaves(result))
+    for path, output in outputs:
+        if output.layout != torch.strided:
+            raise TaskError(f"output {path or 'of the reference'} is not a dense tensor ({output.layout}).")
+    unseen = {id(tensor) for tensor in habits.statistics}
+    written = {n for n, t in tensors.items() if t._version != before[n] or id(t) in unseen}
+    return Trace(outputs, tuple(draws.taken), frozenset(written), habits, _has_extras(result))
+
+
+def bound(function: Callable[..., object], arguments: Arguments, inputs: Mapping[str, Tensor], how: How) -> Bound:
+    """A callable without parameters that runs the reference on these inputs, as cheaply as its traits allow."""
+    traits, device = how.traits, how.device
+    misplaced = (traits.device and device.type != "cpu") or (traits.cuda and device.type != "cuda")
+    dataless = any(type(tensor) is not Tensor or tensor.is_meta for tensor in inputs.values())
+    bent = traits.draws or traits.dropout or misplaced or (how.wide and traits.dtype) or (dataless and traits.recurrent)
+    if not (bent or traits.copied or how.restore):
+        args, kwargs = arguments(inputs)
+
+        def call() -> tuple[Tensor, ...]:
+            with torch.no_grad():
+                return dense(function(*args, **kwargs))
+
+        return call
+
+    def bent_call() -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            if how.restore is not None:
+                how.restore()
+            given = {n: t.clone() if n in traits.copied else t for n, t in inputs.items()}
+            args, kwargs = arguments(given)
+            if not bent:
+                return dense(function(*args, **kwargs))
+            draws = Draws([given[name] for name in traits.draws]) if traits.draws else None
+            with Intercept(device, wide=how.wide, draws=draws, dataless=dataless):
+                return dense(function(*args, **kwargs))
+
+    return bent_call
+
+
+@dataclass(frozen=True)
+class How:
+    """How to run a reference this time."""
+
+    traits: Traits
+    device: torch.device
+    wide: bool  # the inputs are wider than the task says: this is the fp64 reference
+    restore: Callable[[], None] | None = None  # undoes what the last call left behind
+
+
+def dense(result: object) -> tuple[Tensor, ...]:
+    """The tensors of a result, row-major."""
+    if type(result) is Tensor:  # by far the most frequent, and called in timing loops
+        return (result.resolve_conj().resolve_neg().contiguous(),)
+    return tuple(tensor.resolve_conj().resolve_neg().contiguous() for _, tensor in leaves(result))
+
+
+def leaves(result: object, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in a nested result, with its path: "logits", "0", "cache_1". Anything else is left out."""
+    if isinstance(result, Tensor):
+        yield path, result
+        return
+    for key, value in _items(result):
+        yield from leaves(value, f"{path}_{key}" if path else key)
+
+
+def _items(result: object) -> Iterator[tuple[str, object]]:
+    if isinstance(result, Mapping):
+        yield from ((str(key), value) for key, value in result.items())
+    elif isinstance(result, tuple) and hasattr(result, "_fields"):
+        yield from zip(result._fields, result, strict=True)
+    elif isinstance(result, list | tuple):
+        yield from ((str(index), value) for index, value in enumerate(result))
+    elif is_dataclass(result) and not isinstance(result, type):
+        yield from ((f.name, getattr(result, f.name)) for f in fields(result))
+
+
+def _has_extras(result: object) -> bool:
+    if result is None or isinstance(result, Tensor):
+        return False
+    items = list(_items(result))
+    return any(_has_extras(value) for _, value in items) if items else not isinstance(result, list | tuple | Mapping)
+
+
+def widen(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Floating tensors as float64, complex ones as complex128, others untouched."""
+    return {name: widened(tensor) for name, tensor in inputs.items()}
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """One tensor for the fp64 reference."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.to(torch.float64) if tensor.is_floating_point() else tensor
+
+
+def is_wide(task: Task, inputs: Mapping[str, Tensor]) -> bool:
+    """Whether these inputs are wider than the task's own element types."""
+    return any(
+        inputs[spec.name].dtype in (torch.float64, torch.complex128) and dtype_name(inputs[spec.name]) != spec.dtype
+        for spec in task.inputs
+    )
+
+
+def device_of(inputs: Mapping[str, Tensor]) -> torch.device:
+    """Where the inputs are; a task without inputs runs on the CPU."""
+    return next((tensor.device for tensor in inputs.values()), torch.device("cpu"))
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """torch's own name of the element type, as in a TensorSpec."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def check_fits(spec: TensorSpec, tensor: Tensor, workload: Workload) -> Tensor:
+    """The tensor, contiguous, if it is what the task says it is."""
+    shape = spec.shape(workload.sizes)
+    if tuple(tensor.shape) != shape or dtype_name(tensor) != spec.dtype:
+        raise TaskError(
+            f"input {spec.name!r} came out as {dtype_name(tensor)} {list(tensor.shape)}, where the task says "
+            f"{spec.dtype} {list(shape)}; its shape and type must not depend on the seed."
+        )
+    return tensor.detach().contiguous()
+
+
+def mixed(seed: int, stream: str) -> int:
+    """A seed for one of several independent streams of random numbers."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{stream}".encode()).digest()[:8], "little") >> 1
+
+
+@contextlib.contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Global random state set for code that knows no other, and put back afterwards."""
+    python_state = random.getstate()
+    numpy = sys.modules.get("numpy")
+    numpy_state = numpy.random.get_state() if numpy is not None else None
+    devices = [device.index if device.index is not None else torch.cuda.current_device()] if _cuda(device) else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            if numpy is not None:
+                numpy.random.seed(seed % (1 << 32))
+            yield
+    finally:
+        random.setstate(python_state)
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)
+
+
+def total_bytes(tensors: Sequence[Tensor]) -> int:
+    """The memory these tensors would take."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _cuda(device: torch.device) -> bool:
+    return device.type == "cuda"

@@ -1,0 +1,156 @@
+"""Input distributions besides the task's own, so that a kernel cannot be right for one kind of data only.
+
+A tensor is changed only within its domain: a probability stays a probability and an index stays an index. A
+variant may be bold; the judge drops one in which PyTorch itself overflows or loses all accuracy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+OWN = "own"
+_SAMPLES = 1 << 16  # values looked at to infer a domain
+_STRUCTURE_ZEROS = 0.3  # a share of exact zeros above this is a structure (triangle, mask), not chance
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The values a tensor may take: a range, possibly infinite, and the scale its own values have."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    centre: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a bound is nearer than infinity."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether zero may occur."""
+        return self.low <= 0 <= self.high
+
+
+Change = Callable[[Tensor, Domain, torch.Generator], Tensor]
+
+
+def _large(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """A hundred times as large, or pushed to the edges of a bounded domain."""
+    if not domain.bounded:
+        return x * 100
+    middle = (domain.low + domain.high) / 2
+    return torch.where(x < middle, domain.low + (x - domain.low) * 0.01, domain.high - (domain.high - x) * 0.01)
+
+
+def _small(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    return x * 0.01
+
+
+def _positive(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    return x.abs()
+
+
+def _negative(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    return -x.abs()
+
+
+def _sparse(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    keep = torch.rand(x.shape, generator=generator, device=x.device) < 0.1
+    return x * keep
+
+
+def _ties(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """Rounded to a few levels, so that equal values are common."""
+    step = (domain.high - domain.low) / 4 if domain.bounded else domain.scale or 1.0
+    origin = domain.low if domain.bounded else domain.centre
+    return torch.round((x - origin) / step) * step + origin
+
+
+def _integers(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """Small whole numbers: sums of products of them are exact, so that any rounding shows."""
+    low, high = math.ceil(max(-4.0, domain.low)), math.floor(min(4.0, domain.high))
+    return torch.randint(low, high + 1, x.shape, generator=generator, device=x.device).to(x.dtype)
+
+
+_CHANGES: Mapping[str, Change] = {
+    "large": _large,
+    "small": _small,
+    "positive": _positive,
+    "negative": _negative,
+    "sparse": _sparse,
+    "ties": _ties,
+    "integers": _integers,
+}
+NAMES = (OWN, *_CHANGES)
+
+
+def applies(variant: str, domain: Domain | None) -> bool:
+    """Whether a variant changes tensors of this domain; None is a domain that must be left alone."""
+    if variant == OWN or domain is None:
+        return False
+    if variant in ("small", "sparse"):
+        return domain.has_zero
+    if variant in ("positive", "negative"):
+        return domain.low < 0 < domain.high
+    if variant == "integers":
+        return math.floor(min(4.0, domain.high)) > math.ceil(max(-4.0, domain.low))
+    return variant in _CHANGES
+
+
+def varied(variant: str, tensor: Tensor, domain: Domain | None, generator: torch.Generator) -> Tensor:
+    """The tensor as the variant wants it, inside its domain, in its own type; unchanged where it does not apply."""
+    if domain is None or not applies(variant, domain):
+        return tensor
+    exact = tensor.to(torch.float32) if tensor.itemsize < 4 else tensor
+    changed = _CHANGES[variant](exact, domain, generator)
+    if domain.low > -math.inf or domain.high < math.inf:
+        changed = changed.clamp(domain.low, domain.high)
+    return changed.to(tensor.dtype)
+
+
+def names(domains: Mapping[str, Domain | None]) -> tuple[str, ...]:
+    """The variants that change at least one tensor of a task, after "own"."""
+    return (OWN, *(v for v in _CHANGES if any(applies(v, domain) for domain in domains.values())))
+
+
+def inferred(tensor: Tensor) -> Domain | None:
+    """The domain of a tensor nobody declared, judged by a sample of its values; None when it has a structure."""
+    if not tensor.is_floating_point() or tensor.numel() == 0 or tensor.itemsize == 1:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    count = min(_SAMPLES, tensor.numel())
+    where = torch.randint(tensor.numel(), (count,), generator=generator).to(tensor.device)
+    values = tensor.reshape(-1)[where].to(torch.float64).cpu()
+    low, high = float(values.min()), float(values.max())
+    if not (math.isfinite(low) and math.isfinite(high)) or bool((values == values.round()).all()):
+        return None  # a mask, a label, a constant, or something only its author understands
+    if float((values == 0).double().mean()) > _STRUCTURE_ZEROS or _is_structured(tensor):
+        return None
+    spread = float(values.std()) if count > 1 else 1.0
+    centre = float(values.mean())
+    if low < 0:
+        return Domain(centre=centre, scale=spread)
+    return Domain(low=0.0, high=1.0 if high <= 1 else high, centre=centre, scale=spread)
+
+
+def _is_structured(tensor: Tensor) -> bool:
+    """Whether rows are probabilities or their logarithms, or a matrix is symmetric."""
+    if tensor.dim() == 0 or tensor.shape[-1] < 2:
+        return False
+    rows = tensor.reshape(-1, tensor.shape[-1])[:64].to(torch.float64)
+    tolerance = 1e-5 if tensor.itemsize >= 4 else 1e-2
+    for sums, signed in ((rows.sum(-1), rows.min() >= 0), (rows.exp().sum(-1), rows.max() <= 0)):
+        if bool(signed) and bool(((sums - 1).abs() < tolerance).all()):
+            return True
+    if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
+        return False
+    side = min(64, tensor.shape[-1])
+    corner = tensor[..., :side, :side].reshape(-1, side, side)[0]
+    return bool((corner == corner.mT).all())

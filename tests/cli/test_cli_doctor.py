@@ -1,0 +1,62 @@
+"""`warpsmith doctor`, on this machine and on poorer ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+SECRET = "sk-this-must-never-be-printed"
+
+
+def doctor(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("CXX", "CUDA_HOME", "CUDA_PATH", "FORCE_COLOR")}
+    changes = {"PYTHONPATH": SOURCE, "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(
+        [sys.executable, "-m", "warpsmith", "doctor", *words],
+        env=kept | changes | environ,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def test_the_list_as_json_knows_everything_and_tells_no_secret(tmp_path: Path) -> None:
+    done = doctor("--json", OPENAI_API_KEY=SECRET, ANTHROPIC_API_KEY="", WARPSMITH_CACHE=str(tmp_path / "cache"))
+    assert done.returncode == 0, done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    assert document["ready"] is True
+    assert "cpu" in document["backends"]
+    states = {check["name"]: check["state"] for check in document["checks"]}
+    for name in ("Python", "torch", "C++", "CPU", "cache", "OPENAI_API_KEY", "rlimits"):
+        assert states[name] == "ok"
+    assert states["ANTHROPIC_API_KEY"] == "absent"
+    assert {"nvcc", "ncu", "compute-sanitizer", "perf counters", "GPU"} <= set(states)
+    assert not (tmp_path / "cache").exists()  # it only looks
+
+
+def test_a_machine_without_torch_or_compiler_is_told_what_to_install(tmp_path: Path) -> None:
+    broken = tmp_path / "modules"
+    (broken / "torch").mkdir(parents=True)
+    (broken / "torch" / "__init__.py").write_text("raise ImportError('libcudart.so.99: cannot open')\n")
+    done = doctor(PYTHONPATH=f"{broken}{os.pathsep}{SOURCE}", PATH="/nonexistent", NO_COLOR="1", COLUMNS="80")
+    assert done.returncode == 2
+    assert "✗  torch               ImportError: libcudart.so.99: cannot open" in done.stdout
+    assert "→ install g++" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert done.stderr.startswith("error: no kernel can be judged here: install torch >= 2.6")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_cache_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    # A file in the way: root may write into any folder, but not into a file.
+    (tmp_path / "file").touch(mode=stat.S_IRUSR)
+    done = doctor("--json", WARPSMITH_CACHE=str(tmp_path / "file" / "cache"))
+    check = next(c for c in json.loads(done.stdout)["checks"] if c["name"] == "cache")
+    assert check["state"] == "missing"
+    assert "WARPSMITH_CACHE" in check["advice"]

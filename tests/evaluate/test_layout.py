@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import mmap
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warpsmith.evaluate.layout import CPU_ALIGN, CUDA_ALIGN, CUDA_ZONE_BYTES, Buffer, Layout, Slot, arrange, moved
+
+PAGE = mmap.PAGESIZE
+KINDS = ("cpu", "cuda")
+sizes = st.sampled_from((0, 1, 63, 64, 65, 256, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE, 1 << 40)) | st.integers(0, 1 << 20)
+
+
+@st.composite
+def buffers(draw: st.DrawFn) -> list[Buffer]:
+    drawn = draw(st.lists(st.tuples(sizes, st.booleans()), max_size=8))
+    return [Buffer(f"t{index}", nbytes, writable) for index, (nbytes, writable) in enumerate(drawn)]
+
+
+def slots_of(layout: Layout) -> list[Slot]:
+    return [slot for group in layout.sets for slot in group]
+
+
+anything = given(wanted=buffers(), sets=st.integers(1, 5), kind=st.sampled_from(KINDS))
+quickly = settings(deadline=None, max_examples=150)
+
+
+@quickly
+@anything
+def test_every_set_holds_every_buffer_once(wanted: list[Buffer], sets: int, kind: str) -> None:
+    layout = arrange(wanted, sets, kind)
+
+    assert len(layout.sets) == sets
+    for group in layout.sets:
+        placed = sorted((slot.name, slot.nbytes, slot.writable) for slot in group)
+        assert placed == sorted((buffer.name, buffer.nbytes, buffer.writable) for buffer in wanted)
+
+
+@quickly
+@anything
+def test_no_two_regions_overlap_and_all_lie_in_the_arena(wanted: list[Buffer], sets: int, kind: str) -> None:
+    layout = arrange(wanted, sets, kind)
+
+    end = 0
+    for slot in sorted(slots_of(layout), key=lambda slot: slot.region_start):
+        assert slot.region_start >= end
+        end = slot.region_end
+    assert end <= layout.total_bytes
+    assert layout.total_bytes >= PAGE  # an empty file cannot be mapped
+
+
+@quickly
+@anything
+def test_data_lies_inside_its_region_between_its_red_zones(wanted: list[Buffer], sets: int, kind: str) -> None:
+    for slot in slots_of(arrange(wanted, sets, kind)):
+        assert slot.region_start <= slot.start <= slot.end <= slot.region_end
+        assert slot.end - slot.start == slot.nbytes
+        assert slot.zones == ((slot.region_start, slot.start), (slot.end, slot.region_end))
+
+
+@quickly
+@anything
+def test_inputs_of_all_sets_come_before_outputs(wanted: list[Buffer], sets: int, kind: str) -> None:
+    slots = slots_of(arrange(wanted, sets, kind))
+
+    last_input = max((slot.region_end for slot in slots if not slot.writable), default=0)
+    assert all(slot.region_start >= last_input for slot in slots if slot.writable)
+
+
+@quickly
+@given(wanted=buffers(), sets=st.integers(1, 5))
+def test_on_the_cpu_a_buffer_has_its_own_pages_and_ends_at_a_guard_page(wanted: list[Buffer], sets: int) -> None:
+    for slot in slots_of(arrange(wanted, sets, "cpu")):
+        assert slot.region_start % PAGE == slot.region_end % PAGE == 0
+        assert slot.start % CPU_ALIGN == 0
+        assert slot.region_end - slot.end < CPU_ALIGN or slot.nbytes == 0
+        assert slot.start - slot.region_start < PAGE
+
+
+@quickly
+@given(wanted=buffers(), sets=st.integers(1, 5))
+def test_on_cuda_a_buffer_lies_between_wide_red_zones(wanted: list[Buffer], sets: int) -> None:
+    for slot in slots_of(arrange(wanted, sets, "cuda")):
+        assert slot.start % CUDA_ALIGN == 0
+        assert slot.start - slot.region_start >= CUDA_ZONE_BYTES
+        assert slot.region_end - slot.end >= CUDA_ZONE_BYTES
+
+
+@quickly
+@given(wanted=buffers(), kind=st.sampled_from(KINDS), pages=st.integers(0, 1 << 20))
+def test_moving_shifts_everything_alike(wanted: list[Buffer], kind: str, pages: int) -> None:
+    layout = arrange(wanted, 2, kind)
+    offset = pages * PAGE
+    shifted = moved(layout, offset)
+
+    assert shifted.total_bytes == layout.total_bytes
+    for before, after in zip(slots_of(layout), slots_of(shifted), strict=True):
+        assert (after.name, after.writable, after.nbytes) == (before.name, before.writable, before.nbytes)
+        assert after.start == before.start + offset
+        assert after.end == before.end + offset
+        assert after.region_start == before.region_start + offset
+        assert after.region_end == before.region_end + offset
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_set_has_addresses_of_its_own(kind: str) -> None:
+    layout = arrange([Buffer("x", 100, False), Buffer("out", 100, True)], 3, kind)
+
+    assert len({slot.start for slot in slots_of(layout)}) == 6

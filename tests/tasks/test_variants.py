@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from warpsmith.core.task import Workload
+from warpsmith.tasks.program import Program
+from warpsmith.tasks.variants import NAMES, inferred
+
+Load = Callable[..., Program]
+CPU = torch.device("cpu")
+N = 400
+
+
+@pytest.fixture
+def made(native: Load):  # type: ignore[no-untyped-def]
+    program = native(f"""
+        @task(x=normal("n"), u=uniform("n", low=1, high=3), p=probabilities("n"), i=integers("n", high=9),
+              workloads=[{{"n": {N}}}])
+        def f(x, u, p, i):
+            return x + u + p + i
+        """)
+    workload = program.task.workloads[0]
+    assert program.variants() == NAMES
+    return lambda variant: program.inputs(workload, variant=variant, seed=11, device=CPU)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_every_variant_stays_in_the_domain(made, variant: str) -> None:  # type: ignore[no-untyped-def]
+    inputs = made(variant)
+    assert 1 <= float(inputs["u"].min()) <= float(inputs["u"].max()) <= 3
+    assert float(inputs["p"].sum()) == pytest.approx(1, abs=1e-4)
+    assert 0 <= int(inputs["i"].min()) <= int(inputs["i"].max()) < 9
+    assert bool(torch.isfinite(inputs["x"]).all())
+
+
+def test_each_variant_does_what_it_is_called(made) -> None:  # type: ignore[no-untyped-def]
+    assert float(made("large")["x"].abs().max()) > 100
+    assert float(made("small")["x"].abs().max()) < 0.1
+    assert float(made("positive")["x"].min()) >= 0
+    assert float(made("negative")["x"].max()) <= 0
+    assert 0.8 < float((made("sparse")["x"] == 0).float().mean()) < 0.97
+    assert made("ties")["x"].unique().numel() < 12
+    whole = made("integers")["x"]
+    assert torch.equal(whole, whole.round())
+    assert whole.unique().numel() == 9
+    edges = made("large")["u"]
+    assert bool(((edges < 1.1) | (edges > 2.9)).all())
+
+
+def test_domains_are_inferred_from_a_sample() -> None:
+    generator = torch.Generator().manual_seed(0)
+    unit = torch.rand(64, 64, generator=generator)
+    signed = torch.randn(64, 64, generator=generator)
+    reals, interval, half = inferred(signed), inferred(unit), inferred(unit * 50)
+    assert reals is not None
+    assert (reals.low, reals.high) == (-float("inf"), float("inf"))
+    assert interval is not None
+    assert (interval.low, interval.high) == (0, 1)
+    assert half is not None
+    assert half.low == 0
+    structured = {
+        "rows of probabilities": torch.softmax(signed, -1),
+        "log probabilities": torch.log_softmax(signed, -1),
+        "triangle": signed.tril(),
+        "symmetric": signed + signed.t(),
+        "labels": torch.randint(0, 5, (64,), generator=generator),
+        "signs": torch.sign(signed),
+        "mask": signed > 0,
+        "constant": torch.full((5,), 0.5).round(),
+    }
+    for what, tensor in structured.items():
+        assert inferred(tensor) is None, what
+
+
+def test_kernelbench_state_keeps_its_values_in_every_variant(kernelbench: Load) -> None:
+    program = kernelbench("""
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(8, 8)
+            def forward(self, x, targets):
+                return F.cross_entropy(self.fc(x), targets)
+
+        def get_inputs():
+            return [torch.randn(16, 8), torch.randint(0, 8, (16,))]
+
+        def get_init_inputs():
+            return []
+        """)
+    workload = Workload("default")
+    own = program.inputs(workload, seed=4, device=CPU)
+    assert program.variants(device=CPU)[0] == "own"
+    for variant in program.variants()[1:]:
+        other = program.inputs(workload, variant=variant, seed=4, device=CPU)
+        assert torch.equal(own["fc_weight"], other["fc_weight"])
+        assert torch.equal(own["targets"], other["targets"])
+        assert not torch.equal(own["x"], other["x"]), variant
