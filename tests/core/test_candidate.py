@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warpsmith.core.candidate import Candidate, SourceFile
@@ -16,6 +16,7 @@ def test_the_id_is_twelve_hex_digits() -> None:
     assert int(PLAIN.id, 16) >= 0
 
 
+@settings(deadline=None)
 @given(parents=st.lists(st.text()), operator=st.text(), thought=st.text(), strategy=st.text())
 def test_where_it_came_from_does_not_matter(parents: list[str], operator: str, thought: str, strategy: str) -> None:
     elsewhere = replace(PLAIN, parents=tuple(parents), operator=operator, thought=thought, strategy=strategy)

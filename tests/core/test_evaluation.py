@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warpsmith.core.evaluation import Baseline, Environment, Evaluation, Interval, Status, WorkloadResult
@@ -116,6 +116,7 @@ ratios = st.floats(0.01, 100.0)
 widths = st.floats(1.0, 3.0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(ratios, widths, widths), min_size=1, max_size=8))
 def test_the_combined_interval_holds_the_combined_speedup(measured: list[tuple[float, float, float]]) -> None:
     judged = verdict(*(workload(baseline(r, r / below, r * above)) for r, below, above in measured))

@@ -133,7 +133,7 @@ def evaluate(
     ] = None,
     time_budget: Annotated[
         float | None,
-        typer.Option(min=0.0, metavar="SECONDS", help="Time for timing, per workload and baseline.  [default: 1]"),
+        typer.Option(min=0.0, metavar="SECONDS", help="Time for timing, per workload and baseline.  [default: 0.5]"),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again even where a verdict is in the cache.")] = False,
     json: AsJson = False,
@@ -179,6 +179,16 @@ def contract(
 
         chosen = backend.value if backend else ""
         status = run(Request(tuple(tasks), chosen, precision, header_only=header, as_json=json))
+    raise typer.Exit(status)
+
+
+@app.command(short_help="Judge three packaged kernels, to see how it works.")
+def demo(json: AsJson = False) -> None:
+    """Judge three packaged softmax kernels on this machine: a plain one, a fast one and a wrong one."""
+    with _reported():
+        from warpsmith.cli.demo import run
+
+        status = run(as_json=json)
     raise typer.Exit(status)
 
 

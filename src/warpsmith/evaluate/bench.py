@@ -84,7 +84,7 @@ class Bench:
         element, so that nothing derived from it earlier is of use.
         """
         device = self._memory.device
-        drawn = self.program.inputs(self.workload, seed=rng.getrandbits(62), device=device)
+        drawn = self.program.arguments(self.workload, seed=rng.getrandbits(62), device=device)
         for name, target in self.sets[index].inputs.items():
             if name in drawn:
                 target.copy_(drawn[name])

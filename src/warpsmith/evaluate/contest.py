@@ -29,12 +29,13 @@ from warpsmith.evaluate.statistics import median, narrow_enough, ratio_interval
 Outputs = Sequence[tuple[torch.Tensor, ...]]
 _WARM_UP_PAIRS = 2
 _CPU_SETTLE_S = 0.003  # OpenMP threads of the side that ran last spin for a while before they sleep
-_CLOCK_SLACK_NS = 100_000
-_CLOCK_SLACK_SHARE = 0.10
-_HANDOVER_SLACK_NS = 500_000  # from one process's context to another's: 0.5 to 0.9 ms on an H200, idle cost included
+_CLOCK_SLACK_NS = 1_000_000  # to wake a process up, to hand a GPU over: up to 0.9 ms seen on an H200
+_CLOCK_SLACK_SHARE = 0.5
 _LONG_RUN_NS = 1e7
+_LONG_RUNS = 8
 _MOST_ROUNDS = 500
 _WARM_SHARE = 1.15
+_DRIFT = 1.25  # how much longer than its median a cold sample may claim to be and still count
 _GAP_NS = 5_000  # between two rounds
 
 
@@ -174,36 +175,41 @@ class Contest:
         self._rng = random.Random()  # seeded by the operating system: nobody can foresee the inputs
         self._indices = tuple(range(len(bench.sets)))
         self._cpu = bench.sets[0].outputs[0].device.type == "cpu"
+        self._outer_ns = 0  # our clock around the candidate's last sample
 
     def run(self) -> Timing:
         """Sample pairs until the interval of the ratio is narrow enough or the budget is spent."""
         graph = self._capture()
-        pairs: list[tuple[float, float]] = []
-        excess_ns: list[float] = []
+        pairs, excess_ns = self._sample(graph)
+        if not self._plausible(graph, pairs, excess_ns):
+            # Something else may have begun to use the machine in between: measure once more before judging.
+            pairs, excess_ns = self._sample(graph)
+            if not self._plausible(graph, pairs, excess_ns):
+                raise self._contradiction(pairs, excess_ns)
+        per_set = len(self._indices)
+        speedup, interval = ratio_interval(pairs)
+        mode = "graph" if graph else ("batched" if per_set > 1 else "single")
+        latency_ms, baseline_ms = (median(side) / per_set / 1e6 for side in (_second(pairs), _first(pairs)))
+        return Timing(latency_ms, mode, Baseline(self._side.name, baseline_ms, speedup, interval, len(pairs)))
+
+    def _sample(self, graph: bool) -> tuple[list[tuple[float, float]], float]:
+        """(baseline, candidate) times in nanoseconds, and the least that our clock exceeded a claim by."""
         settings = self._settings
+        pairs: list[tuple[float, float]] = []
+        excess_ns = math.inf
         for _ in range(_WARM_UP_PAIRS):
             self._pair(graph, True)
         start = time.monotonic()
         while len(pairs) < settings.max_samples:
             candidate_ns, baseline_ns = self._pair(graph, len(pairs) % 2 == 0)
-            excess_ns.append(self._peer.outer_ns - candidate_ns)
+            excess_ns = min(excess_ns, self._outer_ns - candidate_ns)
             pairs.append((baseline_ns, candidate_ns))
             if len(pairs) >= settings.min_samples:
                 _, interval = ratio_interval(pairs)
                 spent_s = time.monotonic() - start
                 if narrow_enough(interval, settings.target_width) or spent_s > settings.timing_budget_s:
                     break
-        per_set = len(self._indices)
-        candidate_ns = median([c for _, c in pairs])
-        self._cross_check(graph, candidate_ns, min(excess_ns))
-        speedup, interval = ratio_interval(pairs)
-        mode = "graph" if graph else ("batched" if per_set > 1 else "single")
-        baseline_ms = median([b for b, _ in pairs]) / per_set / 1e6
-        return Timing(
-            candidate_ns / per_set / 1e6,
-            mode,
-            Baseline(self._side.name, baseline_ms, speedup, interval, len(pairs)),
-        )
+        return pairs, excess_ns
 
     def _capture(self) -> bool:
         """Graphs for both sides or for neither, so that launch cost does not decide."""
@@ -241,38 +247,47 @@ class Contest:
             self._peer.ask(Flush(), Acknowledged, self._limit_s)
             time.sleep(_CPU_SETTLE_S)
         reply = self._peer.ask(Sample(tuple(self._bench.numbers), graph, 1), Sampled, self._limit_s)
+        self._outer_ns = self._peer.outer_ns
         if reply.returned or reply.device_error:
             said = reply.device_text or f"the entry point returned {reply.returned}"
             raise Condemned(Status.LAUNCH_FAILED, f"a timed call failed: {said}.")
         return max(1, reply.elapsed_ns)
 
-    def _cross_check(self, graph: bool, claimed_ns: float, excess_ns: float) -> None:
+    def _plausible(self, graph: bool, pairs: Sequence[tuple[float, float]], excess_ns: float) -> bool:
         """Hold the host's claims against our own clock, twice.
 
-        The best case of (our clock - its claim) must be about what an idle request costs. On a GPU that is
-        loose, because handing the device from one process to another takes a variable fraction of a
-        millisecond; so the same work is also repeated, without flushing, until it takes many milliseconds by
-        our clock: with warm caches a round cannot take longer than was claimed for a cold one.
+        The best case of (our clock - its claim) must be about what an idle request costs. That is loose: a
+        process takes time to wake up, and a GPU to change hands. So the same work is also repeated, without
+        flushing, until it takes many milliseconds by our clock: with warm caches a round cannot take longer
+        than was claimed for a cold one just before.
         """
-        slack_ns = _CLOCK_SLACK_NS if self._cpu else _HANDOVER_SLACK_NS
-        outside_ns = claimed_ns + excess_ns - self._idle_ns
-        if excess_ns > self._idle_ns + slack_ns + _CLOCK_SLACK_SHARE * claimed_ns:
-            raise _contradiction(claimed_ns, outside_ns)
-        if self._cpu:
-            return
+        claimed_ns = median(_second(pairs))
+        if excess_ns > self._idle_ns + _CLOCK_SLACK_NS + _CLOCK_SLACK_SHARE * claimed_ns:
+            return False
         rounds = max(2, min(_MOST_ROUNDS, round(_LONG_RUN_NS / claimed_ns)))
         request = Sample(tuple(self._bench.numbers), graph, rounds)
-        best_ns = math.inf
-        for _ in range(2):
+        for attempt in range(_LONG_RUNS):
+            time.sleep(0.02 * attempt)
+            cold_ns = min(self._candidate(graph), _DRIFT * claimed_ns)
             self._peer.ask(request, Sampled, self._limit_s * rounds)
-            best_ns = min(best_ns, self._peer.outer_ns - self._idle_ns)
-        if best_ns / rounds > claimed_ns * _WARM_SHARE + _GAP_NS:
-            raise _contradiction(claimed_ns, best_ns / rounds)
+            warm_ns = (self._peer.outer_ns - self._idle_ns) / rounds
+            if warm_ns <= cold_ns * _WARM_SHARE + _GAP_NS:
+                return True
+        return False
+
+    def _contradiction(self, pairs: Sequence[tuple[float, float]], excess_ns: float) -> Condemned:
+        claimed_ns = median(_second(pairs))
+        return Condemned(
+            Status.REJECTED,
+            f"timing: the candidate's process reports {claimed_ns / 1e6:.4g} ms, but more time passed outside "
+            f"(at least {max(0.0, excess_ns - self._idle_ns) / 1e6:.4g} ms per sample, or in repeated runs): work was "
+            "done outside the timed stream, or the clock was tampered with.",
+        )
 
 
-def _contradiction(claimed_ns: float, outside_ns: float) -> Condemned:
-    return Condemned(
-        Status.REJECTED,
-        f"timing: the candidate's process reports {claimed_ns / 1e6:.4g} ms, but at least {outside_ns / 1e6:.4g} ms "
-        "passed outside: work was done outside the timed stream, or the clock was tampered with.",
-    )
+def _first(pairs: Sequence[tuple[float, float]]) -> list[float]:
+    return [first for first, _ in pairs]
+
+
+def _second(pairs: Sequence[tuple[float, float]]) -> list[float]:
+    return [second for _, second in pairs]

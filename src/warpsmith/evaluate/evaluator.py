@@ -305,8 +305,7 @@ class Evaluator:
         if self._zygotes is None:
             # NVML, which numbered the devices, counts in the order of the bus.
             threads = {"OMP_NUM_THREADS": str(self._threads), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-            self._scratch = Path(tempfile.mkdtemp(prefix="warpsmith-"))
-            self._scratch.chmod(0o711)  # hosts run as another user where we are root
+            self._scratch = _new_scratch()
             compiled = {"TORCHINDUCTOR_CACHE_DIR": str(self._paths.cache / "inductor")}
             judge_environ = {k: v for k, v in os.environ.items() if "API_KEY" not in k} | threads | compiled
             lean_environ = {k: os.environ[k] for k in _PASSED_ON if k in os.environ} | threads
@@ -349,3 +348,14 @@ class Evaluator:
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "CUDA_CACHE_DISABLE": "1",
         }
+
+
+def _new_scratch() -> Path:
+    """A folder for the hosts' folders. As root, hosts run as another user, who must be able to pass through."""
+    for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):
+        path = Path(parent)
+        if path.is_dir() and (os.geteuid() != 0 or all(p.stat().st_mode & 0o001 for p in (path, *path.parents))):
+            folder = Path(tempfile.mkdtemp(prefix="warpsmith-", dir=path))
+            folder.chmod(0o711)
+            return folder
+    raise ToolMissing("no temporary folder can be entered by other users: set TMPDIR to one that can.")

@@ -20,9 +20,10 @@ from pydantic import TypeAdapter
 from warpsmith.core.config import Settings
 from warpsmith.core.contract import Contract
 from warpsmith.core.errors import WarpsmithError
+from warpsmith.core.evaluation import Status
 from warpsmith.evaluate.findings import Condemned, Facts, Findings
 from warpsmith.evaluate.messages import Adopt, Examine, Finding, Opened, Refused, Release, Stage
-from warpsmith.evaluate.peer import Peer
+from warpsmith.evaluate.peer import HostFailed, Peer
 from warpsmith.evaluate.wire import Channel, WireClosed
 
 
@@ -108,6 +109,8 @@ class Judge:
                 died=fate.died,
                 layers=peer.prepared.layers if peer.prepared else (),
             )
+        except HostFailed as error:  # before any code of the candidate ran: ours to repeat
+            findings = Findings(Status.NOT_JUDGED, f"a worker could not be set up: {error}")
         finally:
             self._dismiss(message.host)
         self._channel.send(Finding(message.host, FINDINGS.dump_json(findings).decode()))

@@ -51,13 +51,13 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def _serve(control: socket.socket, preload: Sequence[str], remove_at_end: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     for module in preload:
         importlib.import_module(module)
     channel = Channel(control)
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     children: set[int] = set()
     channel.send(Spawned(os.getpid()))  # ready
     try:

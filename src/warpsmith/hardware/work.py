@@ -126,11 +126,6 @@ class _Call:
 class _Recorder(TorchDispatchMode):
     """Notes what each call reads and writes. Keeps the tensors alive: a storage's address is its name."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """No: telling torch.compile to skip this mode would import it, which costs seconds per process."""
-        return False
-
     def __init__(self, inputs: Mapping[str, Tensor], structured: Collection[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[_Call] = []

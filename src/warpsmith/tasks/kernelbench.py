@@ -102,6 +102,18 @@ class KernelBenchProgram:
             made |= self._sampled(made, seed, device)
         return {name: check_fits(spec, made[name], workload) for name, spec in self._specs.items()}
 
+    def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
+        """What `get_inputs()` gives; constructing the module anew would cost more than most tasks."""
+        return {
+            name: check_fits(self._specs[name], tensor, workload)
+            for name, tensor in self._arguments(seed, device).items()
+        }
+
+    def structured(self, *, device: torch.device | None = None) -> frozenset[str]:
+        """What a sample shows to have a structure."""
+        self.variants(device=device)
+        return frozenset(name for name, domain in (self._domains or {}).items() if domain is None)
+
     def fake_inputs(self, workload: Workload) -> FakeInputs:
         """The inputs without data."""
         setting = self._layout.setting

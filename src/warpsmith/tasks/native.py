@@ -91,6 +91,14 @@ class NativeProgram:
             made |= self._sampled(made, specs, workload, seed, device)
         return made
 
+    def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
+        """All inputs: a function has no state."""
+        return self.inputs(workload, seed=seed, device=device)
+
+    def structured(self, *, device: torch.device | None = None) -> frozenset[str]:
+        """What is declared with a structure."""
+        return frozenset(name for name, domain in self._domains().items() if domain is None)
+
     def fake_inputs(self, workload: Workload) -> FakeInputs:
         """The inputs without data."""
         tensors = {
@@ -114,14 +122,15 @@ class NativeProgram:
 
     def variants(self, *, device: torch.device | None = None) -> tuple[str, ...]:
         """What the declarations allow; no sample is needed."""
+        return distributions.names(self._domains())
+
+    def _domains(self) -> dict[str, distributions.Domain | None]:
         dtypes = {spec.name: spec.dtype for spec in self.task.inputs}
-        return distributions.names(
-            {
-                name: domain_of(declared, dtypes[name])
-                for name, declared in self._declaration.parameters
-                if isinstance(declared, declare.TensorDeclaration)
-            }
-        )
+        return {
+            name: domain_of(declared, dtypes[name])
+            for name, declared in self._declaration.parameters
+            if isinstance(declared, declare.TensorDeclaration)
+        }
 
     def workload(self, name: str, sizes: Mapping[str, int]) -> Workload:
         """A workload with other axis values; the function is traced for the derived ones."""

@@ -51,6 +51,12 @@ class Program(Protocol):
     def inputs(self, workload: Workload, *, variant: str = "own", seed: int, device: torch.device) -> dict[str, Tensor]:
         """Every tensor of `task.inputs`, contiguous, of exactly its shape and type; the same seed gives the same."""
 
+    def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
+        """The inputs that can be drawn again quickly: the operator's arguments, without a module's state."""
+
+    def structured(self, *, device: torch.device | None = None) -> frozenset[str]:
+        """Floating inputs whose values are constrained (triangular, probabilities, masks): a kernel may exploit it."""
+
     def fake_inputs(self, workload: Workload) -> FakeInputs:
         """The same tensors without data, for counting operations."""
 

@@ -26,6 +26,7 @@ class Domain:
     high: float = math.inf
     centre: float = 0.0
     scale: float = 1.0
+    guessed: bool = False  # inferred from a sample: nobody said that values beyond it are not meant
 
     @property
     def bounded(self) -> bool:
@@ -79,7 +80,13 @@ def _integers(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     return torch.randint(low, high + 1, x.shape, generator=generator, device=x.device).to(x.dtype)
 
 
+def _centred(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """Of both signs. Sums of positive values hide low precision, because their rounding errors average out."""
+    return (x - domain.centre) * 2
+
+
 _CHANGES: Mapping[str, Change] = {
+    "centred": _centred,
     "large": _large,
     "small": _small,
     "positive": _positive,
@@ -95,6 +102,8 @@ def applies(variant: str, domain: Domain | None) -> bool:
     """Whether a variant changes tensors of this domain; None is a domain that must be left alone."""
     if variant == OWN or domain is None:
         return False
+    if variant == "centred":
+        return domain.guessed and domain.low >= 0
     if variant in ("small", "sparse"):
         return domain.has_zero
     if variant in ("positive", "negative"):
@@ -110,7 +119,7 @@ def varied(variant: str, tensor: Tensor, domain: Domain | None, generator: torch
         return tensor
     exact = tensor.to(torch.float32) if tensor.itemsize < 4 else tensor
     changed = _CHANGES[variant](exact, domain, generator)
-    if domain.low > -math.inf or domain.high < math.inf:
+    if variant != "centred" and (domain.low > -math.inf or domain.high < math.inf):
         changed = changed.clamp(domain.low, domain.high)
     return changed.to(tensor.dtype)
 
@@ -137,7 +146,7 @@ def inferred(tensor: Tensor) -> Domain | None:
     centre = float(values.mean())
     if low < 0:
         return Domain(centre=centre, scale=spread)
-    return Domain(low=0.0, high=1.0 if high <= 1 else high, centre=centre, scale=spread)
+    return Domain(low=0.0, high=1.0 if high <= 1 else high, centre=centre, scale=spread, guessed=True)
 
 
 def _is_structured(tensor: Tensor) -> bool:
