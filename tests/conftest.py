@@ -18,6 +18,9 @@ from warpsmith.core.candidate import Candidate
 from warpsmith.core.config import Limits, Settings
 from warpsmith.evaluate.evaluator import Evaluator
 
+# Tests fork processes of their own: torch must not have started threads in this one by then.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -39,7 +42,7 @@ def cache_folder() -> Iterator[Path]:
 def quick_settings() -> Settings:
     """Everything is done, none of it for long."""
     limits = Limits(
-        start_s=8.0,
+        start_s=5.0,
         launch_s=2.0,
         total_s=60.0,
         memory_bytes=512 << 20,

@@ -11,7 +11,7 @@ from warpsmith.core.config import Limits, Settings
 from warpsmith.core.evaluation import Baseline, Environment, Evaluation, Interval, Resources, Status, WorkloadResult
 from warpsmith.evaluate.results import ResultCache, ResultKey
 
-KEY = ResultKey("task-digest", "0123456789ab", "cpu-key", "2.13.0", Settings())
+KEY = ResultKey("task-digest", "0123456789ab", "g++ 12.2.0", "cpu-key", "2.13.0", Settings())
 ENVIRONMENT = Environment("a CPU", "cpu", "g++ 12", "2.13", sandbox=("namespaces", "seccomp"), threads=2, harness="0")
 WORKLOAD = WorkloadResult(
     workload="small",

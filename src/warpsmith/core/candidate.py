@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, field
 
 
@@ -27,14 +28,15 @@ class Candidate:
     strategy: str = field(default="", compare=False)
 
     @property
+    def digest(self) -> str:
+        """The hash of the content, in full: for caches, where nobody may construct a second program with it."""
+        content = (self.backend, self.defines, [(file.name, file.text) for file in self.files])
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    @property
     def id(self) -> str:
-        """Twelve hex digits of the content: same program, same id, whatever its origin."""
-        digest = hashlib.sha256()
-        for part in (self.backend, *(f"{k}={v}" for k, v in self.defines)):
-            digest.update(part.encode() + b"\0")
-        for file in self.files:
-            digest.update(file.name.encode() + b"\0" + file.text.encode() + b"\0")
-        return digest.hexdigest()[:12]
+        """Twelve hex digits of the content: same program, same id, whatever its origin. A name, for people."""
+        return self.digest[:12]
 
     @property
     def main(self) -> SourceFile:

@@ -144,6 +144,12 @@ class Task:
         if not self.workloads:
             raise TaskError(f"task {self.name!r} declares no workload; give at least one.")
         for workload in self.workloads:
+            if set(workload.sizes) != set(self.axes):
+                given, wanted = (", ".join(names) or "none" for names in (workload.sizes, self.axes))
+                raise TaskError(
+                    f"workload {workload.name!r} of task {self.name!r} gives the axes {given}, another one {wanted}; "
+                    "give the same axes in all."
+                )
             for tensor in self.tensors:
                 tensor.shape(workload.sizes)
 

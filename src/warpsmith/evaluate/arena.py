@@ -6,9 +6,10 @@ its own (never part of torch's pool, whose segments also hold expected results) 
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import mmap
 import os
+import secrets
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -38,11 +39,13 @@ class CpuArena:
 
     def __init__(self, nbytes: int) -> None:
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._write_fd = os.memfd_create("warpsmith", os.MFD_CLOEXEC)
+        self._write_fd = os.memfd_create("warpsmith", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._write_fd, size)
+        # A host that could shorten the file would kill us with SIGBUS.
+        fcntl.fcntl(self._write_fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self._read_fd = os.open(f"/proc/self/fd/{self._write_fd}", os.O_RDONLY | os.O_CLOEXEC)
-        self._map = mmap.mmap(self._write_fd, size)
-        self.memory = torch.frombuffer(self._map, dtype=torch.uint8)
+        # The tensor alone holds the mapping: closing it by hand would pull it from under a view still alive.
+        self.memory = torch.frombuffer(mmap.mmap(self._write_fd, size), dtype=torch.uint8)
         self.handle = ""
 
     def descriptors(self) -> tuple[int, ...]:
@@ -52,8 +55,6 @@ class CpuArena:
         self.memory = torch.empty(0, dtype=torch.uint8)
         for fd in (self._read_fd, self._write_fd):
             os.close(fd)
-        with contextlib.suppress(BufferError):  # a view that is still alive keeps the mapping until it goes
-            self._map.close()
 
 
 class _DeviceBytes:
@@ -124,6 +125,7 @@ class Seal:
         generator = torch.Generator(device=device)
         generator.seed()  # from the operating system
         self._weights = torch.randint(1, 1 << 62, (self._WORDS,), generator=generator, device=device, dtype=torch.int64)
+        self._factor = secrets.randbits(62) | 1  # between parts: a public one could be cancelled across them
 
     def of(self, tensors: Iterable[torch.Tensor]) -> int:
         """The sum over all bytes of the tensors; integer overflow wraps, which is what a checksum wants."""
@@ -136,7 +138,7 @@ class Seal:
             for number, part in enumerate(parts):
                 if part.numel():
                     weighted = part.to(torch.int64) * self._weights[: part.numel()]
-                    total = total * 31 + weighted.sum() + position * 7919 + number
+                    total = total * self._factor + weighted.sum() + position * 7919 + number
         return int(total)
 
 

@@ -149,7 +149,14 @@ class Evaluator:
                 f"a {candidate.backend} candidate runs on {backend.device}, not on {self.device.label}; "
                 f"choose --device {backend.device} or another file."
             )
-        key = ResultKey(court.task.digest, candidate.id, self.device.key, court.facts.torch, self.settings)
+        key = ResultKey(
+            task=court.task.digest,
+            candidate=candidate.digest,
+            compiler=backend.available().detail,
+            device=self.device.key,
+            torch=court.facts.torch,
+            settings=self.settings,
+        )
         return _Job(index, candidate, backend.contract(court.task), key, time.monotonic())
 
     def _judge_all(

@@ -26,7 +26,7 @@ or CUDA tensors, in blocks: temporary memory does not grow with the tensors (126
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -59,6 +59,7 @@ _WORST_BASELINE: Mapping[Precision, float] = {  # above this rms error, `factor`
     Precision.FP16: 3e-2,
     Precision.BF16: 1e-1,
 }
+_WORST_CONDITION = 1e3  # beyond it a result is an accident of rounding
 _LONGEST_SUM = 1 << 20  # a longer sequential float32 sum stagnates: it is wrong, not merely rounded
 
 
@@ -99,23 +100,38 @@ def limit(
     reduction: int,
     factor: float,
     repeated: bool = False,
+    conditioning: float = 1.0,
 ) -> Limit:
     """What an output of this type and size, each element a sum of about `reduction` terms, may be off by.
 
     `repeated`: the inputs hold many equal values. Adding the same number again and again rounds the same way
     each time, so that a plain sum drifts by up to a quarter of its length in roundoffs.
+    `conditioning`: how strongly the result answers to rounding its inputs, in roundoffs (`sensitivity`).
     """
     count = like.numel()
     u_out = max(_ROUNDOFF[dtype_name(like)], _ARITHMETIC[precision])
-    u_acc = 2.0**-53 if precision is Precision.FP64 else 2.0**-24
+    u_acc = roundoff(precision)
     terms = min(max(reduction, 1), _LONGEST_SUM)
     # A cancelled sum magnifies the baseline's error as it does the candidate's; from four elements on
     # s is reliable. Measured: of honest sequential single sums 6 % fail without this, 0.2 % with it.
-    conditioning = min(max(baseline.rms / (0.5 * u_out), 1.0), 64.0) if count < 4 else 1.0
+    magnified = min(max(baseline.rms / (0.5 * u_out), 1.0), 64.0) if count < 4 else 1.0
+    conditioning = min(max(conditioning, magnified), _WORST_CONDITION)
     drift = 1 / 4 if repeated else 1 / 800
     floor = u_out + u_acc * (1.5 * math.sqrt(terms + 16) + drift * terms) * conditioning
     extreme = 2.0 * math.sqrt(2.0 * math.log(count + 1))
     return Limit(factor * baseline.maximum + max(extreme, 1.0) * floor, factor * baseline.rms + floor, precision)
+
+
+def roundoff(precision: Precision) -> float:
+    """The unit roundoff of the sums a class computes with."""
+    return 2.0**-53 if precision is Precision.FP64 else 2.0**-24
+
+
+def sensitivity(nudged: Sequence[Tensor], reference: Tensor, precision: Precision) -> float:
+    """How many roundoffs the reference moves when each input is rounded once; `nudged` are its results then."""
+    moved = [measure(result, reference, None) for result in nudged]
+    squares = [e.rms**2 for e in moved if isinstance(e, Errors)]
+    return 2 * math.sqrt(sum(squares) / len(squares)) / roundoff(precision) if squares else 1.0
 
 
 def usable(baseline: Errors | Mismatch, precision: Precision) -> bool:

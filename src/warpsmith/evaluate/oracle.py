@@ -24,6 +24,8 @@ SLICED = "fp64 in slices"
 BASELINE = "baseline"
 _KEEP_SHARE = 0.05  # of free memory: all kept truths together
 _REPEATED = frozenset({"sparse", "ties", "integers"})  # many equal values: a plain sum of them drifts
+_FEW = 64  # outputs with fewer elements are checked for cancellation
+_NUDGES = 4
 _SLICE_COUNTS = (4, 16, 64)
 
 Tensors = Mapping[str, torch.Tensor]
@@ -119,23 +121,43 @@ class Oracle:
         baseline = self._program.run(inputs)
         expected, ties, how = self._expected(inputs, baseline)
         limits: list[numerics.Limit | None] = []
-        for result, reference in zip(baseline, expected, strict=True):
+        nudges = self._nudges(inputs, expected) if how == FULL else []
+        precision = self.task.precision
+        for position, (result, reference) in enumerate(zip(baseline, expected, strict=True)):
             if not (result.is_floating_point() or result.is_complex()):
                 limits.append(None)
                 continue
             measured = numerics.measure(result, reference, result)
-            if isinstance(measured, numerics.Mismatch) or not numerics.usable(measured, self.task.precision):
+            if isinstance(measured, numerics.Mismatch) or not numerics.usable(measured, precision):
                 return None
             allowed = numerics.limit(
                 measured,
                 result,
-                self.task.precision,
+                precision,
                 reduction=self.reduction(case.workload),
                 factor=self._factor,
                 repeated=case.variant in _REPEATED,
+                conditioning=numerics.sensitivity([n[position] for n in nudges], reference, precision),
             )
             limits.append(allowed)
         return Truth(case, inputs, expected, baseline, tuple(limits), ties, how)
+
+    def _nudges(self, inputs: Tensors, expected: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, ...]]:
+        """The reference on inputs that differ by one roundoff each, for outputs too few to show their own scale.
+
+        A single sum can cancel to almost nothing, and then any rounding on the way is large beside it. Several
+        draws, because one may happen to change nothing.
+        """
+        if not any(e.is_floating_point() and 0 < e.numel() < _FEW for e in expected):
+            return []
+        step = max(numerics.roundoff(self.task.precision), 2.0**-52)  # half of that would be lost in fp64 itself
+        wide = self._program.widen(inputs)
+        found = []
+        for _ in range(_NUDGES):
+            signs = {n: torch.randint(0, 2, t.shape, device=t.device, dtype=torch.float64) for n, t in wide.items()}
+            nudged = {n: t + t * step * (2 * signs[n] - 1) if t.is_floating_point() else t for n, t in wide.items()}
+            found.append(self._program.run(nudged))
+        return found
 
     def _expected(
         self, inputs: dict[str, torch.Tensor], baseline: tuple[torch.Tensor, ...]

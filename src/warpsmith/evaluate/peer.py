@@ -98,7 +98,7 @@ class Peer:
         null = " (a null pointer)" if where and address < 4096 else ""
         try:
             name = signal.strsignal(number) or signal.Signals(number).name
-        except ValueError:
+        except (ValueError, OverflowError):  # the candidate can write this page
             name = f"signal {number}"
         doing = f" while {self.stage}"
         return Condemned(Status.CRASHED, f"{name}: the candidate {act} memory{where}{null}{doing}." if where

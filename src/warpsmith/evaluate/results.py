@@ -27,7 +27,8 @@ class ResultKey:
     """What a verdict depends on."""
 
     task: str  # digest
-    candidate: str  # id
+    candidate: str  # digest
+    compiler: str  # as the backend names it
     device: str  # key
     torch: str  # version
     settings: Settings
@@ -35,7 +36,7 @@ class ResultKey:
     @property
     def name(self) -> str:
         """The file name."""
-        parts = (self.task, self.candidate, self.device, self.torch, __version__, str(_FORMAT))
+        parts = (self.task, self.candidate, self.compiler, self.device, self.torch, __version__, str(_FORMAT))
         text = "\0".join(parts).encode() + _SETTINGS.dump_json(self.settings)
         return hashlib.sha256(text).hexdigest()
 

@@ -8,6 +8,7 @@ imported in the candidate's process and therefore uses the standard library only
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import struct
@@ -18,6 +19,8 @@ from typing import Any
 
 MAX_FRAME_BYTES = 16 << 20
 MAX_FDS = 8
+_MAX_WAITING_FDS = 64
+_INTEGERS = range(-(1 << 63), 1 << 63)  # beyond, arithmetic with floats raises
 _HEADER = struct.Struct("!IB")  # bytes in the body, descriptors that belong to it
 
 
@@ -47,8 +50,10 @@ class Channel:
         return self._sock.fileno()
 
     def close(self) -> None:
-        """Close the socket; safe to call twice."""
+        """Close the socket and whatever descriptors were not taken; safe to call twice."""
         self._sock.close()
+        _close_all(self._fds)
+        self._fds = []
 
     def send(self, message: Any, fds: Sequence[int] = (), timeout_s: float = 30.0) -> None:
         """Send one dataclass message, with file descriptors if any."""
@@ -77,7 +82,11 @@ class Channel:
         body = bytes(self._pending[_HEADER.size : _HEADER.size + size])
         del self._pending[: _HEADER.size + size]
         fds, self._fds = tuple(self._fds[:count]), self._fds[count:]
-        return decode(body, expected), fds
+        try:
+            return decode(body, expected), fds
+        except WireError:
+            _close_all(fds)
+            raise
 
     @property
     def buffered(self) -> bool:
@@ -90,9 +99,9 @@ class Channel:
         return len(self._pending) >= _HEADER.size + int(size)
 
     def _fill(self, deadline: float | None) -> None:
-        wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-        ready, _, _ = select.select([self._sock], [], [], wait)
-        if not ready:
+        poll = select.poll()  # select cannot take descriptors above 1023, and we may live in a large program
+        poll.register(self._sock, select.POLLIN)
+        if not poll.poll(None if deadline is None else max(0.0, 1e3 * (deadline - time.monotonic()))):
             raise WireTimeout("no answer in time")
         try:
             data, fds, _, _ = socket.recv_fds(self._sock, 1 << 18, MAX_FDS)
@@ -102,6 +111,13 @@ class Channel:
         if not data:
             raise WireClosed("end of stream")
         self._pending += data
+        if len(self._fds) > _MAX_WAITING_FDS:  # sent with frames that do not announce them
+            raise WireError("more descriptors than messages could claim")
+
+
+def _close_all(fds: Iterable[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 _PLAIN: dict[str, tuple[type, ...]] = {
@@ -144,4 +160,17 @@ def _checked(owner: str, name: str, annotation: str, value: object) -> object:
 def _fits(value: object, option: str) -> bool:
     if option == "None":
         return value is None
+    if isinstance(value, str) and not _writable(value):
+        return False
+    if isinstance(value, int) and value not in _INTEGERS:
+        return False
     return isinstance(value, _PLAIN[option]) and (option == "bool" or not isinstance(value, bool))
+
+
+def _writable(text: str) -> bool:
+    """Whether a verdict can quote it: a lone surrogate cannot be encoded."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

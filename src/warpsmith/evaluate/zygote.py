@@ -202,11 +202,14 @@ class Zygote:
         self._spawned: SimpleQueue[int] = SimpleQueue()
         self._workers: dict[int, Worker] = {}
         self._early: dict[int, int] = {}  # ends reported before the worker was registered
+        self._registry = threading.Lock()  # over _workers, _early and _lost
+        self._lost = False
         try:
             self._channel.receive((Spawned,), start_timeout_s)
         except (WireClosed, WireTimeout, WireError) as error:
             self._process.kill()
             self._process.wait()
+            self._channel.close()
             raise HarnessFault(f"the worker parent process did not start ({error}); see the messages above.") from None
         self._reader = threading.Thread(target=self._read, daemon=True, name="zygote-reader")
         self._reader.start()
@@ -232,9 +235,13 @@ class Zygote:
             if pid < 0:
                 raise HarnessFault("the worker parent process is gone.")
             worker = Worker(self, pid)
-            self._workers[pid] = worker
-            if pid in self._early:
-                worker._ended(self._early.pop(pid))
+            with self._registry:
+                if pid in self._early:
+                    worker._ended(self._early.pop(pid))
+                elif self._lost:
+                    worker._ended(None)
+                else:
+                    self._workers[pid] = worker
             return worker
 
     def kill(self, pid: int) -> None:
@@ -262,13 +269,18 @@ class Zygote:
                 break
             if isinstance(message, Spawned):
                 self._spawned.put(message.pid)
-            elif (worker := self._workers.pop(message.pid, None)) is not None:
-                worker._ended(message.status)
-            else:
-                self._early[message.pid] = message.status
+                continue
+            with self._registry:
+                worker = self._workers.pop(message.pid, None)
+                if worker is None:
+                    self._early[message.pid] = message.status
+                else:
+                    worker._ended(message.status)
         self._spawned.put(-1)
-        for worker in list(self._workers.values()):
-            worker._ended(None)
+        with self._registry:
+            self._lost = True
+            for worker in self._workers.values():
+                worker._ended(None)
 
 
 if __name__ == "__main__":
