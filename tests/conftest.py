@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from warpsmith.backends.source import read_candidate
 from warpsmith.core.candidate import Candidate
@@ -20,6 +21,11 @@ from warpsmith.evaluate.evaluator import Evaluator
 
 # Tests fork processes of their own: torch must not have started threads in this one by then.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# The same examples every time: a test run says something about the change, not about luck. To search for new
+# counterexamples, run with HYPOTHESIS_PROFILE=default.
+hypothesis_settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -71,7 +71,7 @@ def test_the_rounded_exact_result_passes(shape: tuple[int, ...], seed: int, dtyp
 
 
 @relaxed
-@given(shapes, seeds, st.floats(1.5, 1e6))
+@given(shapes, seeds, st.floats(5, 1e6))  # 5: the limit there also holds three times the baseline's own error
 def test_noise_above_the_limit_fails(shape: tuple[int, ...], seed: int, excess: float) -> None:
     reference = drawn(shape, seed)
     exact = reference.float()
