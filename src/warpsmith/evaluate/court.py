@@ -6,7 +6,6 @@ evaluator answers with a new judge; everything that goes wrong with a host becom
 
 from __future__ import annotations
 
-import contextlib
 import json
 import mmap
 import os
@@ -27,12 +26,13 @@ from warpsmith.core.evaluation import Status
 from warpsmith.core.task import Task
 from warpsmith.evaluate.findings import Facts, Findings
 from warpsmith.evaluate.judge import CONFIG, FACTS, FINDINGS, JudgeConfig
-from warpsmith.evaluate.messages import Adopt, Examine, Finding, Opened, Refused, Release, Stage
+from warpsmith.evaluate.messages import Adopt, Examine, Finding, Opened, Refused, Stage
 from warpsmith.evaluate.wire import Channel, WireClosed, WireError, WireTimeout
 from warpsmith.evaluate.zygote import Worker, Zygote
 
 _OPEN_S = 600.0  # loading a large task, measuring peaks and timing its baseline
 _GRACE_S = 60.0  # beyond a candidate's own limit, for the judge's part of the work
+_HOSTS_AHEAD = 4
 _NOBODY = 65534
 _CONTRACT = TypeAdapter(Contract)
 
@@ -79,6 +79,7 @@ class Court:
         self._faults = faults
         self._environ = host_environ
         self._count = 0
+        self._spare: list[HostHandle] = []
         self._config = config
         ours, theirs = socket.socketpair()
         with theirs:
@@ -99,12 +100,26 @@ class Court:
 
     def close(self) -> None:
         """End the judge."""
+        for host in self._spare:
+            host.end()
+        self._spare.clear()
         self._channel.close()
         self._worker.kill()
         self._worker.wait(10.0)
 
-    def host(self) -> HostHandle:
-        """Fork a host and let the judge prepare it; it costs nothing to have one waiting."""
+    def take_host(self, wanted: int) -> HostHandle:
+        """A host for the next candidate, of `wanted` still to come.
+
+        A CUDA context takes half a second, so several hosts start at once and wait, idle, for their turn; the
+        judge lets none of them start while it is timing.
+        """
+        if not self._spare:
+            count = max(1, min(wanted, _HOSTS_AHEAD)) if self._config.kind == "cuda" else 1
+            self._spare.extend(self._start_host() for _ in range(count))
+        return self._spare.pop(0)
+
+    def _start_host(self) -> HostHandle:
+        """Fork a host and let the judge prepare it."""
         self._count += 1
         number = self._count
         scratch = self._scratch_root / f"{os.getpid()}-{self._worker.pid}-{number}"
@@ -124,12 +139,6 @@ class Court:
             os.close(page)
             os.close(folder)
         return HostHandle(number, worker, scratch)
-
-    def release(self, host: HostHandle) -> None:
-        """Give up a host that was not needed."""
-        with contextlib.suppress(HarnessFault):
-            self._send(Release(host.number), [])
-        host.end()
 
     def examine(
         self,

@@ -31,7 +31,7 @@ from warpsmith.core.errors import HarnessFault, ToolMissing, UsageError
 from warpsmith.core.evaluation import Environment, Evaluation, Status
 from warpsmith.core.protocols import Backend
 from warpsmith.core.task import Precision, Task
-from warpsmith.evaluate.court import Court, HostHandle
+from warpsmith.evaluate.court import Court
 from warpsmith.evaluate.findings import Facts, Findings
 from warpsmith.evaluate.judge import JudgeConfig
 from warpsmith.evaluate.lock import DeviceLock
@@ -169,16 +169,16 @@ class Evaluator:
         if self.device.kind == "cpu":
             # Compilers on the same cores would disturb the clock: build everything first.
             ready = iter(list(ready))
-        standby: HostHandle | None = None
         left = len(futures)
         try:
             for future in ready:
-                job, left = futures[future], left - 1
+                job = futures[future]
                 built = future.result()
                 if isinstance(built, BuildFailure):
                     evaluation = self._failure(job, self._court(task, precision), built)
                 else:
-                    evaluation, standby = self._examine(task, precision, job, built, standby, more=left > 0)
+                    evaluation = self._examine(task, precision, job, built, left)
+                left -= 1
                 if self._results and job.key:
                     self._results.put(job.key, evaluation)
                 self._on_progress(Progress(job.index, "judged"))
@@ -186,8 +186,6 @@ class Evaluator:
         finally:
             for future in futures:
                 future.cancel()
-            if standby is not None:
-                self._court(task, precision).release(standby)
 
     def _backend(self, candidate: Candidate) -> Backend:
         return backend_named(candidate.backend).placed(self._paths, self.settings.limits)
@@ -199,41 +197,29 @@ class Evaluator:
         self._on_progress(Progress(job.index, "built"))
         return built
 
-    def _examine(
-        self,
-        task: str,
-        precision: Precision | None,
-        job: _Job,
-        artifact: Artifact,
-        standby: HostHandle | None,
-        *,
-        more: bool,
-    ) -> tuple[Evaluation, HostHandle | None]:
-        """One verdict; on a GPU the next host starts meanwhile, since a CUDA context takes half a second."""
+    def _examine(self, task: str, precision: Precision | None, job: _Job, artifact: Artifact, left: int) -> Evaluation:
+        """One verdict, of `left` still to be reached; our own failures are tried again with new workers."""
         fault = ""
         for attempt in range(_ATTEMPTS):
             try:
                 court = self._court(task, precision)
                 with self._lock.held(self._waiting):
-                    host = standby or court.host()
-                    standby = court.host() if more and self.device.kind == "cuda" else None
                     findings = court.examine(
-                        host,
+                        court.take_host(left),
                         artifact.library,
                         job.contract,
                         lambda stage: self._on_progress(Progress(job.index, stage)),
                     )
                 if findings.status is not Status.NOT_JUDGED:
-                    return self._verdict(job, court, findings, artifact), standby
+                    return self._verdict(job, court, findings, artifact)
                 fault = findings.reason
             except HarnessFault as error:
                 fault = str(error)
             self._on_message(f"{fault} Trying again ({attempt + 1} of {_ATTEMPTS}).")
-            standby = None
             self._stop_workers()
         court = self._court(task, precision)
         lost = Findings(Status.NOT_JUDGED, f"the evaluator failed {_ATTEMPTS} times on this candidate: {fault}")
-        return self._verdict(job, court, lost, artifact), None
+        return self._verdict(job, court, lost, artifact)
 
     def _waiting(self) -> None:
         self._on_message(f"waiting: another evaluation is using {self.device.label}.")

@@ -22,7 +22,7 @@ from warpsmith.core.contract import Contract
 from warpsmith.core.errors import WarpsmithError
 from warpsmith.core.evaluation import Status
 from warpsmith.evaluate.findings import Condemned, Facts, Findings
-from warpsmith.evaluate.messages import Adopt, Examine, Finding, Opened, Refused, Release, Stage
+from warpsmith.evaluate.messages import Adopt, Examine, Finding, Opened, Refused, Stage
 from warpsmith.evaluate.peer import HostFailed, Peer
 from warpsmith.evaluate.wire import Channel, WireClosed
 
@@ -68,13 +68,11 @@ class Judge:
         self._channel.send(Opened(dump_task(self._room.task).decode(), facts))
         while True:
             try:
-                message, fds = self._channel.receive((Adopt, Examine, Release))
+                message, fds = self._channel.receive((Adopt, Examine))
             except WireClosed:
                 return
             if isinstance(message, Adopt):
                 self._adopt(message.host, fds)
-            elif isinstance(message, Release):
-                self._dismiss(message.host)
             else:
                 self._examine(message)
 

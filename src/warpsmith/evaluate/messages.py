@@ -61,13 +61,6 @@ class Examine:
 
 
 @dataclass(frozen=True)
-class Release:
-    """Forget a host that will not be examined."""
-
-    host: int
-
-
-@dataclass(frozen=True)
 class Opened:
     """The judge has the task: the description and what the device can do, as JSON."""
 
