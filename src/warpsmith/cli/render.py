@@ -291,7 +291,7 @@ def _ranking(valid: Sequence[Judged], shown: Mapping[str, str]) -> Table:
     for name in names:
         table.add_column(f"vs {name}", justify="right", no_wrap=True)
         if len(names) == 1:  # with more there is no room
-            table.add_column("interval", no_wrap=True, style="dim")
+            table.add_column("±", justify="right", no_wrap=True, style="dim")
     for heading in ("latency", "of light", "error"):
         table.add_column(heading, justify="right", no_wrap=True)
     for judged in valid:
@@ -302,10 +302,15 @@ def _ranking(valid: Sequence[Judged], shown: Mapping[str, str]) -> Table:
             style = _STYLES.get(verdict(interval), "") if interval else ""
             cells.append(Text(f"{ratio(speedup)}x" if speedup else "–", style))
             if len(names) == 1:
-                cells.append(_bounds(interval) if interval else "")
+                cells.append(_margin(speedup, interval) if speedup and interval else "")
         latency, share = latency_ms(evaluation) or 0.0, share_of_floor(evaluation) or 0.0
         table.add_row(*cells, duration(latency), percent(share), number(worst.error if worst else 0.0, 2))
     return table
+
+
+def _margin(speedup: float, interval: Interval) -> str:
+    """The wider side of the interval, relative to the speedup: the table has no room for both ends."""
+    return f"{number(100 * max(interval.high - speedup, speedup - interval.low) / speedup, 2)} %"
 
 
 def _word(evaluation: Evaluation, names: Sequence[str]) -> Text:
@@ -348,7 +353,9 @@ def _summary(judged: Sequence[Judged], valid: Sequence[Judged]) -> Text:
     )
     if speedup is None or interval is None:
         return text
-    return Text.assemble(text, " Best: ", (best.file, "bold"), ": ", compared(names[0], speedup, interval))
+    return Text.assemble(
+        text, " Best: ", (best.file.rsplit("/", 1)[-1], "bold"), ": ", compared(names[0], speedup, interval)
+    )
 
 
 # --- doctor ---

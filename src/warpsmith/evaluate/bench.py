@@ -116,7 +116,7 @@ class Bench:
         if breach is not None:
             slot, distance = breach
             fill_zones(self._memory, slots)
-            side = f"{distance} bytes past the end" if distance > 0 else f"{-distance} bytes before the start"
+            side = "past the end" if distance > 0 else "before the start"
             raise Condemned(
                 Status.OUT_OF_BOUNDS,
                 f"the candidate wrote {side} of {slot.name!r} ({slot.nbytes} bytes): an index is out of range.",

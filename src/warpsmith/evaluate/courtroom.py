@@ -22,7 +22,7 @@ from warpsmith.evaluate import arena as memory
 from warpsmith.evaluate.bench import Bench, buffers
 from warpsmith.evaluate.boarding import Boarding
 from warpsmith.evaluate.check import Checker, Measured
-from warpsmith.evaluate.contest import Contest, CpuBaseline, CudaBaseline, Side, Timing
+from warpsmith.evaluate.contest import Contest, CpuBaseline, CudaBaseline, Side, Timing, warm_up_sets
 from warpsmith.evaluate.findings import Condemned, Facts, Findings
 from warpsmith.evaluate.judge import JudgeConfig
 from warpsmith.evaluate.layout import Layout, arrange, moved
@@ -132,7 +132,7 @@ class Courtroom:
             one = arrange(buffers(self.task, workload), 1, kind).total_bytes
             wanted = math.ceil(_SAMPLE_NS[kind] / 1e9 / max(self._baseline_s[workload.name], 1e-7))
             most = max(1, min(_MOST_SETS[kind], int(min(budget, 4 << 30) // one)))
-            sets = max(1, min(most, max(2, wanted)))
+            sets = max(1, min(most, max(2, wanted + warm_up_sets(2, kind))))
             layout = moved(arrange(buffers(self.task, workload), sets, kind), offset)
             layouts.append(layout)
             offset += layout.total_bytes
@@ -177,7 +177,7 @@ class Courtroom:
         if self.device.type == "cuda":
             self._sides[key] = CudaBaseline(name, calls, self._flush)
         else:
-            self._sides[key] = CpuBaseline(name, calls, self._flush_bytes)
+            self._sides[key] = CpuBaseline(name, calls, self._flush_bytes, warm_up_sets(len(calls), self.device.type))
         return self._sides[key]
 
     # --- one candidate ---
@@ -250,7 +250,7 @@ class Courtroom:
             if self.device.type == "cuda":  # so that the device changes hands, as it does between samples
                 self._flush()
                 torch.cuda.synchronize()
-            reply = peer.ask(Sample((), False, 1), Sampled, self._settings.limits.start_s)
+            reply = peer.ask(Sample((), False, 1, ()), Sampled, self._settings.limits.start_s)
             costs.append(peer.outer_ns - reply.elapsed_ns)
         return max(costs)
 

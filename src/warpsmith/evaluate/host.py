@@ -319,6 +319,8 @@ class Host:
         return Acknowledged()
 
     def _sample(self, message: Sample, _fds: tuple[int, ...]) -> Sampled:
+        for index in message.warm_up:
+            self._calls[index]()
         calls = [self._calls[i] for i in message.indices]
         return self.side.sample(calls, message.graph, message.rounds, self._library)
 

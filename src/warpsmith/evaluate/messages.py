@@ -202,6 +202,7 @@ class Sample:
     indices: tuple[int, ...]
     graph: bool
     rounds: int
+    warm_up: tuple[int, ...]  # sets to call first, untimed
 
 
 @dataclass(frozen=True)
