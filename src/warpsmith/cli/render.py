@@ -353,9 +353,7 @@ def _summary(judged: Sequence[Judged], valid: Sequence[Judged]) -> Text:
     )
     if speedup is None or interval is None:
         return text
-    return Text.assemble(
-        text, " Best: ", (best.file, "bold"), ": ", compared(names[0], speedup, interval)
-    )
+    return Text.assemble(text, " Best: ", (best.file, "bold"), ": ", compared(names[0], speedup, interval))
 
 
 # --- doctor ---

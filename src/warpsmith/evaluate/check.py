@@ -125,15 +125,17 @@ class Checker:
     def _agree(self, bench: Bench, ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> bool:
         """Whether one output agrees in all sets; small sets are compared in one go."""
         step = max(1, _COMPARE_ELEMENTS // max(1, ours[0].numel()))
-        return all(
-            numerics.agree(
-                torch.stack(tuple(ours[start : start + step])),
-                torch.stack(tuple(theirs[start : start + step])),
+        for start in range(0, len(ours), step):
+            mine, other = ours[start : start + step], theirs[start : start + step]
+            agreed = numerics.agree(
+                torch.stack(tuple(mine)) if len(mine) > 1 else mine[0],
+                torch.stack(tuple(other)) if len(other) > 1 else other[0],
                 precision=self._oracle.task.precision,
                 reduction=self._oracle.reduction(bench.workload),
             )
-            for start in range(0, len(ours), step)
-        )
+            if not agreed:
+                return False
+        return True
 
     def _appeal(self, bench: Bench, indices: Sequence[int]) -> None:
         """The full rule, set by set: condemns what is really wrong."""

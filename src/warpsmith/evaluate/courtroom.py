@@ -220,7 +220,7 @@ class Courtroom:
         deadline = time.monotonic() + self._settings.limits.total_s
         layers = self._await(peer).layers
         idle_ns = self._idle(peer)
-        free_before = self._driver.memory()[0] if self._driver else 0
+        taken_before = self._taken_bytes()
         report("load")
         wipe = self._boarding.board(peer, library, contract)
         checker = Checker(self._oracle, self._settings, wipe, deadline)
@@ -229,7 +229,7 @@ class Courtroom:
             report("check")
             limit_s = self._call_limit_s(bench.workload)
             measured[bench.workload.name] = checker.examine(peer, bench, self._cases[bench.workload.name], limit_s)
-            self._check_memory(free_before)
+            self._check_memory(taken_before)
         for other in waiting:  # a host that is still starting would disturb the clock
             if other.prepared is None:
                 try:
@@ -257,11 +257,16 @@ class Courtroom:
     def _call_limit_s(self, workload: Workload) -> float:
         return self._settings.limits.launch_s + 100 * self._baseline_s[workload.name]
 
-    def _check_memory(self, free_before: int) -> None:
-        """On a GPU, what the candidate took for itself shows in what is left."""
+    def _taken_bytes(self) -> int:
+        """Device memory that is in use, but not by this process's torch."""
         if self._driver is None:
-            return
-        held = free_before - self._driver.memory()[0]
+            return 0
+        free, total = self._driver.memory()
+        return total - free - torch.cuda.memory_reserved(self.device)
+
+    def _check_memory(self, taken_before: int) -> None:
+        """On a GPU, what the candidate took for itself shows in what is left."""
+        held = self._taken_bytes() - taken_before
         limit = self._settings.limits.memory_bytes + self._settings.limits.workspace_bytes
         if held > limit:
             raise Condemned(

@@ -61,8 +61,9 @@ class Truth:
 
 def free_bytes(device: torch.device) -> int:
     """Memory that can still be used on the device."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "cuda":  # what torch keeps for itself is free to us
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     import psutil
 
     return int(psutil.virtual_memory().available)
