@@ -44,6 +44,8 @@ _IDLE_SAMPLES = 3
 _SAMPLE_NS = {"cpu": 2e6, "cuda": 4e5}  # one sample should take about this long: it sets how many sets rotate
 _MOST_SETS = {"cpu": 16, "cuda": 64}
 _ESTIMATE_CALLS = 8
+_ROOM_BYTES = 4 << 30  # for contexts and flush buffers of the hosts that start next
+_SHORT_S = 0.001
 _LONG_S = 0.05  # a baseline this slow needs no estimate finer than one call
 
 
@@ -64,6 +66,7 @@ class Courtroom:
         self._work = {w.name: self._count(w) for w in self.task.workloads}
         self._baseline_s = {w.name: self._time_once(w) for w in self.task.workloads}
         self._layouts = self._plan()
+        self._leave_room()
         self._arena = memory.allocate(sum(layout.total_bytes for layout in self._layouts), self.device, self._driver)
         self._benches = self._make_benches()
         self._boarding = Boarding(self.task, self._benches, self.device, self._driver, self._settings.limits)
@@ -103,7 +106,6 @@ class Courtroom:
         """A first idea of the baseline's time in seconds: how many sets rotate, how long a call may take."""
         call = self.program.bind(self.program.inputs(workload, seed=0, device=self.device))
         if self.device.type == "cuda":
-            side = CudaBaseline("eager", [call] * _ESTIMATE_CALLS, lambda: None)
             call()
             torch.cuda.synchronize()
             start = time.perf_counter()
@@ -112,8 +114,10 @@ class Courtroom:
             once = time.perf_counter() - start
             if once > _LONG_S:
                 return once
+            count = _ESTIMATE_CALLS if once < _SHORT_S else 1  # a graph keeps the results of all its calls
+            side = CudaBaseline("eager", [call] * count, lambda: None)
             graph = side.capture()
-            return min(side.sample(graph) for _ in range(3)) / 1e9 / _ESTIMATE_CALLS
+            return min(side.sample(graph) for _ in range(3)) / 1e9 / count
         best = math.inf
         for _ in range(4):
             start = time.perf_counter()
@@ -182,8 +186,15 @@ class Courtroom:
 
     # --- one candidate ---
 
+    def _leave_room(self) -> None:
+        """Give back what torch keeps for later: the arena and the hosts' contexts need memory of the device too."""
+        if self._driver is not None:
+            torch.cuda.empty_cache()
+
     def prepare(self, peer: Peer, scratch: str) -> None:
         """Let a host set itself up; does not wait for it."""
+        if self._driver is not None and self._driver.memory()[0] < _ROOM_BYTES:
+            self._leave_room()
         config, limits = self._config, self._settings.limits
         on_cpu = self.device.type == "cpu"
         peer.slots = self._slots if on_cpu else ()

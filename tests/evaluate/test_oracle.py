@@ -1,0 +1,100 @@
+"""The truth about a case: in one piece, in slices, and when it cannot be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from warpsmith.core.errors import TaskError
+from warpsmith.evaluate import oracle
+from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluate.oracle import BASELINE, FULL, SLICED, Case, Oracle
+from warpsmith.tasks.load import load_task
+
+CPU = torch.device("cpu")
+TASK = """
+import torch
+
+from warpsmith import normal, task
+
+
+@task(x=normal("rows, cols"), w=normal("cols, outs"), workloads=[{"rows": 64, "cols": 32, "outs": 16}])
+def f(x, w):
+    return EXPRESSION
+"""
+
+
+@pytest.fixture
+def oracle_of(tmp_path: Path) -> Callable[[str], Oracle]:
+    def make(expression: str) -> Oracle:
+        path = tmp_path / "given.py"
+        path.write_text(TASK.replace("EXPRESSION", expression))
+        program = load_task(path)
+        return Oracle(program, CPU, {w.name: 32 for w in program.task.workloads}, 3.0)
+
+    return make
+
+
+def the_case(made: Oracle) -> Case:
+    return Case(made.task.workloads[0], "own", 7)
+
+
+def enough_for_a_slice(made: Oracle) -> int:
+    """Memory in which an eighth of the rows fits in fp64, and the whole does not."""
+    sizes = made.task.workloads[0].sizes
+    whole = sum(t.numel(sizes) * 8 for t in made.task.tensors)
+    outputs = sum(t.numel(sizes) * 8 for t in made.task.outputs)
+    return int(2 * (whole / 8 + outputs) / 0.8)
+
+
+def test_slices_give_the_same_truth(oracle_of: Callable[[str], Oracle], monkeypatch: pytest.MonkeyPatch) -> None:
+    full = oracle_of("torch.softmax(x @ w, dim=-1)")
+    whole = full.truth(the_case(full))
+    assert whole is not None
+    assert whole.how == FULL
+    narrow = oracle_of("torch.softmax(x @ w, dim=-1)")
+    monkeypatch.setattr(oracle, "free_bytes", lambda _: enough_for_a_slice(narrow))
+    sliced = narrow.truth(the_case(narrow))
+    assert sliced is not None
+    assert sliced.how == SLICED
+    assert sliced.expected[0].dtype is torch.float64
+    torch.testing.assert_close(sliced.expected[0], whole.expected[0], rtol=1e-12, atol=1e-14)
+
+
+def test_an_operator_that_mixes_rows_is_not_sliced(
+    oracle_of: Callable[[str], Oracle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixing = oracle_of("torch.softmax(x @ w, dim=0)")
+    monkeypatch.setattr(oracle, "free_bytes", lambda _: enough_for_a_slice(mixing))
+    truth = mixing.truth(the_case(mixing))
+    assert truth is not None
+    assert truth.how == BASELINE
+
+
+def test_a_case_that_pytorch_gets_wrong_is_no_truth(oracle_of: Callable[[str], Oracle]) -> None:
+    chaotic = oracle_of("torch.sin(1e9 * (x @ w))")
+    assert chaotic.truth(the_case(chaotic)) is None
+    assert chaotic.dropped == ["own"]
+
+
+def test_a_task_without_any_truth_is_refused(evaluator: Evaluator, tmp_path: Path) -> None:
+    path = tmp_path / "chaotic.py"
+    path.write_text(TASK.replace("EXPRESSION", "torch.sin(1e9 * (x @ w))"))
+    with pytest.raises(TaskError, match="too far from its fp64 result"):
+        evaluator.describe(path)
+
+
+def test_cancelled_sums_get_the_tolerance_they_need(oracle_of: Callable[[str], Oracle]) -> None:
+    """A single sum that cancels may be off by more than one that does not, in proportion."""
+    cancelled = oracle_of("(x - x.mean()).sum() + 1e-3 * w.sum().abs()")
+    plain = oracle_of("x.abs().sum() + w.abs().sum()")
+    limits = []
+    for made in (cancelled, plain):
+        truth = made.truth(the_case(made))
+        assert truth is not None
+        assert truth.limits[0] is not None
+        limits.append(truth.limits[0].rms)
+    assert limits[0] > 10 * limits[1]
