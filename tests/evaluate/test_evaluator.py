@@ -110,6 +110,16 @@ def test_both_baselines_are_measured(
     assert [b.name for b in verdict.workloads[0].baselines] == ["eager", "compile"], verdict.notes
 
 
+def test_a_kernel_too_slow_to_be_timed_is_its_own_fault(
+    quick_settings: Settings, kernel: Kernel, task_file: TaskFile
+) -> None:
+    settings = replace(quick_settings, limits=replace(quick_settings.limits, total_s=6.0))
+    with Evaluator("cpu", settings) as evaluator:
+        verdict = evaluator.evaluate_one(task_file("softmax"), kernel("slow.cpp"))
+    assert verdict.status is Status.TIMED_OUT, verdict.reason
+    assert "far too slow to be timed" in verdict.reason
+
+
 # --- mistakes of the caller ---------------------------------------------------------------------------------
 
 

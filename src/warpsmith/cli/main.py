@@ -133,7 +133,7 @@ def evaluate(
     ] = None,
     time_budget: Annotated[
         float | None,
-        typer.Option(min=0.0, metavar="SECONDS", help="Time for timing, per workload and baseline.  [default: 2]"),
+        typer.Option(min=0.0, metavar="SECONDS", help="Time for timing, per workload and baseline.  [default: 1]"),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again even where a verdict is in the cache.")] = False,
     json: AsJson = False,

@@ -47,5 +47,5 @@ class Settings:
     min_samples: int = 10  # timed pairs, at least
     max_samples: int = 200  # timed pairs, at most
     target_width: float = 0.01  # stop when the ratio's interval is this narrow (relative, half width)
-    timing_budget_s: float = 2.0  # per workload and baseline, once min_samples are there
+    timing_budget_s: float = 1.0  # per workload and baseline, once min_samples are there
     limits: Limits = Limits()

@@ -179,6 +179,7 @@ class Contest:
         settings: Settings,
         *,
         call_limit_s: float,
+        deadline: float,
         idle_ns: int,
         verify: Callable[[Sequence[int], Outputs], None],
         wipe_workspace: Callable[[], None],
@@ -188,6 +189,7 @@ class Contest:
         self._side = side
         self._settings = settings
         self._limit_s = call_limit_s * len(bench.sets) + 1.0
+        self._deadline = deadline  # by time.monotonic(), for everything about this candidate
         self._idle_ns = idle_ns  # what a request costs when nothing is launched, by our clock
         self._verify = verify
         self._wipe = wipe_workspace
@@ -243,6 +245,7 @@ class Contest:
 
     def _pair(self, graph: bool, candidate_first: bool) -> tuple[float, float]:
         bench = self._bench
+        self._check_time()
         for index in self._indices:
             bench.refresh(index, self._rng)
         bench.poison(self._indices)
@@ -291,13 +294,22 @@ class Contest:
         rounds = max(2, min(_MOST_ROUNDS, round(_LONG_RUN_NS / claimed_ns)))
         request = Sample(self._timed, graph, rounds, ())
         for attempt in range(_LONG_RUNS):
+            self._check_time()
             time.sleep(0.02 * attempt)
             cold_ns = min(self._candidate(graph), _DRIFT * claimed_ns)
-            self._peer.ask(request, Sampled, self._limit_s * rounds)
+            self._peer.ask(request, Sampled, min(self._limit_s * rounds, self._settings.limits.total_s))
             warm_ns = (self._peer.outer_ns - self._idle_ns) / rounds
             if warm_ns <= cold_ns * _WARM_SHARE + _GAP_NS:
                 return True
         return False
+
+    def _check_time(self) -> None:
+        """A kernel too slow to be timed is the candidate's failure; waiting on would make it look like ours."""
+        if time.monotonic() > self._deadline:
+            raise Condemned(
+                Status.TIMED_OUT,
+                f"right, but far too slow to be timed: its {self._settings.limits.total_s:g} s in all are over.",
+            )
 
     def _contradiction(self, pairs: Sequence[tuple[float, float]], excess_ns: float) -> Condemned:
         claimed_ns = median(_second(pairs))

@@ -250,7 +250,7 @@ class Courtroom:
         results = []
         for bench in self._benches:
             report("time")
-            results.append(self._measure(peer, bench, measured[bench.workload.name], checker, wipe, idle_ns))
+            results.append(self._measure(peer, bench, measured[bench.workload.name], checker, wipe, idle_ns, deadline))
         notes = (*self._notes(), *self._dropped_baselines)
         return Findings(Status.OK, "", tuple(results), notes, layers)
 
@@ -293,6 +293,7 @@ class Courtroom:
         checker: Checker,
         wipe: Callable[[], None],
         idle_ns: int,
+        deadline: float,
     ) -> WorkloadResult:
         workload, work = bench.workload, self._work[bench.workload.name]
         timings: list[Timing] = []
@@ -306,6 +307,7 @@ class Courtroom:
                 side,
                 self._settings,
                 call_limit_s=self._call_limit_s(workload),
+                deadline=deadline,
                 idle_ns=idle_ns,
                 verify=lambda indices, outputs: checker.verify_timed(bench, indices, outputs),
                 wipe_workspace=wipe,

@@ -7,6 +7,7 @@ and kills it when it does not come back; losing it loses nothing but time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -130,7 +131,8 @@ def main(payload: str, fds: list[int]) -> int:
         print("\n".join(lines), file=sys.stderr)
         channel.send(Refused(f"{Path(config.task).name}: the reference failed to run ({lines[-1]})."))
         return 0
-    judge.serve()
+    with contextlib.suppress(WireClosed):  # the supervisor is gone in the middle of a candidate: so are we
+        judge.serve()
     return 0
 
 
