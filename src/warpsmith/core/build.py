@@ -7,6 +7,12 @@ from pathlib import Path
 
 from warpsmith.core.evaluation import Resources
 
+# The folder of a Python artifact.
+MAIN = "main"  # a file that holds the name of the file to import
+SOURCES = "sources"  # the candidate's files
+EXTENSIONS = "extensions"  # compiled ones
+TRITON = "triton"  # Triton's cache
+
 
 @dataclass(frozen=True)
 class Target:
@@ -14,18 +20,20 @@ class Target:
 
     kind: str  # "cpu" or "cuda"
     arch: str = "native"  # "native" on the CPU; "sm_90a" and the like on CUDA
+    sanitized: bool = False  # CPU: with the compiler's checks of addresses and undefined behaviour, for verification
 
 
 @dataclass(frozen=True)
 class Artifact:
     """A built candidate, ready to load in a worker."""
 
-    library: Path  # in the build cache; read-only
+    library: Path  # in the build cache; read-only; a folder where it is Python
     compiler: str  # name and version
     resources: tuple[Resources, ...] = ()
     warnings: str = ""  # trimmed
     seconds: float = 0.0
     cached: bool = False
+    kind: str = "library"  # "library", "module" (Python, ready to import) or "sources" (Python, still to be forged)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ class Candidate:
     files: tuple[SourceFile, ...]  # the first holds the entry point
     backend: str
     defines: tuple[tuple[str, str], ...] = ()  # values of its tunables, passed as macros
+    entry: str = ""  # the function to call and its arguments, "softmax(x, 1)", where it is not the contract's own
     parents: tuple[str, ...] = field(default=(), compare=False)
     operator: str = field(default="", compare=False)  # which operator of a method made it
     thought: str = field(default="", compare=False)
@@ -30,7 +31,7 @@ class Candidate:
     @property
     def digest(self) -> str:
         """The hash of the content, in full: for caches, where nobody may construct a second program with it."""
-        content = (self.backend, self.defines, [(file.name, file.text) for file in self.files])
+        content = (self.backend, self.defines, self.entry, [(file.name, file.text) for file in self.files])
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     @property

@@ -48,4 +48,6 @@ class Settings:
     max_samples: int = 200  # timed pairs, at most
     target_width: float = 0.01  # stop when the ratio's interval is this narrow (relative, half width)
     timing_budget_s: float = 1.0  # per workload and baseline, once min_samples are there
+    allow: tuple[str, ...] = ()  # libraries a candidate may call, besides those that the task allows
+    without: tuple[str, ...] = ()  # guards left out, to measure what they cost or to test the others; never trusted
     limits: Limits = Limits()

@@ -39,6 +39,22 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class PythonCall:
+    """How a Python candidate is called, once per set of tensors.
+
+    Arguments are JSON: `{"$": "x"}` stands for the tensor or number of the task named x, anything else for itself.
+    """
+
+    form: str  # "launch" writes into the outputs; "module" is a class to construct first; "function" is called as it is
+    name: str  # of the function or class in the candidate's file
+    arguments: str  # JSON: a list
+    keywords: str = "{}"  # JSON: an object
+    init: str = "[[], {}]"  # JSON: positional and keyword arguments of the class
+    returned: tuple[str, ...] = ()  # the outputs it returns, in order; the others it writes
+    tf32: bool = False  # whether the task's precision class lets PyTorch's own products use TF32
+
+
+@dataclass(frozen=True)
 class Contract:
     """The interface of one task for one backend."""
 
@@ -50,6 +66,7 @@ class Contract:
     header: str  # the code force-included before a candidate
     text: str  # the contract in words and code, for people and prompts
     libraries: tuple[str, ...] = ()  # what a candidate may link, because the task allows it
+    call: PythonCall | None = None  # where a candidate is Python
 
     @property
     def size_arguments(self) -> tuple[Argument, ...]:

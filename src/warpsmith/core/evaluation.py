@@ -55,6 +55,10 @@ class Baseline:
     interval: Interval  # of the speedup
     samples: int  # pairs taken
 
+    def __post_init__(self) -> None:
+        if not (0 < self.interval.low <= self.interval.high < math.inf and 0 < self.speedup < math.inf):
+            raise ValueError(f"no ratio of two times: {self.speedup}, {self.interval}")
+
 
 @dataclass(frozen=True)
 class Resources:

@@ -17,7 +17,7 @@ class Backend(Protocol):
 
     name: str  # "cpu", "cuda"
     suffixes: tuple[str, ...]  # file endings it takes, e.g. (".cu", ".cuh")
-    device: str  # the kind of device it runs on
+    devices: tuple[str, ...]  # the kinds of device it runs on
 
     def placed(self, paths: Paths, limits: Limits) -> Backend:
         """The same backend, keeping its builds there and within these limits."""
@@ -27,8 +27,8 @@ class Backend(Protocol):
         """Whether this machine can build and run it, and how to get what is missing."""
         ...
 
-    def contract(self, task: Task) -> Contract:
-        """The entry point for one task."""
+    def contract(self, task: Task, entry: str = "") -> Contract:
+        """The entry point for one task; `entry` is a candidate's own choice of it (see `Candidate.entry`)."""
         ...
 
     def build(self, candidate: Candidate, contract: Contract, target: Target) -> Artifact | BuildFailure:

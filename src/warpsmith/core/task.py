@@ -133,6 +133,8 @@ class Task:
     description: str = ""
     allow: tuple[str, ...] = ()  # libraries a candidate may call, e.g. ("cublas",)
     notes: tuple[str, ...] = ()  # what the loader did that a reader should know, one sentence each
+    init: str = ""  # JSON: positional and keyword arguments its module is constructed with; "" where it has none
+    call: str = ""  # JSON: those of `forward`, `{"$": "x"}` standing for the tensor or number x; "" for all in order
 
     def __post_init__(self) -> None:
         names = [t.name for t in self.tensors] + [s.name for s in self.scalars]

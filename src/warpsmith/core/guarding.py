@@ -1,0 +1,113 @@
+"""What the evaluator saw of a candidate besides its results, and what a guard may say about it.
+
+Evidence is gathered by the evaluator's instruments (from outside the candidate's process wherever that is
+possible) and is plain data; a guard looks at one kind of it and objects or not. So a guard can be tested
+with a made-up piece of evidence, and an instrument with a real process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from warpsmith.core.evaluation import Status
+
+
+@dataclass(frozen=True)
+class Built:
+    """The outward face of a built object: what it can call is what it imports."""
+
+    backend: str
+    imports: tuple[str, ...]  # dynamic symbols taken from other libraries
+    needed: tuple[str, ...]  # libraries the loader brings in
+    allow: tuple[str, ...] = ()  # libraries the task lets a candidate call
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What one call really did, by the names of what it called."""
+
+    backend: str
+    calls: tuple[str, ...] = ()  # functions of the CUDA driver and runtime
+    kernels: tuple[str, ...] = ()  # kernels launched, by their symbol
+    elsewhere: tuple[str, ...] = ()  # those of the kernels that were launched on another stream than the given one
+    own: tuple[str, ...] = ()  # kernels that the candidate's own object defines; () where that is not known
+    operators: tuple[str, ...] = ()  # torch operators a Python candidate called
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The harness's memory after a call."""
+
+    workload: str
+    breached: str = ""  # the buffer whose red zone was written to
+    nbytes: int = 0  # of that buffer
+    past_end: bool = True  # behind it rather than before it
+    input_changed: bool = False
+    uncalled: str = ""  # an output that was written although the entry point was not called on its set
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """The candidate's process some time after a call had returned, when it should be idle."""
+
+    kind: str  # of the device
+    threads_before: int  # when nothing of the candidate was loaded
+    threads_after: int
+    busy_ms: float  # processor time its threads used while they should have been idle
+    watched_ms: float  # how long they were watched
+    changed: str = ""  # an output that changed after the call had returned
+    workload: str = ""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The host's claim of a time against the judge's own clock."""
+
+    claimed_ns: float  # per sample
+    excess_ns: float  # by how much our clock exceeded the claim, in the best of all samples
+    allowed_ns: float  # of that: what waking a process up and handing a device over can take
+    round_ns: float = 0.0  # per round when repeated with warm caches, by our clock; 0: not measured
+    round_allowed_ns: float = 0.0  # what was claimed for a cold one just before, and a margin
+
+
+@dataclass(frozen=True)
+class Speed:
+    """A measured time against what the hardware needs."""
+
+    workload: str
+    latency_ms: float
+    least_ms: float  # no correct kernel is faster
+
+
+@dataclass(frozen=True)
+class Talk:
+    """Something that came out of the candidate's process and is not an answer to what was asked."""
+
+    said: str
+
+
+Evidence = Built | Traced | Memory | Aftermath | Clock | Speed | Talk
+
+
+@dataclass(frozen=True)
+class Objection:
+    """A guard's verdict: what was seen, and which attack it is."""
+
+    status: Status
+    attack: int  # a number of `guards.classes`
+    reason: str
+
+
+@runtime_checkable
+class Guard(Protocol):
+    """Watches for one family of attacks. One file of `warpsmith.guards` each, found by its PLUGIN."""
+
+    name: str
+    attacks: tuple[int, ...]  # numbers of `guards.classes`
+    looks_at: type[Evidence]
+
+    def objection(self, evidence: Evidence) -> Objection | None:
+        """What is wrong with it; None where nothing is. Only ever asked about what it looks at."""
+        ...
