@@ -37,7 +37,7 @@ class WrappedCompiler:
         self.log = folder / "compilations"
         script = folder / "wrapped-g++"
         script.write_text(
-            '#!/bin/sh\ncase "$1" in --version) exec g++ --version;; esac\n'
+            '#!/bin/sh\ncase "$1" in --version|-print-file-name=*) exec g++ "$1";; esac\n'
             f'echo run >> "{self.log}"\n{before}\nexec g++ "$@"\n'
         )
         script.chmod(0o755)
@@ -261,10 +261,21 @@ def _compilers_in(folder: Path) -> list[str]:
     return found
 
 
-def test_a_compiler_that_is_killed_is_not_held_against_the_source(softmax: Task, tmp_path: Path) -> None:
+def test_a_compiler_that_is_killed_is_started_once_more(softmax: Task, tmp_path: Path) -> None:
     once = tmp_path / "killed-once"
     compiler = WrappedCompiler(tmp_path, before=f'[ -e "{once}" ] || {{ touch "{once}"; kill -9 $$; }}')
     cpu = CpuBackend(Workshop(Paths(tmp_path / "cache"), environment=compiler.environ))
+    assert not built(cpu, softmax, cpu_candidate(COPY)).cached
+    assert once.exists()
+
+
+def test_a_compiler_that_keeps_being_killed_is_not_held_against_the_source_for_ever(
+    softmax: Task, tmp_path: Path
+) -> None:
+    lives = tmp_path / "lives"
+    lives.write_text("xx")  # deaths to come
+    killed = f'[ -s "{lives}" ] && {{ truncate -s -1 "{lives}"; kill -9 $$; }}'
+    cpu = CpuBackend(Workshop(Paths(tmp_path / "cache"), environment=WrappedCompiler(tmp_path, before=killed).environ))
     assert failed(cpu, softmax, COPY).startswith("the compiler died, most likely out of memory")
     assert not built(cpu, softmax, cpu_candidate(COPY)).cached
 

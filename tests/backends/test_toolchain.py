@@ -64,3 +64,18 @@ def test_the_same_compiler_elsewhere_has_the_same_identity(tmp_path: Path) -> No
     assert second is not None
     assert first.command != second.command
     assert first.identity == second.identity
+
+
+def test_the_shared_c_library_is_named_where_the_compiler_would_link_the_static_one(tmp_path: Path) -> None:
+    """A compiler without the link `libstdc++.so` puts the whole static library, and what that calls, into an object."""
+    plain = find_cxx({"PATH": os.environ["PATH"], "CXX": "g++"})
+    assert plain is not None
+    assert plain.stdlib is None, "this compiler finds its own"
+    bare = tmp_path / "g++"
+    bare.write_text('#!/bin/sh\ncase "$1" in -print-file-name=*) echo "${1#*=}"; exit;; esac\nexec g++ "$@"\n')
+    bare.chmod(0o755)
+    found = find_cxx({"PATH": os.environ["PATH"], "CXX": str(bare)})
+    assert found is not None
+    assert found.stdlib is not None
+    assert found.stdlib.name == "libstdc++.so.6"
+    assert found.stdlib.is_file()

@@ -49,6 +49,14 @@ _TOOL_FAULTS = (
         "{compiler} has no lib{0} to link; install it (CUDA runtime, or libomp-dev for clang++).",
     ),
     (
+        re.compile(r"^\S*(?:g\+\+|clang\S*|collect2)[\d.-]*: fatal error: cannot (?:execute|find) \W*([\w.+-]+)", re.M),
+        "{compiler} lacks its part {0}; install it again.",
+    ),
+    (
+        re.compile(r"^nvcc fatal\s*: (Failed to preprocess host compiler|Cannot find compiler '[^']+' in PATH)", re.M),
+        "{compiler} has no host compiler ({0}); install g++, or set NVCC_CCBIN.",
+    ),
+    (
         re.compile(r"^\S*host_config\.h\S* error: .*(unsupported \w+ version)", re.M),
         "{compiler} does not take this host compiler ({0}); set NVCC_CCBIN to an older g++.",
     ),
@@ -100,22 +108,26 @@ class Workshop:
                 known = store.load(key)
                 if known is not None:
                     return known
-                with store.work_folder() as work:
-                    return self._compile(job, store, key, work)
+                return self._compile(job, store, key)
         except OSError as fault:
             raise HarnessFault(
                 f"the build cache in {root} cannot be used ({fault.strerror}); free or unlock it."
             ) from fault
 
-    def _compile(self, job: _Job, store: BuildStore, key: str, work: Path) -> Artifact | BuildFailure:
+    def _compile(self, job: _Job, store: BuildStore, key: str) -> Artifact | BuildFailure:
         limit_s = self.limits.build_s
-        command = _prepare(job, work)
-        run = run_compiler(command, folder=work / "src", scratch=work / "tmp", environ=self.environ, limit_s=limit_s)
-        if run.status != 0:
-            _raise_tool_faults(run, job.recipe, work)
-        if run.killed:
-            return BuildFailure(_why_killed(run, limit_s), run.seconds)
-        return store.publish(key, _judge(run, job, work / LIBRARY), work)
+        killed_before = False
+        while True:
+            with store.work_folder() as work:
+                command, tmp = _prepare(job, work), work / "tmp"
+                run = run_compiler(command, folder=work / "src", scratch=tmp, environ=self.environ, limit_s=limit_s)
+                if run.status != 0:
+                    _raise_tool_faults(run, job.recipe, work)
+                if not run.killed:
+                    return store.publish(key, _judge(run, job, work / LIBRARY), work)
+            if run.timed_out or killed_before:
+                return BuildFailure(_why_killed(run, limit_s), run.seconds)
+            killed_before = True  # perhaps others had used up the memory: once is no proof
 
 
 @dataclass(frozen=True)
@@ -209,9 +221,11 @@ def _raise_tool_faults(run: CompilerRun, recipe: Recipe, work: Path) -> None:
         if match:
             raise ToolMissing(message.format(*match.groups(), compiler=recipe.compiler.name))
     if run.status in (126, 127) and not run.timed_out:
-        raise ToolMissing(f"{recipe.compiler.name} cannot be started ({os.path.basename(recipe.compiler.command[0])}).")
-    # Only believed where the disk really is full: a source can print any message.
-    if "No space left on device" in run.log and shutil.disk_usage(work).free < FULL_DISK_BYTES:
+        name = os.path.basename(recipe.compiler.command[0])
+        raise ToolMissing(f"{recipe.compiler.name} cannot be started ({name}): install it again.")
+    # Only believed where the disk really is full: a source can print any message. A log that found no room is empty.
+    said = "No space left on device" in run.log or not run.log.strip()
+    if said and not run.timed_out and shutil.disk_usage(work).free < FULL_DISK_BYTES:
         raise HarnessFault("the disk of the build cache is full; free some space or set WARPSMITH_CACHE.")
 
 

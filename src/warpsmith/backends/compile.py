@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import time
@@ -16,15 +17,32 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from warpsmith.backends.stopping import check_stop
+
 COMPILER_MEMORY_BYTES = 8 << 30
 COMPILER_FILE_BYTES = 1 << 30
 LOG_BYTES = 256 << 10
 """How much of a log is read: the first errors matter, and templates can print gigabytes."""
 
 GROUP_END_S = 2.0
+_LONG_LINE = re.compile(r"([^\n]{4000})[^\n]+")  # nobody reads further, and patterns would take for ever
 
-# Limits are set by the shell in the child: a preexec function is not safe in a process with threads.
-_LIMITED = 'ulimit -c 0; ulimit -f "$1" 2>/dev/null; ulimit -v "$2" 2>/dev/null; shift 2; exec "$@"'
+_LOOK_S = 0.1  # how often a running compiler asks whether it is still wanted
+_LOOK_BLINDLY_S = 0.02  # the same where the kernel does not tell when a process ends
+
+# Limits are set by the shell in the child: a preexec function is not safe in a process with threads. The shell
+# stays, beside a watcher that reads from us: when we are killed it reads the end and kills the whole group, so
+# that no compiler outlives us. No death signal does that: it would end the driver and leave its stages running.
+_LIMITED = """
+ulimit -c 0; ulimit -f "$1" 2>/dev/null; ulimit -v "$2" 2>/dev/null; shift 2
+exec 3<&0 </dev/null
+{ read -r _ <&3; kill -9 0; } & watcher=$!
+"$@" 3<&- & compiler=$!
+exec 3<&-
+wait "$compiler"; status=$?
+kill -9 "$watcher"; wait "$watcher" 2>/dev/null
+exit "$status"
+"""
 
 # Lines of a tool itself: a source can make the compiler print any words, but only after a file name.
 _DIED = re.compile(
@@ -67,28 +85,51 @@ def run_compiler(
     blocks, kilobytes = str(COMPILER_FILE_BYTES // 512), str(COMPILER_MEMORY_BYTES // 1024)
     log_path = scratch / "compiler.log"
     begun = time.monotonic()
-    with log_path.open("wb") as log:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", _LIMITED, "sh", blocks, kilobytes, *command],
-            cwd=folder,
-            env=scrubbed,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    timed_out = False
+    alive, held_while_we_live = os.pipe2(os.O_CLOEXEC)
     try:
-        process.wait(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        timed_out = True
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", _LIMITED, "sh", blocks, kilobytes, *command],
+                cwd=folder,
+                env=scrubbed,
+                stdin=alive,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            timed_out = not _ended(process, limit_s)
+        finally:
+            # Also after a normal end: a driver that died may have left its stages running.
+            _end_group(process)
     finally:
-        # Also after a normal end: a driver that died may have left its stages running.
-        _end_group(process)
+        os.close(alive)
+        os.close(held_while_we_live)
     seconds = time.monotonic() - begun
     with log_path.open("rb") as written:
-        text = written.read(LOG_BYTES).decode("utf-8", "replace")
+        text = _LONG_LINE.sub(r"\1", written.read(LOG_BYTES).decode("utf-8", "replace"))
     return CompilerRun(process.returncode, text, seconds, timed_out)
+
+
+def _ended(process: subprocess.Popen[bytes], limit_s: float) -> bool:
+    """Whether it ended within the limit; raises HarnessFault when it is no longer wanted."""
+    deadline = time.monotonic() + limit_s
+    poll, look_s, handle = select.poll(), _LOOK_BLINDLY_S, -1
+    with suppress(OSError):  # an old kernel, or a container that forbids it
+        handle = os.pidfd_open(process.pid)
+        poll.register(handle, select.POLLIN)
+        look_s = _LOOK_S
+    try:
+        while process.poll() is None:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            check_stop()
+            poll.poll(1e3 * min(left_s, look_s))
+        return True
+    finally:
+        if handle >= 0:
+            os.close(handle)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

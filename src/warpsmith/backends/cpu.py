@@ -94,6 +94,12 @@ _FLAGS = (
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
     "-fdiagnostics-color=never",
 )
+# -O1 keeps the lines of reports true; the standard library's own checks see a vector's end that memory does not.
+_SANITIZED_FLAGS = (
+    *("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "-D_GLIBCXX_ASSERTIONS",
+)
+_SANITIZED_ONLY_FOR = {"gcc": (), "clang": ("-shared-libasan",)}
 _ERROR_LIMIT = {"gcc": "-fmax-errors=5", "clang": "-ferror-limit=5"}
 _LINK_FLAGS = ("-Wl,--no-undefined", "-Wl,-z,now")
 
@@ -103,7 +109,7 @@ class CpuBackend:
 
     name: str = "cpu"
     suffixes: tuple[str, ...] = (".cpp", ".cc", ".cxx", ".c++")
-    device: str = "cpu"
+    devices: tuple[str, ...] = ("cpu",)
 
     def __init__(self, workshop: Workshop | None = None) -> None:
         self._workshop = workshop or Workshop()
@@ -119,13 +125,15 @@ class CpuBackend:
             return Availability(build=False, run=False, detail=NO_CXX)
         return Availability(build=True, run=True, detail=compiler.name)
 
-    def contract(self, task: Task) -> Contract:
+    def contract(self, task: Task, entry: str = "") -> Contract:
         """The C entry point with host pointers."""
+        if entry:
+            raise UsageError(f"--entry is for Python and torch extensions; a {self.name} kernel defines `launch`.")
         return make_contract(task, DIALECT)
 
     def build(self, candidate: Candidate, contract: Contract, target: Target) -> Artifact | BuildFailure:
         """Compile for `target.arch` ("native" or any name -march takes)."""
-        if target.kind != self.device:
+        if target.kind not in self.devices:
             raise UsageError(f"backend cpu cannot build for {target.kind!r}; choose a CPU target.")
         compiler = find_cxx(self._workshop.environ)
         if compiler is None:
@@ -137,13 +145,18 @@ class CpuBackend:
 def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, target: Target) -> Recipe:
     headers = missing_headers((f.text for f in candidate.files), CPU_NAMES)
     processor = cpu()
+    checks = (*_SANITIZED_FLAGS, *_SANITIZED_ONLY_FOR[compiler.family]) if target.sanitized else ()
     return Recipe(
         compiler=compiler,
         target=f"{processor.name} {processor.flags}" if target.arch == "native" else target.arch,
-        flags=(*_FLAGS, f"-march={target.arch}", _ERROR_LIMIT[compiler.family], "-x", "c++"),
+        flags=(*_FLAGS, f"-march={target.arch}", _ERROR_LIMIT[compiler.family], *checks, "-x", "c++"),
         include_flags=tuple(word for header in headers for word in ("-include", header)),
         # After `-x c++` libraries would be read as source without this.
-        link_flags=("-x", "none", *_LINK_FLAGS, *(f"-l{name}" for name in contract.libraries)),
+        link_flags=(
+            *("-x", "none", *_LINK_FLAGS),
+            *(("-Wl,--no-as-needed", str(compiler.stdlib), "-Wl,--as-needed") if compiler.stdlib else ()),
+            *(f"-l{name}" for name in contract.libraries),
+        ),
         suffixes=CpuBackend.suffixes,
     )
 

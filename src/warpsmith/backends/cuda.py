@@ -77,6 +77,8 @@ _FLAGS = (
     *("-cudart", "shared"),
     *("-Xptxas", "-v"),
     *("-Xcudafe", "--error_limit=5"),
+    # Markers for profilers, which CUB sets: they would search for a library and load it.
+    "-DNVTX_DISABLE",
     # Unused variables: true, and no help to anybody.
     "-diag-suppress=177,550",
 )
@@ -88,7 +90,7 @@ class CudaBackend:
 
     name: str = "cuda"
     suffixes: tuple[str, ...] = (".cu",)
-    device: str = "cuda"
+    devices: tuple[str, ...] = ("cuda",)
 
     def __init__(self, workshop: Workshop | None = None) -> None:
         self._workshop = workshop or Workshop()
@@ -108,14 +110,16 @@ class CudaBackend:
             return Availability(build=False, run=bool(seen), detail=NO_HOST)
         return Availability(build=True, run=bool(seen), detail=f"{compiler.name}, {device}")
 
-    def contract(self, task: Task) -> Contract:
+    def contract(self, task: Task, entry: str = "") -> Contract:
         """The C entry point with device pointers."""
+        if entry:
+            raise UsageError(f"--entry is for Python and torch extensions; a {self.name} kernel defines `launch`.")
         return make_contract(task, DIALECT)
 
     def build(self, candidate: Candidate, contract: Contract, target: Target) -> Artifact | BuildFailure:
         """Compile for `target.arch`, e.g. "sm_90a"; no GPU is needed."""
         arch = re.fullmatch(r"sm_(\d+[af]?)", target.arch)
-        if target.kind != self.device or arch is None:
+        if target.kind not in self.devices or arch is None:
             raise UsageError(f"backend cuda cannot build for {target.kind} {target.arch!r}; name it like sm_90a.")
         compiler = find_nvcc(self._workshop.environ)
         if compiler is None:
@@ -133,7 +137,11 @@ def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, arch: 
         target=arch,
         flags=(*_FLAGS, f"-gencode=arch=compute_{arch},code=sm_{arch}", "-x", "cu"),
         include_flags=tuple(word for header in headers for word in ("-include", header)),
-        link_flags=(*_LINK_FLAGS, *(f"-l{name}" for name in contract.libraries)),
+        link_flags=(
+            *_LINK_FLAGS,
+            *(("-Xlinker", "--no-as-needed", "-Xlinker", str(compiler.stdlib)) if compiler.stdlib else ()),
+            *(f"-l{name}" for name in contract.libraries),
+        ),
         suffixes=CudaBackend.suffixes,
     )
 

@@ -16,6 +16,9 @@ MAX_LINES = 15
 MAX_CHARS = 2000
 MAX_LINE_CHARS = 200
 MAX_BODY_LINES = 3
+_READ_CHARS = 4000  # of a line: a source can make a compiler print lines without end
+_READ_LINES = 10_000
+_READABLE_NAMES = 4  # per message: each costs a process
 
 _HEAD = re.compile(
     r"^(?P<file>[^\s:(][^:(]*?)(?::(?P<line>\d+)(?::(?P<col>\d+))?|\((?P<paren>\d+)\))?: "
@@ -26,13 +29,13 @@ _PTXAS = re.compile(
     r"^ptxas (?:(?P<file>\S+?), line (?P<line>\d+); )?(?P<severity>error|fatal|warning)\s*: (?P<message>.*)$"
 )
 _TOOL = re.compile(r"^(?P<tool>nvcc|nvlink) (?P<severity>fatal|error|warning)\s*: (?P<message>.*)$")
-_LINK = re.compile(r"(?P<what>undefined reference to|multiple definition of) [`'‘](?P<symbol>[^'’]+)['’]")
+_LINK = re.compile(r"(?P<what>undefined reference to|multiple definition of) [`'‘](?P<symbol>[^'’\n]{1,500})['’]")
 _NOISE = re.compile(
     r"detected during|instantiation of|required (?:from|by)|Remark: The warnings can be suppressed|^\s*$"
     r"|aborted due to errors|in instantiation"
 )
 _CLASH = re.compile(r"conflict|ambiguat|overload|linkage|redeclar|different|return type|incompatible")
-_FOLDER = re.compile(r"(?<![\w\])])(?:/[^\s:'\"`(),;<>]+)+/(?=[^\s/])")
+_FOLDER = re.compile(r"(?<![\w\])/])/[^\s:'\"`(),;<>]+/(?=[^\s/])")
 
 
 @dataclass
@@ -61,7 +64,8 @@ def errors_of(log: str, *, files: Sequence[str] = (), hints: Sequence[str] = ())
     """
     messages = [m for m in _messages(log, files) if m.is_error]
     if not messages:
-        shown = [_cut(_FOLDER.sub("", line)) for line in log.splitlines() if line.strip() and not INFO.match(line)]
+        lines = (line[:_READ_CHARS] for line in log.splitlines())
+        shown = [_cut(_FOLDER.sub("", line)) for line in lines if line.strip() and not INFO.match(line)]
         text = "\n".join(shown[:MAX_LINES])[:MAX_CHARS] or "the compiler failed without a message"
     else:
         text = _join(messages, "errors")
@@ -91,8 +95,8 @@ def _messages(log: str, files: Sequence[str] = ()) -> list[_Message]:
     current: _Message | None = None
     last_error: _Message | None = None
     culprit = ""  # the candidate's line behind the next error; g++ says it before, nvcc after
-    for raw in log.splitlines():
-        line = raw.rstrip()
+    for raw in log.splitlines()[:_READ_LINES]:
+        line = raw[:_READ_CHARS].rstrip()
         if INFO.match(line):
             continue
         started = _start(line)
@@ -152,7 +156,7 @@ def _origin(line: str, files: Sequence[str]) -> str:
 
 
 def _readable(message: str) -> str:
-    return re.sub(r"'(_Z\w+)'", lambda m: f"'{demangled((m[1],))[0]}'", message)
+    return re.sub(r"'(_Z\w+)'", lambda m: f"'{demangled((m[1],))[0]}'", message, count=_READABLE_NAMES)
 
 
 def _join(messages: list[_Message], noun: str) -> str:

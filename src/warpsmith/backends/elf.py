@@ -37,7 +37,7 @@ def read_symbols(path: Path) -> DynamicSymbols:
         raise HarnessFault(f"{path.name} is not a 64-bit ELF object; rebuild it.")
     try:
         return _parse(data)
-    except (struct.error, IndexError, ValueError) as broken:
+    except (struct.error, IndexError, ValueError, OverflowError) as broken:
         raise HarnessFault(f"{path.name} is a damaged ELF object ({broken}); rebuild it.") from broken
 
 

@@ -77,7 +77,8 @@ def make_contract(task: Task, dialect: Dialect) -> Contract:
         enumerators=enumerators,
         constants=constants,
     )
-    libraries = tuple(name for name in task.allow if re.fullmatch(r"[A-Za-z0-9_+-]+", name))
+    # PyTorch is for Python candidates: there is nothing of it to link here.
+    libraries = tuple(n for n in task.allow if re.fullmatch(r"[A-Za-z0-9_+-]+", n) and n != "torch")
     return Contract(task.name, dialect.backend, ENTRY, arguments, table, header, text, libraries)
 
 

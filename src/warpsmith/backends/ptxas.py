@@ -11,9 +11,9 @@ from warpsmith.core.evaluation import Resources
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _PROPERTIES = re.compile(r"Function properties for '?([^'\s]+)'?")
-_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_REGISTERS = re.compile(r"Used (\d+) registers")
-_SHARED = re.compile(r"(\d+)(?:\+\d+)? bytes smem")
+_STACK = re.compile(r"(\d{1,12}) bytes stack frame, (\d{1,12}) bytes spill stores, (\d{1,12}) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d{1,12}) registers")
+_SHARED = re.compile(r"(\d{1,12})(?:\+\d+)? bytes smem")
 
 INFO = re.compile(r"^ptxas info|^\s+\d+ bytes stack frame|^nvlink info")
 """Lines of a build log that are figures rather than messages."""
@@ -50,7 +50,12 @@ def demangled(names: Sequence[str]) -> tuple[str, ...]:
     if names and tool:
         try:
             answer = subprocess.run(
-                [tool, "-p"], input="\n".join(names) + "\n", capture_output=True, text=True, timeout=10
+                [tool, "-p"],
+                input="\n".join(names) + "\n",
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=10,
             )
         except (OSError, subprocess.TimeoutExpired):
             return tuple(plain_name(n) for n in names)
@@ -66,7 +71,7 @@ def plain_name(mangled: str) -> str:
         return mangled
     rest = mangled[2:].lstrip("NLK")
     name = mangled
-    while match := re.match(r"\d+", rest):
+    while match := re.match(r"\d{1,6}", rest):
         length, start = int(match[0]), match.end()
         name, rest = rest[start : start + length], rest[start + length :]
         if not mangled.startswith("_ZN"):

@@ -14,13 +14,15 @@ from warpsmith.core.candidate import SourceFile
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
 _SPLICE = re.compile(r"(?:\\|\?\?/)[ \t]*\r?\n")
-# `#` opens a directive at the start of a line or after a comment; comments may stand after it as well.
-_GAP = r"(?:[ \t]|/\*.*?\*/)*"
+# `#` opens a directive at the start of a line or after a comment. A comment may stand after it as well, of any
+# length and number: nobody writes that but to hide something, and looking through it could take for ever.
+_GAP = r"[ \t\f\v]*"
 _DIRECTIVE = re.compile(
-    rf"^(?:[^\n]*\*/)?[ \t\f\v]*(?:\#|%:|\?\?=){_GAP}"
-    rf"(?P<word>include_next|include|import|embed|line|\d+|pragma{_GAP}GCC{_GAP}(?:pch_preprocess|dependency))"
-    rf"\b{_GAP}(?P<rest>[^\n]*)",
-    re.MULTILINE | re.DOTALL,
+    rf"^(?:[^\n]*\*/)?{_GAP}(?:\#|%:|\?\?=){_GAP}"
+    rf"(?P<word>(?:include_next|include|import|embed|line|\d+|pragma{_GAP}GCC{_GAP}(?:pch_preprocess|dependency))\b"
+    rf"|(?:pragma{_GAP}(?:GCC{_GAP})?)?/\*)"
+    rf"{_GAP}(?P<rest>[^\n]*)",
+    re.MULTILINE,
 )
 _ASSEMBLER = re.compile(r"""\.incbin\b|(?:["\s;]|\\[nt])\.include\s""")
 
@@ -54,6 +56,8 @@ def _objection_to_text(file: SourceFile) -> str | None:
             if path.startswith(("/", "~")) or ".." in path.split("/"):
                 cure = "name a header of the toolkit or a file of the candidate"
                 return f"{where} error: #include of {path!r} leaves the include path: {cure}."
+        elif word.endswith("/*"):
+            return f"{where} error: comments inside a directive are not allowed: move it out of the line."
         elif word == "embed":
             return f"{where} error: #embed is not allowed: a candidate is source code only."
         else:

@@ -1,25 +1,59 @@
-"""Reads a candidate from a file and decides by its ending which backend it is for."""
+"""Reads a candidate from a file and decides by its ending, and for Python by its content, which backend it is for."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from warpsmith.backends.pysource import MODEL, traits_of
 from warpsmith.core.candidate import Candidate, SourceFile
 from warpsmith.core.errors import CandidateError
 from warpsmith.core.protocols import Backend
 from warpsmith.core.registry import plugin, plugins
 
 MAX_SOURCE_BYTES = 1 << 20
+MODULES = "torch_module"
+_NATIVE = ("cpu", "cuda")  # with an entry, their files are sources of torch extensions
 
 
-def read_candidate(path: Path, backend: str | None = None) -> Candidate:
-    """The candidate in one file; its backend by suffix unless the caller names one."""
-    chosen = backend_of(path) if backend is None else backend_named(backend).name
+def read_candidate(path: Path, backend: str | None = None, entry: str = "") -> Candidate:
+    """The candidate in one file; its backend by suffix and content unless the caller names one.
+
+    With an `entry`, the file is a torch extension or Python, whose function of that name is called.
+    """
+    if backend is None and path.suffix.lower() != ".py":
+        backend = backend_of(path)  # before reading: a wrong ending is the better complaint
     text = _read(path)
+    if backend is None:
+        chosen = MODULES if entry else _backend_of_text(path, text)
+    else:
+        chosen = MODULES if entry and backend in _NATIVE else backend_named(backend).name
     # Compilers are driven through a shell: a name that a shell would read otherwise is spelled plainly.
     name = re.sub(r"[^A-Za-z0-9_.+-]", "_", path.name).lstrip("-.+")[-100:] or "candidate"
-    return Candidate((SourceFile(name, text),), chosen)
+    return Candidate((SourceFile(name, text),), chosen, entry=entry.strip())
+
+
+def devices_of(candidate: Candidate) -> tuple[str, ...]:
+    """The kinds of device a candidate can run on, the one it is more likely meant for first."""
+    backend = backend_named(candidate.backend)
+    if candidate.backend != MODULES:
+        return backend.devices
+    suffix = Path(candidate.main.name).suffix.lower()
+    if suffix == ".py":
+        return ("cuda",) if traits_of(candidate.main.text).cuda else backend.devices
+    return ("cuda",) if suffix in backend_named("cuda").suffixes else tuple(reversed(backend.devices))
+
+
+def _backend_of_text(path: Path, text: str) -> str:
+    traits = traits_of(text)
+    if traits.model:
+        return MODULES
+    if traits.launch and traits.triton:
+        return "triton"
+    raise CandidateError(
+        f"{path.name} is no candidate: a Python file defines the class {MODEL}, or `launch` with Triton kernels; "
+        "to call another function of it, name it with --entry."
+    )
 
 
 def backend_of(path: Path) -> str:
@@ -28,7 +62,7 @@ def backend_of(path: Path) -> str:
     for name, candidate_backend in sorted(known.items()):
         if path.suffix.lower() in candidate_backend.suffixes:
             return name
-    endings = ", ".join(s for _, b in sorted(known.items()) for s in b.suffixes)
+    endings = ", ".join(dict.fromkeys(s for _, b in sorted(known.items()) for s in b.suffixes))
     raise CandidateError(f"no backend takes {path.name!r}: its name must end in one of {endings}.")
 
 

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from warpsmith.backends.stopping import pause
 from warpsmith.core.build import Artifact, BuildFailure
 from warpsmith.core.evaluation import Resources
+from warpsmith.core.owned import OwnedFolder, same_file, sweep
 
 LIBRARY = "candidate.so"
+MODULE = "module"  # the folder of a Python build
 _RECORD = "build.json"
 _STALE_S = 24 * 3600.0
-"""A work folder this old was left by a process that was killed: no compiler runs that long."""
+"""A work folder without an owner's mark that is this old was left by an older version."""
+
+_LOOK_S = 0.02  # how often a lock that somebody else holds is asked for
 
 
 class BuildStore:
@@ -37,20 +42,24 @@ class BuildStore:
         folder = self._folder(key)
         try:
             record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+            seconds = float(record["seconds"])
+            if not math.isfinite(seconds):
+                return None
             if not record["ok"]:
-                return BuildFailure(str(record["reason"]), float(record["seconds"]))
-            library = folder / LIBRARY
-            if library.stat().st_size != record["library_bytes"]:
+                return BuildFailure(_text(record, "reason"), seconds) if record["reason"] else None
+            library = folder / _place(str(record["kind"]))
+            if _size(library) != record["library_bytes"]:
                 return None
             return Artifact(
                 library=library,
-                compiler=str(record["compiler"]),
-                resources=tuple(Resources(**r) for r in record["resources"]),
-                warnings=str(record["warnings"]),
-                seconds=float(record["seconds"]),
+                compiler=_text(record, "compiler"),
+                resources=tuple(_resources(r) for r in record["resources"]),
+                warnings=_text(record, "warnings"),
+                seconds=seconds,
                 cached=True,
+                kind=_text(record, "kind"),
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
     @contextmanager
@@ -62,9 +71,10 @@ class BuildStore:
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                while not _took(handle):
+                    pause(_LOOK_S)
                 # Its last holder may have removed the file while we waited: then we hold a lock nobody sees.
-                if _same_file(handle, path):
+                if same_file(handle, path):
                     break
             except BaseException:
                 os.close(handle)
@@ -81,26 +91,27 @@ class BuildStore:
         """A fresh folder on the store's own file system, removed afterwards whatever happens."""
         parent = self._root / "work"
         parent.mkdir(parents=True, exist_ok=True)
-        _sweep(parent)
-        folder = Path(tempfile.mkdtemp(dir=parent))
+        sweep(parent, unowned_s=_STALE_S)
+        folder = OwnedFolder(parent)
         try:
-            yield folder
+            yield folder.path
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            folder.remove()
 
     def publish(self, key: str, outcome: Artifact | BuildFailure, work: Path) -> Artifact | BuildFailure:
-        """Put an outcome in place; an artifact's library is moved from the work folder."""
+        """Put an outcome in place; an artifact's library or folder is moved from the work folder."""
         staged = Path(tempfile.mkdtemp(dir=work))
         if isinstance(outcome, Artifact):
-            library = staged / LIBRARY
+            library = staged / _place(outcome.kind)
             outcome.library.rename(library)
-            library.chmod(0o555)
+            library.chmod(0o555 if library.is_file() else 0o755)
             record: dict[str, object] = {
                 "ok": True,
+                "kind": outcome.kind,
                 "compiler": outcome.compiler,
                 "resources": [asdict(r) for r in outcome.resources],
                 "warnings": outcome.warnings,
-                "library_bytes": library.stat().st_size,
+                "library_bytes": _size(library),
             }
         else:
             record = {"ok": False, "reason": outcome.reason}
@@ -113,22 +124,43 @@ class BuildStore:
         staged.rename(folder)
         if isinstance(outcome, BuildFailure):
             return outcome
-        return Artifact(folder / LIBRARY, outcome.compiler, outcome.resources, outcome.warnings, outcome.seconds)
+        return replace(outcome, library=folder / _place(outcome.kind))
 
     def _folder(self, key: str) -> Path:
         return self._root / key[:2] / key
 
 
-def _same_file(handle: int, path: Path) -> bool:
+def _text(record: Mapping[str, object], name: str) -> str:
+    found = record[name]
+    if not isinstance(found, str):
+        raise TypeError(name)
+    found.encode()  # what a verdict cannot quote is no text
+    return found
+
+
+def _resources(record: object) -> Resources:
+    if not isinstance(record, dict):
+        raise TypeError("resources")
+    numbers = {k: v for k, v in record.items() if k != "kernel" and type(v) is int and 0 <= v < 1 << 63}
+    if len(numbers) + 1 != len(record):
+        raise ValueError("resources")
+    return Resources(_text(record, "kernel"), **numbers)
+
+
+def _place(kind: str) -> str:
+    return LIBRARY if kind == "library" else MODULE
+
+
+def _size(library: Path) -> int:
+    """Of the file, or of all files of a folder together."""
+    if library.is_dir():
+        return sum(file.stat().st_size for file in library.rglob("*") if file.is_file())
+    return library.stat().st_size
+
+
+def _took(handle: int) -> bool:
     try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
-
-
-def _sweep(parent: Path) -> None:
-    oldest = time.time() - _STALE_S
-    for folder in parent.iterdir():
-        with suppress(FileNotFoundError):
-            if folder.stat().st_mtime < oldest:
-                shutil.rmtree(folder, ignore_errors=True)
+    return True

@@ -36,6 +36,7 @@ class Compiler:
     identity: str  # its whole version text, for build keys
     search_flags: tuple[str, ...] = ()  # where its own headers and libraries are; no part of a key
     runtime: Path | None = None  # the CUDA runtime library to link, where nvcc cannot find it by itself
+    stdlib: Path | None = None  # the shared C++ library to link, where it would link the static one (see `_stdlib`)
 
 
 def find_cxx(environ: Mapping[str, str]) -> Compiler | None:
@@ -52,7 +53,7 @@ def find_cxx(environ: Mapping[str, str]) -> Compiler | None:
             continue
         family = "clang" if "clang" in version else "gcc"
         name = f"{'clang++' if family == 'clang' else 'g++'} {_number(version)}"
-        return Compiler(command, family, name, version)
+        return Compiler(command, family, name, version, stdlib=_stdlib(command, environ))
     return None
 
 
@@ -70,7 +71,8 @@ def find_nvcc(
         flags, runtime = _layout(path)
         if host is not None:
             flags = ("-ccbin", host.command[0], *flags)
-        return Compiler((str(path),), "nvcc", f"nvcc {_number(version)}", identity, flags, runtime)
+        stdlib = host.stdlib if host else None
+        return Compiler((str(path),), "nvcc", f"nvcc {_number(version)}", identity, flags, runtime, stdlib)
     return None
 
 
@@ -118,6 +120,27 @@ def _layout(nvcc: Path) -> tuple[tuple[str, ...], Path | None]:
     return tuple(flags), runtime
 
 
+_SYSTEM_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
+
+
+def _stdlib(command: tuple[str, ...], environ: Mapping[str, str]) -> Path | None:
+    """The shared C++ library, for a compiler that comes without the link by which it is found.
+
+    Such a compiler links the static one, and the object then imports whatever that calls: files, entropy, raw system
+    calls. What the candidate itself calls could no longer be told from it.
+    """
+    if os.path.isabs(_asked((*command, "-print-file-name=libstdc++.so"), environ)):
+        return None
+    own = Path(_asked((*command, "-print-file-name=libstdc++.so.6"), environ))
+    places = [own, *(Path(folder) / "libstdc++.so.6" for folder in _SYSTEM_LIBRARIES)]
+    return next((place for place in places if place.is_absolute() and place.is_file()), None)
+
+
+def _asked(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
+    path = Path(command[0])
+    return (_ask(command, path.stat().st_mtime_ns, environ.get("PATH", os.defpath)) or "").strip()
+
+
 def _rpath(folder: Path) -> tuple[str, ...]:
     return ("-Xlinker", "-rpath", "-Xlinker", str(folder))
 
@@ -127,14 +150,18 @@ def _version(command: tuple[str, ...], environ: Mapping[str, str]) -> str | None
     if not os.access(path, os.X_OK):
         return None
     # The time stamp renews the answer when the compiler is upgraded under a long-running process.
-    return _ask_version(command, path.stat().st_mtime_ns, environ.get("PATH", os.defpath))
+    answer = _ask((*command, "--version"), path.stat().st_mtime_ns, environ.get("PATH", os.defpath))
+    # clang prints where it is installed; that is a path, not a version.
+    lines = [line for line in (answer or "").splitlines() if not line.startswith("InstalledDir")]
+    return "\n".join(lines) if lines else None
 
 
 @cache
-def _ask_version(command: tuple[str, ...], _changed_ns: int, path: str) -> str | None:
+def _ask(command: tuple[str, ...], _changed_ns: int, path: str) -> str | None:
+    """What a compiler prints when asked about itself; None where it does not answer."""
     try:
         answer = subprocess.run(
-            [*command, "--version"],
+            command,
             capture_output=True,
             text=True,
             errors="replace",
@@ -144,9 +171,7 @@ def _ask_version(command: tuple[str, ...], _changed_ns: int, path: str) -> str |
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    # clang prints where it is installed; that is a path, not a version.
-    lines = [line for line in answer.stdout.splitlines() if not line.startswith("InstalledDir")]
-    return "\n".join(lines) if answer.returncode == 0 and lines else None
+    return answer.stdout if answer.returncode == 0 else None
 
 
 def _number(version: str) -> str:

@@ -14,6 +14,8 @@ _LINE = re.compile(r"^[ \t]*//[ \t]*tune:[ \t]*([A-Za-z_]\w*)[ \t]*=[ \t]*(.+?)[
 # Compiler drivers pass macros on through a shell: nothing a shell reads specially may get through.
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _VALUE = re.compile(r"[\w.+-]+", re.ASCII)
+_DECLARES = re.compile(r"\b(?:constexpr|const|enum|int|unsigned)\b")
+_DECLARATION_CHARS = 200  # how far before a name its declaration is looked for
 
 
 @dataclass(frozen=True)
@@ -48,4 +50,8 @@ def bad_macro(name: str, value: str) -> bool:
 
 def redefined(source: str, name: str) -> bool:
     """Whether a source gives a macro of this name a meaning of its own, e.g. `constexpr int BLOCK = 128;`."""
-    return bool(re.search(rf"\b(?:constexpr|const|enum|int|unsigned)\b[^;\n#]*\b{re.escape(name)}\s*=[^=]", source))
+    for use in re.finditer(rf"\b{re.escape(name)}\s{{0,20}}=[^=]", source):
+        before = re.split(r"[;\n#]", source[max(0, use.start() - _DECLARATION_CHARS) : use.start()])[-1]
+        if _DECLARES.search(before):
+            return True
+    return False

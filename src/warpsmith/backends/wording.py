@@ -54,20 +54,20 @@ def contract_text(
         f"# {task.name} in {dialect.language}",
         task.description.strip(),
         "Compute exactly what this PyTorch code computes:",
-        _code("python", task.source.strip()),
+        code("python", task.source.strip()),
         *(f"Note: {note}" for note in task.notes),
         "Define this function in one complete source file (no `main`):",
-        _code(dialect.fence, declaration.rstrip(";")),
-        _argument_table(arguments),
+        code(dialect.fence, declaration.rstrip(";")),
+        argument_table(arguments),
     ]
     if enumerators:
         blocks += [
             "The tensors behind `state`, by index:",
-            _code(dialect.fence, "\n".join(["enum {", *(f"  {e}" for e in enumerators), "};"])),
+            code(dialect.fence, "\n".join(["enum {", *(f"  {e}" for e in enumerators), "};"])),
         ]
     blocks += [
         "## Workloads",
-        _workloads(task),
+        workloads(task),
         "## Rules",
         "\n".join(f"- {rule}" for rule in _rules(task, dialect)),
         "## Provided",
@@ -76,13 +76,15 @@ def contract_text(
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _code(tag: str, body: str) -> str:
+def code(tag: str, body: str) -> str:
+    """A fenced block of Markdown."""
     # A source that itself holds a fence would end the block early.
     fence = "````" if "```" in body else "```"
     return f"{fence}{tag}\n{body}\n{fence}"
 
 
-def _argument_table(arguments: tuple[Argument, ...]) -> str:
+def argument_table(arguments: tuple[Argument, ...]) -> str:
+    """The arguments as a Markdown table."""
     rows = [("argument", "type", "what it is")]
     rows += [(f"`{a.name}`", f"`{a.ctype}`", f"{a.kind.value}: {a.meaning}") for a in arguments]
     first, second = (max(len(row[i]) for row in rows) for i in (0, 1))
@@ -91,7 +93,8 @@ def _argument_table(arguments: tuple[Argument, ...]) -> str:
     return "\n".join(lines)
 
 
-def _workloads(task: Task) -> str:
+def workloads(task: Task) -> str:
+    """The sizes it is judged on."""
     if not task.axes:
         return "One size only, as the shapes above say."
     lines = ["It is checked on all of these sizes and timed on them too; others must work as well:"]
@@ -121,10 +124,10 @@ def _provided(dialect: Dialect, workspace: str, constants: tuple[str, ...]) -> s
         "other headers you use may be included as usual.",
         "- Scratch memory, if you need it: define the function below and get that many bytes as `workspace`, "
         "with undefined contents on every call.",
-        _indented(_code(dialect.fence, workspace.rstrip(";"))),
+        _indented(code(dialect.fence, workspace.rstrip(";"))),
     ]
     if constants:
-        lines += ["- Compile-time constants:", _indented(_code(dialect.fence, _namespace(constants)))]
+        lines += ["- Compile-time constants:", _indented(code(dialect.fence, _namespace(constants)))]
     lines.append(
         "- Tunable macros: a line such as `// tune: BLOCK = 128, 256, 512` makes `BLOCK` a macro, "
         "first value by default; the harness tries the others. "
