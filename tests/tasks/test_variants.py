@@ -7,7 +7,7 @@ import torch
 
 from warpsmith.core.task import Workload
 from warpsmith.tasks.program import Program
-from warpsmith.tasks.variants import NAMES, inferred
+from warpsmith.tasks.variants import HELD_OUT, NAMES, inferred
 
 Load = Callable[..., Program]
 CPU = torch.device("cpu")
@@ -117,3 +117,39 @@ def test_kernelbench_state_keeps_its_values_in_every_variant(kernelbench: Load) 
         assert torch.equal(own["fc_weight"], other["fc_weight"])
         assert torch.equal(own["targets"], other["targets"])
         assert not torch.equal(own["x"], other["x"]), variant
+
+
+# --- kept for verifying winners ---
+
+
+@pytest.mark.parametrize("variant", HELD_OUT)
+def test_every_held_out_variant_stays_in_the_domain(made, variant: str) -> None:  # type: ignore[no-untyped-def]
+    inputs = made(variant)
+    assert 1 <= float(inputs["u"].min()) <= float(inputs["u"].max()) <= 3
+    assert float(inputs["p"].sum()) == pytest.approx(1, abs=1e-4)
+    assert bool(torch.isfinite(inputs["x"]).all())
+    assert not torch.equal(inputs["x"], made("own")["x"])
+
+
+def test_each_held_out_variant_does_what_it_is_called(made) -> None:  # type: ignore[no-untyped-def]
+    x = {variant: made(variant)["x"] for variant in HELD_OUT}
+    assert bool((x["sorted"].diff() >= 0).all())
+    assert x["row-constant"].unique().numel() == 1
+    assert 290 < float(x["offset"].min()) <= float(x["offset"].max()) < 310
+    assert int((x["spiked"] > 5e3).sum()) == 1
+    assert bool((x["alternating"][:-1] * x["alternating"][1:] <= 0).all())
+    assert 0 < float(x["tiny"].abs().max()) < 1e-35
+    kurtosis = float(((x["heavy-tailed"] / x["heavy-tailed"].std()) ** 4).mean())
+    assert kurtosis > 10  # 3 for the normal distribution
+
+
+def test_an_ordinary_evaluation_knows_nothing_of_the_held_out_variants(native: Load) -> None:
+    program = native("""
+        @task(x=normal("n"), workloads=[{"n": 8}], precision="fp16")
+        def f(x):
+            return x * 2
+        """)
+    assert not set(HELD_OUT) & set(program.variants(device=CPU))
+    assert program.variants(device=CPU, held_out=True) == ("own", *HELD_OUT)
+    tiny = program.inputs(program.task.workloads[0], variant="tiny", seed=1, device=CPU)["x"]
+    assert 0 < float(tiny.abs().max()) < 0.05

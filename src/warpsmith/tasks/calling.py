@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +99,27 @@ class Naming:
         if isinstance(value, dict):
             return {key: self._named(f"{label}_{key}", part) for key, part in value.items()}
         return value  # None, strings and the like go to forward as they are
+
+
+def as_json(args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """A call as `Task.call` and `Task.init` hold it; what JSON cannot say becomes `{"?": its text}`."""
+    return json.dumps([[_plain(value) for value in args], {key: _plain(value) for key, value in kwargs.items()}])
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Named):
+        return {"$": value.name}
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple):
+        return {"()": [_plain(part) for part in value]}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(part) for key, part in value.items()}
+    return {"?": f"a {type(value).__name__}"}
 
 
 def split_call(given: Any) -> tuple[tuple[object, ...], dict[str, object]]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from warpsmith.core.errors import TaskError, UsageError
 from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
 from warpsmith.tasks import variants as distributions
-from warpsmith.tasks.calling import Call, Naming, cast_to, collect, split_call
+from warpsmith.tasks.calling import Call, Naming, as_json, cast_to, collect, split_call
 from warpsmith.tasks.declare import CLASS_DTYPE
 from warpsmith.tasks.faking import Setting, check_same_shapes, check_size, first_that_works
 from warpsmith.tasks.intercept import Intercept
@@ -90,8 +90,8 @@ class KernelBenchProgram:
         self, workload: Workload, *, variant: str = distributions.OWN, seed: int, device: torch.device
     ) -> dict[str, Tensor]:
         """Arguments from `get_inputs()`, state from constructing the module, both under this seed on this device."""
-        if variant not in distributions.NAMES:
-            raise UsageError(f"unknown input variant {variant!r}; known: {', '.join(distributions.NAMES)}.")
+        if variant not in distributions.KNOWN:
+            raise UsageError(f"unknown input variant {variant!r}; known: {', '.join(distributions.KNOWN)}.")
         drawn = self._arguments(seed, device)
         domains = self._known_domains(drawn)
         generator = torch.Generator(device).manual_seed(mixed(seed, f"variant/{variant}"))
@@ -142,12 +142,12 @@ class KernelBenchProgram:
         """The inputs of the fp64 reference."""
         return widen(inputs)
 
-    def variants(self, *, device: torch.device | None = None) -> tuple[str, ...]:
+    def variants(self, *, device: torch.device | None = None, held_out: bool = False) -> tuple[str, ...]:
         """What a sample of the file's own inputs suggests."""
         if self._domains is None:
             self._known_domains(self._arguments(0, device or torch.device("cpu")))
         assert self._domains is not None
-        return distributions.names(self._domains)
+        return distributions.names(self._domains, held_out)
 
     def workload(self, name: str, sizes: Mapping[str, int]) -> Workload:
         """A KernelBench file has one workload; asking for other sizes is an error."""
@@ -267,8 +267,11 @@ def _build(file: TaskFile, precision: Precision | None, digest: str, setting: Se
         workloads=(WORKLOAD,),
         precision=precision or _own_precision([*arguments.values(), *(traced.tensors[n] for n in traced.state_names)]),
         digest=digest,
+        allow=_allowed(file),
         description=inspect.cleandoc(file.module.Model.__doc__ or "") if "__doc__" in vars(file.module.Model) else "",
         notes=traced.notes(draws),
+        init=as_json(*_init_inputs(file)),
+        call=as_json(traced.call.args, traced.call.kwargs),
     )
     layout = Layout(
         template=traced.template,
@@ -331,10 +334,21 @@ class _Traced:
         return traced
 
 
+def _allowed(file: TaskFile) -> tuple[str, ...]:
+    """Libraries that a candidate may call: a list `allow` of the file's, which KernelBench does not know."""
+    allow = getattr(file.module, "allow", [])
+    if not isinstance(allow, list | tuple) or not all(isinstance(name, str) for name in allow):
+        raise TaskError(f"{file.path}: allow is a list of library names such as ['torch'], not {allow!r}.")
+    return tuple(allow)
+
+
+def _init_inputs(file: TaskFile) -> tuple[tuple[object, ...], dict[str, object]]:
+    return split_call(getattr(file.module, "get_init_inputs", list)())
+
+
 def _construct(file: TaskFile) -> nn.Module:
     """A new Model; `get_init_inputs` may give a list, a dict, or a list and a dict."""
-    get_init_inputs = getattr(file.module, "get_init_inputs", list)
-    args, kwargs = split_call(get_init_inputs())
+    args, kwargs = _init_inputs(file)
     module = file.module.Model(*args, **kwargs)
     if not isinstance(module, nn.Module):
         raise TaskError(f"{file.path}: Model is not a torch.nn.Module.")

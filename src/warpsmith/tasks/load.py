@@ -37,9 +37,9 @@ def load_task(path: Path | str, precision: Precision | None = None) -> Program:
 
 def _read(path: Path) -> str:
     """The text of the file."""
-    if path.is_dir():
-        raise TaskError(f"{path} is a folder; name a task file in it.")
     try:
+        if path.is_dir():
+            raise TaskError(f"{path} is a folder; name a task file in it.")
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise TaskError(f"there is no file {path}.") from None

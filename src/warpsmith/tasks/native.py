@@ -75,8 +75,8 @@ class NativeProgram:
         self, workload: Workload, *, variant: str = distributions.OWN, seed: int, device: torch.device
     ) -> dict[str, Tensor]:
         """Every input, drawn from its declaration (or a variant of it) with independent streams per tensor."""
-        if variant not in distributions.NAMES:
-            raise UsageError(f"unknown input variant {variant!r}; known: {', '.join(distributions.NAMES)}.")
+        if variant not in distributions.KNOWN:
+            raise UsageError(f"unknown input variant {variant!r}; known: {', '.join(distributions.KNOWN)}.")
         made: dict[str, Tensor] = {}
         specs = {spec.name: spec for spec in self.task.inputs}
         for name, declared in self._declaration.parameters:
@@ -120,9 +120,9 @@ class NativeProgram:
         """The inputs of the fp64 reference."""
         return widen(inputs)
 
-    def variants(self, *, device: torch.device | None = None) -> tuple[str, ...]:
+    def variants(self, *, device: torch.device | None = None, held_out: bool = False) -> tuple[str, ...]:
         """What the declarations allow; no sample is needed."""
-        return distributions.names(self._domains())
+        return distributions.names(self._domains(), held_out)
 
     def _domains(self) -> dict[str, distributions.Domain | None]:
         dtypes = {spec.name: spec.dtype for spec in self.task.inputs}

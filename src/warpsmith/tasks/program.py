@@ -76,8 +76,11 @@ class Program(Protocol):
     def widen(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The inputs of the fp64 reference: floating tensors as float64, complex ones as complex128."""
 
-    def variants(self, *, device: torch.device | None = None) -> tuple[str, ...]:
-        """The input distributions that make sense here, "own" first; drawing a sample needs a device."""
+    def variants(self, *, device: torch.device | None = None, held_out: bool = False) -> tuple[str, ...]:
+        """The input distributions that make sense here, "own" first; drawing a sample needs a device.
+
+        `held_out` gives those that no ordinary evaluation uses.
+        """
 
     def workload(self, name: str, sizes: Mapping[str, int]) -> Workload:
         """A workload with other axis values (derived axes are filled in), for smaller or held-out shapes."""

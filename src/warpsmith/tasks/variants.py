@@ -1,7 +1,8 @@
 """Input distributions besides the task's own, so that a kernel cannot be right for one kind of data only.
 
 A tensor is changed only within its domain: a probability stays a probability and an index stays an index. A
-variant may be bold; the judge drops one in which PyTorch itself overflows or loses all accuracy.
+variant may be bold; the judge drops one in which PyTorch itself overflows or loses all accuracy. Those of
+`HELD_OUT` are kept for verifying winners: no ordinary evaluation uses them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,15 @@ import torch
 from torch import Tensor
 
 OWN = "own"
+_FEW = 4096  # values that "rare" leaves
+_STRETCHES = 16  # of an "uneven" tensor
+_BELOW_HALF: Mapping[torch.dtype, tuple[torch.dtype, int, int]] = {
+    # Bits that follow the mantissa of a coarser type, set just below one half; float32 serves TF32 and bfloat16.
+    torch.float64: (torch.int64, 0xF << 25, 0x7 << 25),
+    torch.float32: (torch.int32, 0xFE00, 0x6E00),
+    torch.float16: (torch.int16, 0x78, 0x38),
+    torch.bfloat16: (torch.int16, 0xF, 0x7),
+}
 _SAMPLES = 1 << 16  # values looked at to infer a domain
 _STRUCTURE_ZEROS = 0.3  # a share of exact zeros above this is a structure (triangle, mask), not chance
 
@@ -85,6 +95,29 @@ def _centred(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     return (x - domain.centre) * 2
 
 
+def _rare(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """A few thousand values in all, so that no part of a sum can be guessed from the rest."""
+    keep = torch.rand(x.shape, generator=generator, device=x.device) < min(0.1, _FEW / max(x.numel(), 1))
+    return x * keep
+
+
+def _uneven(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """Stretches of large and small values in turn, so that none can be guessed from the one before it."""
+    anchor = domain.low if domain.bounded else 0.0
+    drawn = torch.rand(1 + _STRETCHES, generator=generator, device=x.device, dtype=x.dtype)
+    turn = torch.arange(_STRETCHES, device=x.device) % 2 == (drawn[0] < 0.5)
+    parts = torch.where(turn, 1 - 0.2 * drawn[1:], 0.2 * drawn[1:])
+    index = torch.arange(x.numel(), device=x.device) * _STRETCHES // max(x.numel(), 1)
+    return anchor + (x - anchor) * parts[index].view(x.shape)
+
+
+def _one_sided(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """Values that rounding to the next coarser type always makes smaller, so that its errors add up."""
+    kind, mask, pattern = _BELOW_HALF[x.dtype]
+    bits = (x.contiguous().view(kind) & ~mask) | pattern
+    return torch.where(x == 0, x, bits.view(x.dtype))
+
+
 _CHANGES: Mapping[str, Change] = {
     "centred": _centred,
     "large": _large,
@@ -95,7 +128,65 @@ _CHANGES: Mapping[str, Change] = {
     "ties": _ties,
     "integers": _integers,
 }
+_RESERVED: Mapping[str, Change] = {"rare": _rare, "uneven": _uneven, "one-sided": _one_sided}
 NAMES = (OWN, *_CHANGES)
+RESERVE = tuple(_RESERVED)
+"""Variants for tasks on which the others let a wrong result pass."""
+
+
+def _heavy_tails(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """Most values as usual, a few hundreds of times larger; in a bounded domain, crowded at one end."""
+    if domain.bounded:
+        return domain.low + (domain.high - domain.low) * ((x - domain.low) / (domain.high - domain.low)) ** 8
+    spread = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+    return x * torch.exp(1.5 * spread)
+
+
+def _sorted_rows(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    return x.sort(dim=-1).values if x.dim() else x
+
+
+def _constant_rows(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    return x[..., :1].expand_as(x).contiguous() if x.dim() else x
+
+
+def _offset(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """Far from zero, spread as usual: a difference of squares loses all its digits here."""
+    return x + 300 * (domain.scale or 1.0)
+
+
+def _spikes(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """One huge value in every row."""
+    if not x.dim():
+        return x
+    where = torch.randint(x.shape[-1], (*x.shape[:-1], 1), generator=generator, device=x.device)
+    huge = domain.high if domain.high < math.inf else domain.centre + 1e4 * (domain.scale or 1.0)
+    return x.scatter(-1, where, huge)
+
+
+def _alternating(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    if not x.dim():
+        return x
+    signs = 1 - 2 * (torch.arange(x.shape[-1], device=x.device) % 2)
+    return x.abs() * signs.to(x.dtype)
+
+
+def _tiny(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """As small as normal numbers of the type get; `varied` brings the size of the type."""
+    return x / (domain.scale or 1.0)
+
+
+_HELD_OUT_CHANGES: Mapping[str, Change] = {
+    "heavy-tailed": _heavy_tails,
+    "sorted": _sorted_rows,
+    "row-constant": _constant_rows,
+    "offset": _offset,
+    "spiked": _spikes,
+    "alternating": _alternating,
+    "tiny": _tiny,
+}
+HELD_OUT = tuple(_HELD_OUT_CHANGES)
+KNOWN = (*NAMES, *RESERVE, *HELD_OUT)
 
 
 def applies(variant: str, domain: Domain | None) -> bool:
@@ -104,29 +195,35 @@ def applies(variant: str, domain: Domain | None) -> bool:
         return False
     if variant == "centred":
         return domain.guessed and domain.low >= 0
-    if variant in ("small", "sparse"):
+    if variant in ("small", "sparse", "tiny", "rare"):
         return domain.has_zero
-    if variant in ("positive", "negative"):
+    if variant == "offset":
+        return not math.isfinite(domain.high)
+    if variant in ("positive", "negative", "alternating"):
         return domain.low < 0 < domain.high
     if variant == "integers":
         return math.floor(min(4.0, domain.high)) > math.ceil(max(-4.0, domain.low))
-    return variant in _CHANGES
+    return variant in KNOWN
 
 
 def varied(variant: str, tensor: Tensor, domain: Domain | None, generator: torch.Generator) -> Tensor:
     """The tensor as the variant wants it, inside its domain, in its own type; unchanged where it does not apply."""
     if domain is None or not applies(variant, domain):
         return tensor
-    exact = tensor.to(torch.float32) if tensor.itemsize < 4 else tensor
-    changed = _CHANGES[variant](exact, domain, generator)
+    exact = tensor.to(torch.float32) if tensor.itemsize < 4 and variant != "one-sided" else tensor
+    change = _CHANGES.get(variant) or _RESERVED.get(variant) or _HELD_OUT_CHANGES[variant]
+    changed = change(exact, domain, generator)
+    if variant == "tiny":
+        changed = changed * (64 * torch.finfo(tensor.dtype).tiny)
     if variant != "centred" and (domain.low > -math.inf or domain.high < math.inf):
         changed = changed.clamp(domain.low, domain.high)
     return changed.to(tensor.dtype)
 
 
-def names(domains: Mapping[str, Domain | None]) -> tuple[str, ...]:
+def names(domains: Mapping[str, Domain | None], held_out: bool = False) -> tuple[str, ...]:
     """The variants that change at least one tensor of a task, after "own"."""
-    return (OWN, *(v for v in _CHANGES if any(applies(v, domain) for domain in domains.values())))
+    kept = HELD_OUT if held_out else tuple(_CHANGES)
+    return (OWN, *(v for v in kept if any(applies(v, domain) for domain in domains.values())))
 
 
 def inferred(tensor: Tensor) -> Domain | None:
