@@ -14,6 +14,7 @@ import psutil
 import pytest
 from hypothesis import settings as hypothesis_settings
 
+from tests.attacks.model import OUTCOME, summary_line
 from warpsmith.backends.source import read_candidate
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.config import Limits, Settings
@@ -28,6 +29,14 @@ hypothesis_settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line on the attacks that were tried, wherever they ran."""
+    reports = [r for group in terminalreporter.stats.values() for r in group if getattr(r, "when", "") == "call"]
+    outcomes = [str(value) for report in reports for name, value in report.user_properties if name == OUTCOME]
+    if outcomes:
+        terminalreporter.write_line(summary_line(outcomes))
 
 
 @pytest.fixture(scope="session", autouse=True)

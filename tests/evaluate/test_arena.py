@@ -92,6 +92,24 @@ def test_the_read_only_descriptor_cannot_be_written_through(arena: CpuArena) -> 
     assert not arena.memory.any()
 
 
+def test_what_may_be_written_lies_in_a_file_of_its_own(layout: Layout) -> None:
+    # Whoever has a writable mapping of a file can move it to any other part of that file, the inputs for one.
+    slots = [slot for group in layout.sets for slot in group]
+    arena = CpuArena(layout.total_bytes, [(s.region_start, s.region_end) for s in slots if s.writable])
+    read_fd, write_fd = arena.descriptors()
+    x, out = slot_named(layout, "x"), slot_named(layout, "out")
+    view(arena.memory, x, torch.uint8, (x.nbytes,)).fill_(1)
+    view(arena.memory, out, torch.uint8, (out.nbytes,)).fill_(2)
+
+    for slot, shows, hides in ((x, read_fd, write_fd), (out, write_fd, read_fd)):
+        assert any(os.pread(shows, slot.nbytes, slot.start))
+        assert not any(os.pread(hides, slot.nbytes, slot.start))
+    os.pwrite(write_fd, bytes([3]) * layout.total_bytes, 0)
+    assert view(arena.memory, x, torch.uint8, (x.nbytes,)).eq(1).all()
+    assert view(arena.memory, out, torch.uint8, (out.nbytes,)).eq(3).all()
+    arena.close()
+
+
 def test_descriptors_do_not_reach_other_programs(arena: CpuArena) -> None:
     assert [os.get_inheritable(fd) for fd in arena.descriptors()] == [False, False]
 

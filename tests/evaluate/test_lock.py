@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.evaluate.lock import DeviceLock
+from warpsmith.backends.stopping import stoppable
+from warpsmith.core.errors import HarnessFault
+from warpsmith.evaluate.lock import DeviceLock, lock_folder
 
 HOLDER = """
 import sys
@@ -139,3 +141,50 @@ def test_a_program_started_meanwhile_does_not_keep_it(tmp_path: Path) -> None:
     finally:
         child.kill()
         child.communicate()
+
+
+def test_a_wait_can_be_called_off(tmp_path: Path) -> None:
+    stop, ended = threading.Event(), threading.Event()
+    waiting = threading.Event()
+
+    def wait() -> None:
+        with stoppable(stop):
+            try:
+                with DeviceLock(tmp_path, "gpu").held(waiting.set):
+                    pass
+            except HarnessFault:
+                ended.set()
+
+    with DeviceLock(tmp_path, "gpu").held():
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        assert waiting.wait(10.0)
+        assert not ended.wait(0.1)
+        stop.set()
+        assert ended.wait(10.0)
+
+
+def test_a_wait_that_can_be_called_off_ends_with_the_lock_as_well(tmp_path: Path) -> None:
+    with other_process(tmp_path, "gpu") as holder:
+        assert holder.says() == "held"
+        got, waiting = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            with stoppable(threading.Event()), DeviceLock(tmp_path, "gpu").held(waiting.set):
+                got.set()
+
+        threading.Thread(target=wait, daemon=True).start()
+        assert waiting.wait(10.0)
+        holder.process.kill()
+        assert got.wait(10.0)
+
+
+def test_users_of_one_gpu_meet_wherever_their_caches_are(tmp_path: Path) -> None:
+    assert lock_folder("cuda", tmp_path / "mine") == lock_folder("cuda", tmp_path / "yours")
+    assert lock_folder("cpu", tmp_path / "mine") != lock_folder("cpu", tmp_path / "yours")
+
+
+def test_a_lock_that_cannot_be_made_is_our_own_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HarnessFault, match="cannot be opened"), DeviceLock(tmp_path / "file", "gpu").held():
+        pass

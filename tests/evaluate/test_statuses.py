@@ -1,6 +1,7 @@
 """Every way to fail that a candidate has, through the real compiler and real processes, on the CPU.
 
-The whole table is one batch of one evaluator, because a batch is what must survive it.
+The whole table is one batch of one evaluator, because a batch is what must survive it. The filter of imported symbols
+is left out there: it would refuse some of these before they could do what the sandbox must withstand.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def aftermath(
         candidates = [
             replace(c, defines=(port,)) if n == "opens_socket" else c for n, c in zip(names, candidates, strict=True)
         ]
-        with Evaluator("cpu", quick_settings, use_cache=False) as evaluator:
+        unfiltered = replace(quick_settings, without=("imports",))
+        with Evaluator("cpu", unfiltered, use_cache=False) as evaluator:
             judged = list(evaluator.evaluate(task_file("softmax"), candidates))
             after = evaluator.evaluate_one(task_file("softmax"), kernel("right.cpp"))
     assert sorted(index for index, _ in judged) == list(range(len(names))), "each candidate exactly once"
@@ -148,3 +150,26 @@ def test_the_evaluator_still_judges_after_all_of_them(aftermath: Aftermath) -> N
 def test_nothing_is_left_running_or_on_disk(aftermath: Aftermath) -> None:
     assert aftermath.processes == []
     assert aftermath.folders == []
+
+
+REFUSED = {  # kernel of tests/kernels/cpu: what it is refused for before it runs
+    "exits": "forged verdict: the object imports exit;",
+    "fork_bomb": r"resource bomb: the object imports fork \(1 other name",
+    "opens_socket": r"reaching out: the object imports connect, socket \(1 other name",
+    "reads_secrets": "reaching out: the object imports .*environ.*, open;",
+    "writes_file": r"reaching out: the object imports open, unlink \(1 other name",
+}
+
+
+def test_what_need_not_be_run_is_refused_by_what_it_imports(
+    evaluator: Evaluator, kernel: Callable[[str], Candidate], task_file: Callable[[str], Path]
+) -> None:
+    candidates = [replace(kernel(f"{name}.cpp"), defines=(("PORT", "1"),)) for name in (*REFUSED, "prints_a_lot")]
+    verdicts = {candidates[i].main.name: v for i, v in evaluator.evaluate(task_file("softmax"), candidates)}
+
+    for name, says in REFUSED.items():
+        verdict = verdicts[f"{name}.cpp"]
+        assert verdict.status is Status.REJECTED, verdict.reason
+        assert re.match(says, verdict.reason), verdict.reason
+        assert verdict.environment.sandbox == (), "nothing of it ran"
+    assert verdicts["prints_a_lot.cpp"].status is Status.OK, "printing is no crime"

@@ -1,11 +1,12 @@
 """The judge's shared memory: allocated, poisoned and inspected by the judge, opened by hosts.
 
-`CpuArena` is an anonymous file that hosts map between guard pages; `CudaArena` is one device allocation of
+`CpuArena` is anonymous files that hosts map between guard pages; `CudaArena` is one device allocation of
 its own (never part of torch's pool, whose segments also hold expected results) that hosts open by handle.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -17,6 +18,8 @@ import torch
 
 from warpsmith.evaluate.cudadriver import Driver
 from warpsmith.evaluate.layout import CANARY, Slot
+
+_MAP_FIXED = 0x10
 
 
 class Arena(Protocol):
@@ -35,17 +38,25 @@ class Arena(Protocol):
 
 
 class CpuArena:
-    """A sealed anonymous file."""
+    """Sealed anonymous files, mapped as one piece.
 
-    def __init__(self, nbytes: int) -> None:
+    `writable` are the ranges (of whole pages) that hosts may write. They lie in a file of their own: whoever holds a
+    writable mapping of a file can remap it to any other part of that file, and so must not share it with the inputs.
+    Without them everything is one file, for either use.
+    """
+
+    def __init__(self, nbytes: int, writable: Iterable[tuple[int, int]] = ()) -> None:
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._write_fd = os.memfd_create("warpsmith", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self._write_fd, size)
-        # A host that could shorten the file would kill us with SIGBUS.
-        fcntl.fcntl(self._write_fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        self._read_fd = os.open(f"/proc/self/fd/{self._write_fd}", os.O_RDONLY | os.O_CLOEXEC)
+        own = _sealed_file(size)
+        self._read_fd = os.open(f"/proc/self/fd/{own}", os.O_RDONLY | os.O_CLOEXEC)
         # The tensor alone holds the mapping: closing it by hand would pull it from under a view still alive.
-        self.memory = torch.frombuffer(mmap.mmap(self._write_fd, size), dtype=torch.uint8)
+        self.memory = torch.frombuffer(mmap.mmap(own, size), dtype=torch.uint8)
+        ranges = list(writable)
+        self._write_fd = _sealed_file(size) if ranges else own
+        for start, end in ranges:
+            _map_over(self.memory.data_ptr() + start, end - start, self._write_fd, start)
+        if ranges:
+            os.close(own)
         self.handle = ""
 
     def descriptors(self) -> tuple[int, ...]:
@@ -55,6 +66,25 @@ class CpuArena:
         self.memory = torch.empty(0, dtype=torch.uint8)
         for fd in (self._read_fd, self._write_fd):
             os.close(fd)
+
+
+def _sealed_file(size: int) -> int:
+    """An anonymous file; pages that are never touched cost nothing."""
+    fd = os.memfd_create("warpsmith", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    # A host that could shorten the file would kill us with SIGBUS.
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd
+
+
+def _map_over(address: int, nbytes: int, fd: int, offset: int) -> None:
+    """Put pages of another file into a mapping that is there already."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    flags = mmap.MAP_SHARED | _MAP_FIXED
+    if libc.mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, offset) != address:
+        raise OSError(ctypes.get_errno(), f"cannot map {nbytes} bytes")
 
 
 class _DeviceBytes:
@@ -150,8 +180,10 @@ def driver_for(device: torch.device) -> Driver | None:
     return Driver(device.index or 0)
 
 
-def allocate(nbytes: int, device: torch.device, driver: Driver | None) -> Arena:
-    """An arena on the device."""
-    made: Any = CpuArena(nbytes) if driver is None else CudaArena(nbytes, device, driver)
+def allocate(
+    nbytes: int, device: torch.device, driver: Driver | None, writable: Iterable[tuple[int, int]] = ()
+) -> Arena:
+    """An arena on the device; `writable` are the ranges that hosts may write, where the system can tell them apart."""
+    made: Any = CpuArena(nbytes, writable) if driver is None else CudaArena(nbytes, device, driver)
     arena: Arena = made
     return arena

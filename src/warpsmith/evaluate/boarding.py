@@ -1,4 +1,4 @@
-"""Getting a candidate aboard: its library loaded in the host, its workspace given, its arguments bound.
+"""Getting a candidate aboard: its library loaded (or its file imported), its workspace given, its arguments bound.
 
 A workspace is memory of the judge's, wiped before every call, so that nothing can be kept in it from one call
 to the next. It is given back only when the host that mapped it is gone.
@@ -6,13 +6,15 @@ to the next. It is given back only when the host that mapped it is gone.
 
 from __future__ import annotations
 
+import json
 import mmap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 
 import torch
 
 from warpsmith.core.config import Limits
-from warpsmith.core.contract import ArgumentKind, Contract
+from warpsmith.core.contract import ArgumentKind, Contract, PythonCall
 from warpsmith.core.evaluation import Status
 from warpsmith.core.task import Task
 from warpsmith.evaluate import arena
@@ -21,7 +23,7 @@ from warpsmith.evaluate.cudadriver import Driver
 from warpsmith.evaluate.findings import Condemned
 from warpsmith.evaluate.host import STREAM, WORKSPACE
 from warpsmith.evaluate.layout import CANARY, CPU_ALIGN
-from warpsmith.evaluate.messages import Acknowledged, Bind, Load, Loaded, MapWorkspace
+from warpsmith.evaluate.messages import Acknowledged, Bind, Import, Load, Loaded, MapWorkspace, Offer
 from warpsmith.evaluate.peer import HostFailed, Peer
 
 _KIND_OF = {
@@ -53,6 +55,9 @@ class Boarding:
             self._space.close()
             self._space = None
         numbers: dict[str, float | int] = {s.name: s.value for s in self._task.scalars}
+        if contract.call is not None:
+            self._board_python(peer, library, contract.call, numbers)
+            return lambda: None
         wipe = self._give_workspace(peer, self._load(peer, library, contract, numbers))
         for bench in self._benches:
             arguments = numbers | bench.workload.sizes
@@ -60,6 +65,29 @@ class Boarding:
                 offsets = {slot.name: slot.start for slot in group.slots}
                 peer.ask(_binding(contract, number, offsets, arguments), Acknowledged, self._limits.start_s)
         return wipe
+
+    def _board_python(self, peer: Peer, folder: str, call: PythonCall, numbers: Mapping[str, float | int]) -> None:
+        """Import the candidate and offer it all sets; it gets no workspace, since it can allocate."""
+        limit_s = self._limits.start_s + self._limits.launch_s
+        peer.returns, peer.renews = bool(call.returned), True
+        peer.stage = "being imported"
+        peer.ask(Import(folder, json.dumps(asdict(call))), Loaded, limit_s)
+        specs = self._task.tensors
+        for bench in self._benches:
+            sizes = bench.workload.sizes
+            for number, group in zip(bench.numbers, bench.sets, strict=True):
+                starts = {slot.name: slot.start for slot in group.slots}
+                offer = Offer(
+                    index=number,
+                    names=tuple(t.name for t in specs),
+                    dtypes=tuple(t.dtype for t in specs),
+                    shapes=tuple(t.shape(sizes) for t in specs),
+                    starts=tuple(starts[t.name] for t in specs),
+                    roles=tuple(t.role.value for t in specs),
+                    origins=tuple(t.origin for t in specs),
+                    numbers=json.dumps({**numbers, **sizes}),
+                )
+                peer.ask(offer, Acknowledged, limit_s)
 
     def _load(self, peer: Peer, library: str, contract: Contract, numbers: Mapping[str, float | int]) -> int:
         """How many bytes of workspace the loaded library asks for, over all workloads."""
@@ -88,7 +116,13 @@ class Boarding:
         self._space = space
         start = space.memory.numel() - padded if self._device.type == "cpu" else 0
         request = MapWorkspace(nbytes, space.handle, start)
-        peer.ask(request, Acknowledged, self._limits.start_s, space.descriptors()[1:])
+        try:
+            peer.ask(request, Acknowledged, self._limits.start_s, space.descriptors()[1:])
+        except HostFailed as error:
+            if self._device.type == "cuda":
+                raise
+            reason = f"no room for its workspace of {nbytes} bytes beside what it took when it was loaded ({error})."
+            raise Condemned(Status.OUT_OF_MEMORY, reason) from None
 
         def wipe() -> None:
             space.memory.fill_(CANARY)

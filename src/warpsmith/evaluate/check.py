@@ -6,24 +6,28 @@ only then the values.
 
 from __future__ import annotations
 
+import random
+import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from warpsmith.core.config import Settings
 from warpsmith.core.evaluation import Status
-from warpsmith.evaluate import cudadriver, evidence, numerics, poison
-from warpsmith.evaluate.bench import Bench
+from warpsmith.evaluate import cudadriver, evidence, numerics
+from warpsmith.evaluate.bench import Bench, Capture
 from warpsmith.evaluate.findings import Condemned
-from warpsmith.evaluate.indices import judge_indices
 from warpsmith.evaluate.messages import Ran, Run
 from warpsmith.evaluate.oracle import BASELINE, FULL, SLICED, Case, Oracle, Truth
 from warpsmith.evaluate.peer import Peer
+from warpsmith.evaluate.ruling import rule
 
 _COMPARE_ELEMENTS = 1 << 24  # timed outputs compared in one go
 _REFUSED = (1, 9, 701)  # invalid value, invalid configuration, too many resources: the launch was refused
+_MANY_ELEMENTS = 1 << 22  # of inputs
+_LATE_S = 0.02  # for work that was left to a thread
 _WEAKEST_LAST = (FULL, SLICED, BASELINE)
 
 
@@ -37,6 +41,14 @@ class Measured:
     reference: str
 
 
+@dataclass(frozen=True)
+class Surprise:
+    """Other data than a timed call usually meets, by set, and what judges the results."""
+
+    inputs: Mapping[int, Mapping[str, torch.Tensor]]
+    verify: Callable[[], None]
+
+
 class Checker:
     """Judges one candidate's results."""
 
@@ -45,6 +57,9 @@ class Checker:
         self._settings = settings
         self._wipe = wipe_workspace
         self._deadline = deadline
+        self._captured: Capture | None = None  # the outputs of the last call, right after it
+        self._usable: dict[str, list[str]] = {}  # variants that can be judged, by workload
+        self._pending: dict[str, list[str]] = {}  # those of them that no timed call has met
 
     def examine(self, peer: Peer, bench: Bench, cases: Sequence[Case], call_limit_s: float) -> Measured:
         """Every case of one workload."""
@@ -59,19 +74,23 @@ class Checker:
                     Status.TIMED_OUT,
                     f"checking took longer than {self._settings.limits.total_s:g} s in all: far too slow.",
                 )
-            verdict = self._call(peer, bench, truth, call_limit_s)
+            verdict = self.call(peer, bench, truth, call_limit_s)
+            self._usable.setdefault(bench.workload.name, []).append(case.variant)
             checks += 1
             how = max(how, truth.how, key=_WEAKEST_LAST.index)
             if worst is None or verdict.share > worst.share:
                 worst = verdict
+        self._compare_late(bench)
         if worst is None:
             raise RuntimeError(
                 f"no usable input for workload {bench.workload.name!r}: PyTorch's own result is unusable"
             )
         return Measured(worst.error, worst.limit, checks, how)
 
-    def _call(self, peer: Peer, bench: Bench, truth: Truth, call_limit_s: float) -> evidence.Verdict:
+    def call(self, peer: Peer, bench: Bench, truth: Truth, call_limit_s: float) -> evidence.Verdict:
+        """One call on the first set; Condemned for a wrong result."""
         where = f"workload {bench.workload.name!r}, {truth.case.variant} inputs"
+        self._compare_late(bench)
         bench.put(0, truth.inputs)
         bench.poison((0,))
         self._wipe()
@@ -79,42 +98,76 @@ class Checker:
         peer.stage = f"running on {where}"
         reply = peer.ask(Run(bench.first_set), Ran, call_limit_s)
         results = tuple(output.clone() for output in bench.sets[0].outputs)  # captured at once
+        self._captured = bench.capture_of(results)
         _launched(reply, where)
         bench.inspect((0,), before)
-        return self._judge(truth, results, where)
+        try:
+            return self._judge(truth, results, where)
+        except Condemned:
+            blame_late_work(peer, bench, (0,))
+            raise
+
+    def _compare_late(self, bench: Bench) -> None:
+        """Condemn a candidate that wrote to an output after its last call had returned."""
+        if self._captured is not None:
+            bench.compare((0,), self._captured)
+            self._captured = None
 
     def _judge(self, truth: Truth, results: Sequence[torch.Tensor], where: str) -> evidence.Verdict:
         """The worst verdict over all outputs; Condemned for a wrong one."""
-        specs = self._oracle.task.outputs
         worst: evidence.Verdict | None = None
-        for position, (spec, result) in enumerate(zip(specs, results, strict=True)):
-            expected = truth.expected[position]
-            missing = poison.unwritten(result, expected, name=spec.name)
-            if missing is not None:
-                raise Condemned(Status.UNWRITTEN, f"{missing.reason} ({where})")
-            limit = truth.limits[position]
-            if limit is not None:
-                verdict = numerics.judge_float(result, expected, truth.baseline[position], limit=limit, name=spec.name)
-            else:
-                verdict = self._judge_whole(truth, position, result, spec.name)
+        for position, result in enumerate(results):
+            ruling = rule(self._oracle.task, truth, position, result)
+            verdict = ruling.verdict
             if not verdict.ok:
-                raise Condemned(Status.WRONG, f"{verdict.reason} ({where})")
+                raise Condemned(ruling.status, f"{verdict.reason} ({where})")
             if worst is None or verdict.share > worst.share:
                 worst = verdict
         assert worst is not None, "a task has at least one output"
         return worst
 
-    def _judge_whole(self, truth: Truth, position: int, result: torch.Tensor, name: str) -> evidence.Verdict:
-        """Integers and bools: exact, except that an index may name any of several equal values."""
-        expected, ties = truth.expected[position], truth.ties[position]
-        if ties is None:
-            return numerics.judge_exact(result, expected, name=name)
-        floating = [t.dtype for t in self._oracle.task.inputs if "float" in t.dtype]
-        dtype = floating[0] if floating else evidence.dtype_name(ties.values)
-        return judge_indices(result, expected, ties, dtype=dtype, name=name)
+    def variants(self, bench: Bench) -> list[str]:
+        """The kinds of data, besides the task's own, that it was checked on and can be surprised with.
 
-    def verify_timed(self, bench: Bench, indices: Sequence[int], baseline: Sequence[tuple[torch.Tensor, ...]]) -> None:
+        Each needs a reference of its own: where that is dear, one of them must do.
+        """
+        found = [v for v in self._usable.get(bench.workload.name, ()) if v != "own"]
+        dear = sum(tensor.numel() for tensor in bench.sets[0].inputs.values()) > _MANY_ELEMENTS
+        return random.SystemRandom().sample(found, min(1, len(found))) if dear else found
+
+    def surprise(self, bench: Bench, indices: Sequence[int]) -> Surprise:
+        """For some of these sets, inputs of other distributions than the task's own, never seen before.
+
+        Calls that are timed get the task's own: without this a kernel could be careful only while it is checked.
+        """
+        pending = self._pending.get(bench.workload.name, [])
+        if not pending:
+            pending = self._pending[bench.workload.name] = self.variants(bench)
+            random.SystemRandom().shuffle(pending)
+        truths: dict[int, Truth] = {}
+        for index in indices[: len(pending)]:
+            variant = pending.pop()
+            try:
+                truth = self._oracle.unkept(Case(bench.workload, variant, secrets.randbits(62)))
+            except torch.OutOfMemoryError:  # all buffers are in use by now: then without
+                break
+            if truth is not None:
+                truths[index] = truth
+
+        def verify() -> None:
+            for index, truth in truths.items():
+                results = tuple(output.clone() for output in bench.sets[index].outputs)
+                where = f"workload {bench.workload.name!r}, {truth.case.variant} inputs in a timed call"
+                self._judge(truth, results, f"{where} though right when checked: a special case")
+
+        return Surprise({index: truth.inputs for index, truth in truths.items()}, verify)
+
+    def verify_timed(
+        self, bench: Bench, indices: Sequence[int], baseline: Mapping[int, tuple[torch.Tensor, ...]]
+    ) -> None:
         """Every timed result must agree with the baseline's on the same data; a doubt goes to the oracle."""
+        if not indices:
+            return
         columns = zip(*(bench.sets[i].outputs for i in indices), strict=True)
         others = zip(*(baseline[i] for i in indices), strict=True)
         for ours, theirs in zip(columns, others, strict=True):
@@ -144,7 +197,17 @@ class Checker:
             results = tuple(output.clone() for output in group.outputs)
             truth = self._oracle.truth_of(bench.workload, group.inputs)
             if truth is not None:
-                self._judge(truth, results, f"workload {bench.workload.name!r}, in a timed call")
+                where = f"workload {bench.workload.name!r}, in a timed call though right when checked: "
+                self._judge(truth, results, where + "a kept result, skipped work or a race")
+
+
+def blame_late_work(peer: Peer, bench: Bench, indices: Sequence[int]) -> None:
+    """For results that are wrong: condemn for what is worse, if they change once the process may run again."""
+    captured = bench.capture(indices)
+    with peer.at_large():
+        time.sleep(_LATE_S)
+    if captured is not None:
+        bench.compare(indices, captured)
 
 
 def _launched(reply: Ran, where: str) -> None:

@@ -13,21 +13,23 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from warpsmith.core.build import Artifact
 from warpsmith.core.contract import Contract
 from warpsmith.core.errors import HarnessFault, TaskError
 from warpsmith.core.evaluation import Status
 from warpsmith.core.task import Task
 from warpsmith.evaluate.findings import Facts, Findings
 from warpsmith.evaluate.judge import CONFIG, FACTS, FINDINGS, JudgeConfig
-from warpsmith.evaluate.messages import Adopt, Examine, Finding, Opened, Refused, Stage
+from warpsmith.evaluate.messages import Adopt, Appraise, Appraised, Examine, Finding, Opened, Refused, Stage
 from warpsmith.evaluate.wire import Channel, WireClosed, WireError, WireTimeout
+from warpsmith.evaluate.workforce import Crew
 from warpsmith.evaluate.zygote import Worker, Zygote
 
 _OPEN_S = 600.0  # loading a large task, measuring peaks and timing its baseline
@@ -67,19 +69,16 @@ class Court:
     def __init__(
         self,
         judges: Zygote,
-        hosts: Zygote,
         config: JudgeConfig,
         *,
-        scratch_root: Path,
+        hosts: Callable[[], Crew],
+        python_hosts: Callable[[], Crew],
         faults: str,
-        host_environ: Mapping[str, str],
     ) -> None:
-        self._hosts = hosts
-        self._scratch_root = scratch_root
+        self._crews = {False: hosts, True: python_hosts}
         self._faults = faults
-        self._environ = host_environ
         self._count = 0
-        self._spare: list[HostHandle] = []
+        self._spare: dict[bool, list[HostHandle]] = {False: [], True: []}  # by whether they are for Python
         self._config = config
         ours, theirs = socket.socketpair()
         with theirs:
@@ -100,41 +99,47 @@ class Court:
 
     def close(self) -> None:
         """End the judge."""
-        for host in self._spare:
-            host.end()
-        self._spare.clear()
+        for spare in self._spare.values():
+            for host in spare:
+                host.end()
+            spare.clear()
         self._channel.close()
         self._worker.kill()
         self._worker.wait(10.0)
 
-    def take_host(self, wanted: int) -> HostHandle:
-        """A host for the next candidate, of `wanted` still to come.
+    def take_host(self, wanted: int, python: bool = False) -> HostHandle:
+        """A host for the next candidate, native or Python, of `wanted` still to come.
 
         A CUDA context takes half a second, so several hosts start at once and wait, idle, for their turn; the
         judge lets none of them start while it is timing.
         """
-        if not self._spare:
+        spare = self._spare[python]
+        if not spare:
             count = max(1, min(wanted, _HOSTS_AHEAD)) if self._config.kind == "cuda" else 1
-            self._spare.extend(self._start_host() for _ in range(count))
-        return self._spare.pop(0)
+            crew = self._crews[python]()
+            spare.extend(self._start_host(crew) for _ in range(count))
+        return spare.pop(0)
 
-    def _start_host(self) -> HostHandle:
+    def _start_host(self, crew: Crew) -> HostHandle:
         """Fork a host and let the judge prepare it."""
         self._count += 1
         number = self._count
-        scratch = self._scratch_root / f"{os.getpid()}-{self._worker.pid}-{number}"
-        scratch.mkdir(mode=0o700)
-        if os.geteuid() == 0:  # as root, the host drops to this user
-            os.chown(scratch, _NOBODY, _NOBODY)
+        scratch = crew.scratch / f"{os.getpid()}-{self._worker.pid}-{number}"
+        try:
+            scratch.mkdir(mode=0o700)
+            if os.geteuid() == 0 and crew.drops:  # as root, the host drops to this user
+                os.chown(scratch, _NOBODY, _NOBODY)
+        except OSError as fault:
+            raise HarnessFault(_no_room(crew.scratch, fault)) from None
         page = os.memfd_create("warpsmith-fault", os.MFD_CLOEXEC)
         folder = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.ftruncate(page, mmap.PAGESIZE)
             with _pair() as (ours, theirs):
-                environ = {**self._environ, "HOME": str(scratch), "TMPDIR": str(scratch)}
-                payload = json.dumps({"environ": environ, "faults": self._faults})
-                worker = self._hosts.spawn("host", payload, [theirs.fileno(), page])
-                self._send(Adopt(number), [ours.fileno(), page, folder])
+                environ = {**crew.environ, "HOME": str(scratch), "TMPDIR": str(scratch)}
+                payload = json.dumps({"environ": environ, "faults": self._faults, "drops": crew.drops})
+                worker = crew.zygote.spawn(crew.role, payload, [theirs.fileno(), page])
+                self._send(Adopt(number, worker.pid), [ours.fileno(), page, folder])
         finally:
             os.close(page)
             os.close(folder)
@@ -148,24 +153,32 @@ class Court:
         report: Callable[[str], None] = lambda _: None,
     ) -> Findings:
         """Let the judge examine the candidate in this host; the host is gone afterwards."""
-        copy = host.scratch / "candidate.so"
-        shutil.copyfile(library, copy)
-        copy.chmod(0o555)
+        copy = host.scratch / ("candidate" if library.is_dir() else "candidate.so")
+        try:
+            if library.is_dir():  # readable by all, writable by us alone: it can change nothing of itself
+                shutil.copytree(library, copy, copy_function=shutil.copyfile)
+            else:
+                shutil.copyfile(library, copy)
+            copy.chmod(0o555)
+        except OSError as fault:
+            host.end()
+            raise HarnessFault(_no_room(host.scratch.parent, fault)) from None
         limit_s = self._config.settings.limits.total_s + self._config.settings.limits.start_s + _GRACE_S
         deadline = time.monotonic() + limit_s
         try:
             self._send(Examine(host.number, str(copy), _CONTRACT.dump_json(contract).decode()), [])
             while True:
                 try:
-                    message, _ = self._channel.receive((Stage, Finding), max(0.1, deadline - time.monotonic()))
+                    message, _ = self._channel.receive((Stage, Finding, Refused), max(0.1, deadline - time.monotonic()))
                 except (WireClosed, WireError) as error:
                     raise HarnessFault(f"the judging process was lost ({error}).") from None
                 except WireTimeout:
                     raise HarnessFault(f"the judging process did not finish within {limit_s:.0f} s.") from None
-                if isinstance(message, Stage):
-                    report(message.name)
-                else:
+                if isinstance(message, Refused):
+                    raise HarnessFault(message.reason)
+                if isinstance(message, Finding):
                     break
+                report(message.name)
         finally:
             if host.worker.alive and not host.worker.wait(0.05):
                 pass  # it may be about to report its own end; otherwise it is killed next
@@ -173,11 +186,37 @@ class Court:
         findings = FINDINGS.validate_json(message.body)
         return _with_exit(findings, status) if findings.died else findings
 
+    def appraise(self, folder: Path) -> str:
+        """What the judge finds wrong with results a process of its own left there; "" where they are right."""
+        self._send(Appraise(str(folder)), [])
+        try:
+            message, _ = self._channel.receive((Appraised, Refused), _OPEN_S)
+        except (WireClosed, WireError, WireTimeout) as error:
+            raise HarnessFault(f"the judging process was lost ({error}).") from None
+        if isinstance(message, Refused):
+            raise HarnessFault(message.reason)
+        reason: str = message.reason
+        return reason
+
     def _send(self, message: object, fds: list[int]) -> None:
         try:
             self._channel.send(message, fds)
         except (WireClosed, WireTimeout) as error:
             raise HarnessFault(f"the judging process was lost ({error}).") from None
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """What it takes to examine a valid candidate once more."""
+
+    court: Court
+    task: Task
+    contract: Contract
+    artifact: Artifact
+
+
+def _no_room(folder: Path, fault: OSError) -> str:
+    return f"a candidate's folder in {folder} cannot be filled ({fault.strerror}); free some space or set TMPDIR."
 
 
 def _with_exit(findings: Findings, status: int | None) -> Findings:
@@ -192,7 +231,8 @@ def _with_exit(findings: Findings, status: int | None) -> Findings:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number == signal.SIGKILL:
-            return replace(findings, reason=f"killed by the system {doing}: probably out of memory.")
+            reason = f"killed by the system {doing}: probably out of memory."
+            return replace(findings, reason=reason, killed=True)
         if number == signal.SIGXFSZ:
             return replace(findings, reason=f"stopped {doing}: it wrote a larger file than it may.")
         return replace(findings, reason=f"{signal.strsignal(number) or number} {doing}.")

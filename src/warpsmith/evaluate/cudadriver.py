@@ -46,7 +46,11 @@ class Driver:
         self._call("cuCtxSetCurrent", context)
 
     def _raw(self, name: str, *args: object) -> int:
-        return int(getattr(self._lib, name)(*args))
+        try:
+            function = getattr(self._lib, name)
+        except AttributeError:
+            raise CudaError(name, -1, "this driver does not have it; install a newer one") from None
+        return int(function(*args))
 
     def _call(self, name: str, *args: object) -> None:
         code = self._raw(name, *args)
@@ -93,6 +97,18 @@ class Driver:
         free, total = c_size_t(), c_size_t()
         self._call("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value, total.value
+
+    def upload(self, pointer: int, data: bytes) -> None:
+        """Copy bytes to the device."""
+        if data:
+            self._call("cuMemcpyHtoD_v2", c_ulonglong(pointer), c_char_p(data), c_size_t(len(data)))
+
+    def download(self, pointer: int, nbytes: int) -> bytes:
+        """Copy bytes from the device."""
+        data = ctypes.create_string_buffer(nbytes)
+        if nbytes:
+            self._call("cuMemcpyDtoH_v2", data, c_ulonglong(pointer), c_size_t(nbytes))
+        return data.raw
 
     def fill_async(self, pointer: int, value: int, nbytes: int, stream: int) -> None:
         """memset on a stream."""

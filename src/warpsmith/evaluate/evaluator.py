@@ -11,48 +11,41 @@ candidate does. Our own failures are retried and never charged to a candidate.
 from __future__ import annotations
 
 import os
-import shutil
-import sys
-import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
-from warpsmith._version import __version__
-from warpsmith.backends.source import backend_named
+from warpsmith.backends.source import backend_named, devices_of
+from warpsmith.backends.stopping import stoppable
 from warpsmith.core.build import Artifact, BuildFailure, Target
+from warpsmith.core.calibration import Calibration
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.config import Paths, Settings
-from warpsmith.core.contract import Contract
-from warpsmith.core.errors import HarnessFault, ToolMissing, UsageError
-from warpsmith.core.evaluation import Environment, Evaluation, Status
+from warpsmith.core.errors import HarnessFault, TaskError, ToolMissing, UsageError
+from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.protocols import Backend
 from warpsmith.core.task import Precision, Task
-from warpsmith.evaluate.court import Court
-from warpsmith.evaluate.findings import Facts, Findings
+from warpsmith.evaluate.court import Court, Reopened
+from warpsmith.evaluate.findings import Findings
+from warpsmith.evaluate.foundry import Foundry
+from warpsmith.evaluate.job import Job
 from warpsmith.evaluate.judge import JudgeConfig
-from warpsmith.evaluate.lock import DeviceLock
+from warpsmith.evaluate.lock import DeviceLock, lock_folder
 from warpsmith.evaluate.native import fault_library
 from warpsmith.evaluate.results import ResultCache, ResultKey
-from warpsmith.evaluate.sandbox import default_readable
+from warpsmith.evaluate.workforce import Workforce
 from warpsmith.evaluate.zygote import Zygote
-from warpsmith.hardware.device import Device, gpus, select_device
+from warpsmith.guards import panel
+from warpsmith.hardware.device import Device, select_device
 
 _ATTEMPTS = 3  # for our own failures
-_TORCH_PRELOAD = ("torch", "warpsmith.evaluate.judge", "warpsmith.tasks.load", "warpsmith.hardware.work")
-_LEAN_PRELOAD = ("warpsmith.evaluate.host",)
-_PASSED_ON = (
-    "PATH",
-    "PYTHONPATH",
-    "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "LANG",
-    "TMPDIR",
-)
+_PATIENCE = 10  # how much longer verifying a candidate may take
+_HOPELESS = 2  # attempts in a row that failed before any code of a candidate ran: the next ones would too
 
 
 @dataclass(frozen=True)
@@ -61,17 +54,6 @@ class Progress:
 
     index: int
     stage: str
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A candidate on its way to a verdict."""
-
-    index: int
-    candidate: Candidate
-    contract: Contract
-    key: ResultKey | None
-    began: float
 
 
 class Evaluator:
@@ -89,14 +71,17 @@ class Evaluator:
     ) -> None:
         self.device = select_device(device) if isinstance(device, str) else device
         self.settings = settings or Settings()
+        panel.check_names(self.settings.without)
         self._paths = paths or Paths.from_environment()
         self._results = ResultCache(self._paths.cache) if use_cache else None
         self._on_progress = on_progress
         self._on_message = on_message
-        self._lock = DeviceLock(self._paths.cache, self.device.key)
+        self._lock = DeviceLock(lock_folder(self.device.kind, self._paths.cache), self.device.key)
         self._threads = len(os.sched_getaffinity(0))
-        self._zygotes: tuple[Zygote, Zygote] | None = None
-        self._scratch = Path()  # of the hosts; made and removed with their zygote
+        self._workforce = Workforce(self.device.kind, self._paths.cache, self._threads)
+        self._hopeless = ""  # why no more candidates are tried in this batch
+        self._keeps = True  # whether verdicts could be kept so far
+        self._stopping = threading.Event()
         self._courts: dict[tuple[str, str], Court] = {}
         self._builders = ThreadPoolExecutor(self._threads, thread_name_prefix="build")
 
@@ -109,30 +94,51 @@ class Evaluator:
         self.close()
 
     def close(self) -> None:
-        """End all workers and remove every folder."""
+        """End all workers and compilers and remove every folder."""
+        self._stopping.set()
         self._builders.shutdown(wait=True, cancel_futures=True)
         self._stop_workers()
+        self._workforce.close()
 
     # --- public ---
 
     def describe(self, task: str | Path, precision: Precision | None = None) -> Task:
         """The task as the judge understands it."""
-        return self._court(str(task), precision).task
+        return self._opened(str(task), precision).task
 
-    def evaluate_one(self, task: str | Path, candidate: Candidate, precision: Precision | None = None) -> Evaluation:
+    def calibrate(
+        self, task: str | Path, precision: Precision | None = None, *, fresh: bool = False
+    ) -> tuple[Task, Calibration]:
+        """Whether a task is fit to judge by. Every evaluation asks this too, and raises where it is not."""
+        self._close_courts()
+        judges, _ = self._workforce.start()
+        with self._lock.held(self._waiting):
+            court = self._open(judges, str(task), precision, calibrate="again" if fresh else "show")
+            court.close()
+        assert court.facts.calibration is not None, "that is what it was asked"
+        return court.task, court.facts.calibration
+
+    def evaluate_one(
+        self, task: str | Path, candidate: Candidate, precision: Precision | None = None, *, fresh: bool = False
+    ) -> Evaluation:
         """One candidate."""
-        (_, evaluation), *_ = self.evaluate(task, [candidate], precision)
+        (_, evaluation), *_ = self.evaluate(task, [candidate], precision, fresh=fresh)
         return evaluation
 
     def evaluate(
-        self, task: str | Path, candidates: Sequence[Candidate], precision: Precision | None = None
+        self,
+        task: str | Path,
+        candidates: Sequence[Candidate],
+        precision: Precision | None = None,
+        *,
+        fresh: bool = False,  # even where a verdict is in the cache
     ) -> Iterator[tuple[int, Evaluation]]:
         """Judge many: (position, verdict) as they come, each exactly once."""
-        court = self._court(str(task), precision)
-        pending: list[_Job] = []
+        court = self._opened(str(task), precision)
+        pending: list[Job] = []
         for index, candidate in enumerate(candidates):
             job = self._job(court, index, candidate)
-            known = self._results.get(job.key) if self._results and job.key else None
+            known = self._results.get(job.key) if self._results and job.key and not fresh else None
             if known is None:
                 pending.append(job)
             else:
@@ -140,14 +146,43 @@ class Evaluator:
                 yield index, known
         yield from self._judge_all(str(task), precision, pending)
 
+    def renew(self) -> None:
+        """The next evaluation has a new judge."""
+        self._close_courts()
+
+    @contextmanager
+    def reopened(
+        self, task: str | Path, candidate: Candidate, precision: Precision | None, samples: Path
+    ) -> Iterator[Reopened]:
+        """The case of a valid candidate before a new judge, which puts samples of inputs there: see `verify`.
+
+        Nobody else uses the device meanwhile, and the next evaluation has a new judge again.
+        """
+        job = self._job(self._opened(str(task), precision), 0, candidate)
+        built = self._build(job)
+        if isinstance(built, BuildFailure):
+            raise HarnessFault(f"what was built before does not build now: {built.reason}")
+        self._close_courts()
+        judges, _ = self._workforce.start()
+        with self._lock.held(self._waiting):
+            court = self._open(judges, str(task), precision, str(samples))
+            try:
+                yield Reopened(court, job.task, job.contract, built)
+            except HarnessFault:
+                self._stop_workers()  # whoever tries again gets new ones
+                raise
+            finally:
+                court.close()
+
     # --- one after the other ---
 
-    def _job(self, court: Court, index: int, candidate: Candidate) -> _Job:
+    def _job(self, court: Court, index: int, candidate: Candidate) -> Job:
         backend = self._backend(candidate)
-        if backend.device != self.device.kind:
+        devices = devices_of(candidate)
+        if self.device.kind not in devices:
             raise UsageError(
-                f"a {candidate.backend} candidate runs on {backend.device}, not on {self.device.label}; "
-                f"choose --device {backend.device} or another file."
+                f"{candidate.main.name} ({candidate.backend}) runs on {devices[0]}, not on {self.device.label}; "
+                f"choose --device {devices[0]} or another file."
             )
         key = ResultKey(
             task=court.task.digest,
@@ -157,12 +192,13 @@ class Evaluator:
             torch=court.facts.torch,
             settings=self.settings,
         )
-        return _Job(index, candidate, backend.contract(court.task), key, time.monotonic())
+        contract = backend.contract(court.task, candidate.entry)
+        return Job(index, candidate, contract, court.task, court.facts, key, time.monotonic())
 
     def _judge_all(
-        self, task: str, precision: Precision | None, jobs: Sequence[_Job]
+        self, task: str, precision: Precision | None, jobs: Sequence[Job]
     ) -> Iterator[tuple[int, Evaluation]]:
-        futures: dict[Future[Artifact | BuildFailure], _Job] = {
+        futures: dict[Future[Artifact | BuildFailure], Job] = {
             self._builders.submit(self._build, job): job for job in jobs
         }
         ready: Iterator[Future[Artifact | BuildFailure]] = as_completed(futures)
@@ -170,185 +206,177 @@ class Evaluator:
             # Compilers on the same cores would disturb the clock: build everything first.
             ready = iter(list(ready))
         left = len(futures)
+        self._hopeless = ""
         try:
             for future in ready:
                 job = futures[future]
-                built = future.result()
-                if isinstance(built, BuildFailure):
-                    evaluation = self._failure(job, self._court(task, precision), built)
-                else:
-                    evaluation = self._examine(task, precision, job, built, left)
+                evaluation = self._judge(task, precision, job, future, left)
                 left -= 1
-                if self._results and job.key:
-                    self._results.put(job.key, evaluation)
+                self._keep(job, evaluation)
                 self._on_progress(Progress(job.index, "judged"))
                 yield job.index, evaluation
         finally:
             for future in futures:
                 future.cancel()
 
+    def _judge(
+        self, task: str, precision: Precision | None, job: Job, future: Future[Artifact | BuildFailure], left: int
+    ) -> Evaluation:
+        try:
+            built = future.result()
+            refused = job.refused(built, self.settings.without)
+        except (ToolMissing, HarnessFault) as fault:  # this machine's, not the source's: the others go on
+            return self._verdict(job, Findings(Status.NOT_JUDGED, str(fault)), None)
+        if isinstance(built, BuildFailure) or refused is not None:
+            assert refused is not None, "a failed build is a reason to refuse"
+            return self._verdict(job, refused, built if isinstance(built, Artifact) else None)
+        return self._examine(task, precision, job, built, left)
+
+    def _keep(self, job: Job, evaluation: Evaluation) -> None:
+        """A verdict that was reached is not lost because it cannot be kept; that is said once."""
+        if self._results and job.key:
+            try:
+                self._results.put(job.key, evaluation)
+                self._keeps = True
+            except HarnessFault as fault:
+                if self._keeps:
+                    self._on_message(str(fault))
+                self._keeps = False
+
     def _backend(self, candidate: Candidate) -> Backend:
         return backend_named(candidate.backend).placed(self._paths, self.settings.limits)
 
-    def _build(self, job: _Job) -> Artifact | BuildFailure:
+    def _build(self, job: Job) -> Artifact | BuildFailure:
         self._on_progress(Progress(job.index, "build"))
         target = Target(self.device.kind, self.device.arch)
-        built = self._backend(job.candidate).build(job.candidate, job.contract, target)
+        with stoppable(self._stopping):
+            built = self._backend(job.candidate).build(job.candidate, job.contract, target)
+            if isinstance(built, Artifact) and built.kind == "sources":
+                built = self._foundry(target).forge(job.candidate, built, job.contract, job.task)
         self._on_progress(Progress(job.index, "built"))
         return built
 
-    def _examine(self, task: str, precision: Precision | None, job: _Job, artifact: Artifact, left: int) -> Evaluation:
+    def _foundry(self, target: Target) -> Foundry:
+        return Foundry(
+            crew=self._workforce.python,
+            paths=self._paths,
+            limits=self.settings.limits,
+            target=target,
+            device=self.device.index,
+            threads=self._threads,
+            readable=self._workforce.readable(),
+            held=lambda: self._lock.held(self._waiting),
+        )
+
+    def _examine(self, task: str, precision: Precision | None, job: Job, artifact: Artifact, left: int) -> Evaluation:
         """One verdict, of `left` still to be reached; our own failures are tried again with new workers."""
-        fault = ""
-        for attempt in range(_ATTEMPTS):
+        if self._hopeless:
+            return self._verdict(job, Findings(Status.NOT_JUDGED, self._hopeless), artifact)
+        fault, attempts, in_vain, killed = "", 0, 0, False
+        while attempts < _ATTEMPTS:
+            stages: list[str] = []
             try:
-                court = self._court(task, precision)
-                with self._lock.held(self._waiting):
-                    findings = court.examine(
-                        court.take_host(left),
-                        artifact.library,
-                        job.contract,
-                        lambda stage: self._on_progress(Progress(job.index, stage)),
-                    )
+                findings = self._attempt(task, precision, job, artifact, left, stages)
+                if findings.killed and not killed:  # perhaps others had used up the memory: once is no proof
+                    killed = True
+                    self._on_message(f"{job.candidate.main.name} was {findings.reason} Trying again.")
+                    continue
                 if findings.status is not Status.NOT_JUDGED:
-                    return self._verdict(job, court, findings, artifact)
+                    return self._verdict(job, findings, artifact)
                 fault = findings.reason
-            except HarnessFault as error:
+            except (HarnessFault, TaskError) as error:  # the task was opened before: it is not to blame
                 fault = str(error)
-            self._on_message(f"{fault} Trying again ({attempt + 1} of {_ATTEMPTS}).")
+            attempts += 1
+            in_vain = 0 if stages else in_vain + 1
             self._stop_workers()
+            if attempts < _ATTEMPTS:
+                self._on_message(f"{fault} Trying again ({attempts} of {_ATTEMPTS - 1}).")
+        reason = f"the evaluator failed {_ATTEMPTS} times on this candidate: {fault}"
+        if in_vain >= _HOPELESS:
+            what = "the device does not answer" if self.device.kind == "cuda" else "this machine cannot judge now"
+            cure = "check nvidia-smi" if self.device.kind == "cuda" else "see to that"
+            reason = self._hopeless = f"{what} ({fault.rstrip('.')}); {cure} and run again."
+            self._on_message(reason)
+        return self._verdict(job, Findings(Status.NOT_JUDGED, reason), artifact)
+
+    def _attempt(
+        self, task: str, precision: Precision | None, job: Job, artifact: Artifact, left: int, stages: list[str]
+    ) -> Findings:
+        """One examination; `stages` tells how far it came, however it ends."""
+
+        def report(stage: str) -> None:
+            stages.append(stage)
+            self._on_progress(Progress(job.index, stage))
+
         court = self._court(task, precision)
-        lost = Findings(Status.NOT_JUDGED, f"the evaluator failed {_ATTEMPTS} times on this candidate: {fault}")
-        return self._verdict(job, court, lost, artifact)
+        with self._lock.held(self._waiting):
+            host = court.take_host(left, python=artifact.kind != "library")
+            return court.examine(host, artifact.library, job.contract, report)
 
     def _waiting(self) -> None:
         self._on_message(f"waiting: another evaluation is using {self.device.label}.")
 
-    # --- verdicts ---
-
-    def _failure(self, job: _Job, court: Court, built: BuildFailure) -> Evaluation:
-        return self._verdict(job, court, Findings(Status.BUILD_ERROR, built.reason), None)
-
-    def _verdict(self, job: _Job, court: Court, findings: Findings, artifact: Artifact | None) -> Evaluation:
-        return Evaluation(
-            task=court.task.name,
-            candidate=job.candidate.id,
-            status=findings.status,
-            reason=findings.reason,
-            environment=self._environment(job, court.facts, findings, artifact),
-            precision=court.task.precision.value,
-            workloads=findings.workloads,
-            resources=artifact.resources if artifact else (),
-            notes=(*court.facts.notes, *findings.notes),
-            seconds=time.monotonic() - job.began,
-        )
-
-    def _environment(self, job: _Job, facts: Facts, findings: Findings, artifact: Artifact | None) -> Environment:
-        driver = (
-            next((g.driver for g in gpus() if g.index == self.device.index), "") if self.device.kind == "cuda" else ""
-        )
-        return Environment(
-            device=self.device.label,
-            backend=job.candidate.backend,
-            compiler=artifact.compiler if artifact else "",
-            torch=facts.torch,
-            driver=driver,
-            sandbox=findings.layers,
-            threads=facts.threads,
-            harness=__version__,
-        )
+    def _verdict(self, job: Job, findings: Findings, artifact: Artifact | None) -> Evaluation:
+        return job.verdict(self.device, findings, artifact)
 
     # --- workers ---
 
+    def _opened(self, task: str, precision: Precision | None) -> Court:
+        """The court for a call that begins; our own failures are tried again with new workers."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._court(task, precision)
+            except HarnessFault as fault:
+                self._on_message(f"{fault} Trying again.")
+                self._stop_workers()
+        return self._court(task, precision)
+
     def _court(self, task: str, precision: Precision | None) -> Court:
         key = (task, precision.value if precision else "")
+        if self._workforce.lost:
+            self._stop_workers()
         if key not in self._courts:
-            for court in self._courts.values():  # one task at a time: its buffers may fill the device
-                court.close()
-            self._courts.clear()
-            judges, hosts = self._workers()
-            config = JudgeConfig(
-                task=os.path.abspath(task),
-                precision=key[1],
-                kind=self.device.kind,
-                index=self.device.index,
-                device_key=self.device.key,
-                device_name=self.device.label,
-                cache=str(self._paths.cache),
-                threads=self._threads,
-                settings=self.settings,
-                readable=self._readable(),
-                search_path=(os.path.dirname(os.path.abspath(task)),),
-            )
+            self._close_courts()  # one task at a time: its buffers may fill the device
+            judges, _ = self._workforce.start()
             with self._lock.held(self._waiting):
-                self._courts[key] = Court(
-                    judges,
-                    hosts,
-                    config,
-                    scratch_root=self._scratch,
-                    faults=fault_library(self._paths.cache, os.environ),
-                    host_environ=self._host_environ(),
-                )
+                self._courts[key] = self._open(judges, task, precision)
         return self._courts[key]
 
-    def _workers(self) -> tuple[Zygote, Zygote]:
-        """The torch zygote (judges) and the lean one (hosts), started on first use."""
-        if self._zygotes is not None and not all(z.alive for z in self._zygotes):
-            self._stop_workers()
-        if self._zygotes is None:
-            # NVML, which numbered the devices, counts in the order of the bus.
-            threads = {"OMP_NUM_THREADS": str(self._threads), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-            self._scratch = _new_scratch()
-            compiled = {"TORCHINDUCTOR_CACHE_DIR": str(self._paths.cache / "inductor")}
-            judge_environ = {k: v for k, v in os.environ.items() if "API_KEY" not in k} | threads | compiled
-            lean_environ = {k: os.environ[k] for k in _PASSED_ON if k in os.environ} | threads
-            try:
-                judges = Zygote(_TORCH_PRELOAD, judge_environ)
-            except HarnessFault as error:
-                raise ToolMissing(
-                    f"PyTorch cannot be imported by {sys.executable}: install torch >= 2.6 ({error})"
-                ) from None
-            self._zygotes = (judges, Zygote(_LEAN_PRELOAD, lean_environ, remove_at_end=self._scratch))
-        return self._zygotes
+    def _open(
+        self, judges: Zygote, task: str, precision: Precision | None, samples: str = "", calibrate: str = ""
+    ) -> Court:
+        settings = self.settings
+        if samples:  # much is tried there, and most of the time is the reference's
+            limits = replace(settings.limits, total_s=_PATIENCE * settings.limits.total_s)
+            settings = replace(settings, limits=limits)
+        config = JudgeConfig(
+            task=os.path.abspath(task),
+            precision=precision.value if precision else "",
+            kind=self.device.kind,
+            index=self.device.index,
+            device_key=self.device.key,
+            device_name=self.device.label,
+            cache=str(self._paths.cache),
+            threads=self._threads,
+            settings=settings,
+            readable=self._workforce.readable(),
+            search_path=(os.path.dirname(os.path.abspath(task)),),
+            samples=samples,
+            calibrate=calibrate,
+        )
+        return Court(
+            judges,
+            config,
+            hosts=self._workforce.hosts,
+            python_hosts=self._workforce.python,
+            faults=fault_library(self._paths.cache, os.environ),
+        )
 
-    def _stop_workers(self) -> None:
+    def _close_courts(self) -> None:
         for court in self._courts.values():
             court.close()
         self._courts.clear()
-        for zygote in self._zygotes or ():
-            zygote.close()
-        if self._zygotes is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
-        self._zygotes = None
 
-    def _readable(self) -> tuple[str, ...]:
-        libraries = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p]
-        toolkit = ["/usr/local/cuda"] if self.device.kind == "cuda" else []
-        return tuple(dict.fromkeys([*map(str, default_readable()), *libraries, *toolkit]))
-
-    def _host_environ(self) -> Mapping[str, str]:
-        kept = {
-            k: os.environ[k]
-            for k in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH")
-            if k in os.environ
-        }
-        return {
-            **kept,
-            "PATH": "/usr/bin:/bin",
-            "LANG": "C.UTF-8",
-            "OMP_NUM_THREADS": str(self._threads),
-            "OMP_DYNAMIC": "false",
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-            "CUDA_CACHE_DISABLE": "1",
-        }
-
-
-def _new_scratch() -> Path:
-    """A folder for the hosts' folders. As root, hosts run as another user, who must be able to pass through."""
-    for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):
-        path = Path(parent)
-        if path.is_dir() and (os.geteuid() != 0 or all(p.stat().st_mode & 0o001 for p in (path, *path.parents))):
-            folder = Path(tempfile.mkdtemp(prefix="warpsmith-", dir=path))
-            folder.chmod(0o711)
-            return folder
-    raise ToolMissing("no temporary folder can be entered by other users: set TMPDIR to one that can.")
+    def _stop_workers(self) -> None:
+        self._close_courts()
+        self._workforce.stop()

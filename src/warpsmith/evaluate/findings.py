@@ -6,9 +6,14 @@ failure is seen to the place where the verdict is written.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from warpsmith.core.calibration import Calibration
+from warpsmith.core.certificate import CheckOutcome
 from warpsmith.core.evaluation import Status, WorkloadResult
+from warpsmith.core.guarding import Evidence
+from warpsmith.guards import panel
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,8 @@ class Findings:
     layers: tuple[str, ...] = ()
     stage: str = ""  # what the host was doing when it ended
     died: bool = False  # the host's process ended by itself: the supervisor words the reason
+    checks: tuple[CheckOutcome, ...] = ()  # of a retrial
+    killed: bool = False  # by SIGKILL, and not by us: perhaps the system was short of memory through others
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,7 @@ class Facts:
     device: str
     threads: int
     notes: tuple[str, ...] = ()
+    calibration: Calibration | None = None  # None where the task was calibrated before and is only looked at again
 
 
 class Condemned(Exception):
@@ -42,3 +50,10 @@ class Condemned(Exception):
         self.status = status
         self.reason = reason
         self.died = died
+
+
+def face(evidence: Evidence, without: Collection[str] = ()) -> None:
+    """Show a piece of evidence to the guards; condemns the candidate where one of them objects."""
+    found = panel.objection(evidence, without)
+    if found is not None:
+        raise Condemned(found.status, found.reason)

@@ -23,7 +23,7 @@ from warpsmith.core.contract import Contract
 from warpsmith.core.errors import WarpsmithError
 from warpsmith.core.evaluation import Status
 from warpsmith.evaluate.findings import Condemned, Facts, Findings
-from warpsmith.evaluate.messages import Adopt, Examine, Finding, Opened, Refused, Stage
+from warpsmith.evaluate.messages import Adopt, Appraise, Appraised, Examine, Finding, Opened, Refused, Stage
 from warpsmith.evaluate.peer import HostFailed, Peer
 from warpsmith.evaluate.wire import Channel, WireClosed
 
@@ -43,6 +43,8 @@ class JudgeConfig:
     settings: Settings
     readable: tuple[str, ...]  # what hosts may read
     search_path: tuple[str, ...]
+    calibrate: str = ""  # "": refuse an unfit task; "show" or "again": report on it, with or without the cache
+    samples: str = ""  # where samples of inputs are put, to verify a winner; "" for an ordinary evaluation
 
 
 CONFIG = TypeAdapter(JudgeConfig)
@@ -69,21 +71,24 @@ class Judge:
         self._channel.send(Opened(dump_task(self._room.task).decode(), facts))
         while True:
             try:
-                message, fds = self._channel.receive((Adopt, Examine))
+                message, fds = self._channel.receive((Adopt, Examine, Appraise))
             except WireClosed:
                 return
             if isinstance(message, Adopt):
-                self._adopt(message.host, fds)
+                self._adopt(message.host, message.pid, fds)
+            elif isinstance(message, Appraise):
+                self._channel.send(Appraised(self._room.appraise(message.folder)))
             else:
                 self._examine(message)
 
-    def _adopt(self, host: int, fds: tuple[int, ...]) -> None:
+    def _adopt(self, host: int, pid: int, fds: tuple[int, ...]) -> None:
         channel_fd, fault_fd, scratch_fd = fds
         scratch = os.readlink(f"/proc/self/fd/{scratch_fd}")
         os.close(scratch_fd)
-        peer = Peer(host, channel_fd, fault_fd)
+        peer = Peer(host, channel_fd, fault_fd, pid)
         self._peers[host] = peer
-        self._room.prepare(peer, scratch)
+        with contextlib.suppress(Condemned):  # gone already: it will be noticed when its turn comes
+            self._room.prepare(peer, scratch)
 
     def _dismiss(self, host: int) -> None:
         peer = self._peers.pop(host, None)
@@ -101,6 +106,7 @@ class Judge:
         try:
             findings = self._room.examine(peer, message.library, contract, waiting, report)
         except Condemned as fate:
+            self._room.check_device()
             findings = Findings(
                 fate.status,
                 fate.reason,
@@ -108,8 +114,12 @@ class Judge:
                 died=fate.died,
                 layers=peer.prepared.layers if peer.prepared else (),
             )
-        except HostFailed as error:  # before any code of the candidate ran: ours to repeat
-            findings = Findings(Status.NOT_JUDGED, f"a worker could not be set up: {error}")
+        except HostFailed as error:
+            self._room.check_device()
+            if peer.stage in ("starting", "being loaded"):  # no code of the candidate was called: ours to repeat
+                findings = Findings(Status.NOT_JUDGED, f"a worker could not be set up: {error}")
+            else:
+                findings = Findings(Status.LAUNCH_FAILED, f"the device reports an error while {peer.stage}: {error}.")
         finally:
             self._dismiss(message.host)
         self._channel.send(Finding(message.host, FINDINGS.dump_json(findings).decode()))
@@ -127,13 +137,25 @@ def main(payload: str, fds: list[int]) -> int:
         channel.send(Refused(str(error)))
         return 0
     except Exception:  # noqa: BLE001  a worker's top frame: whatever a task or torch raised becomes a sentence
-        lines = traceback.format_exc().strip().splitlines()
-        print("\n".join(lines), file=sys.stderr)
-        channel.send(Refused(f"{Path(config.task).name}: the reference failed to run ({lines[-1]})."))
+        channel.send(Refused(f"{Path(config.task).name}: the reference failed to run ({_last_words()})."))
         return 0
     with contextlib.suppress(WireClosed):  # the supervisor is gone in the middle of a candidate: so are we
-        judge.serve()
+        try:
+            judge.serve()
+        except WireClosed:
+            raise
+        except Exception:  # noqa: BLE001  a worker's top frame: a device that is lost, or a fault of ours
+            channel.send(Refused(f"the judging process failed: {_last_words()}."))
     return 0
+
+
+def _last_words() -> str:
+    """One line for the exception being handled; the traceback is for those who ask."""
+    if os.environ.get("WARPSMITH_DEBUG"):
+        traceback.print_exc()
+    kind, error, _ = sys.exc_info()
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    return f"{kind.__name__ if kind else 'unknown'}: {lines[0].rstrip(' .')}"
 
 
 def parse_facts(text: str) -> Facts:

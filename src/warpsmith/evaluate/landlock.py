@@ -24,14 +24,16 @@ _CREATE_RULESET_VERSION = 1
 _RULE_PATH_BENEATH = 1
 _PR_SET_NO_NEW_PRIVS = 38
 
-_WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 1, 1 << 2, 1 << 3
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE, _IOCTL_DEVICE = 1 << 14, 1 << 15
 _REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_FILE, _REFER = 1 << 4, 1 << 5, 1 << 7, 1 << 8, 1 << 13
-_FILE_RIGHTS = _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE  # all that a rule for a file may name
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE  # all that a rule for a file may name
 
-# Mapping a library for execution needs READ_FILE alone, so the right to execute is given nowhere.
+# Mapping a library for execution needs READ_FILE alone, so only a compiling process may execute.
 READ = _READ_FILE | _READ_DIR
 """Open and map files, list folders."""
+RUN = READ | _EXECUTE
+"""Also start programs."""
 READ_WRITE = READ | _WRITE_FILE | _TRUNCATE
 """Also change files that are there."""
 DEVICE = READ_WRITE | _IOCTL_DEVICE

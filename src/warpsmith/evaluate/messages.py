@@ -49,6 +49,7 @@ class Adopt:
     """Take over a host whose channel comes with the message, and let it prepare itself."""
 
     host: int
+    pid: int  # of its process, to watch it from outside
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,20 @@ class Examine:
     host: int
     library: str
     contract: str  # JSON of the argument list
+
+
+@dataclass(frozen=True)
+class Appraise:
+    """Judge results for the samples of inputs that a process without a judge left in this folder."""
+
+    folder: str
+
+
+@dataclass(frozen=True)
+class Appraised:
+    """What is wrong with them; "" where they are right."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -91,6 +106,17 @@ class Stage:
     name: str
 
 
+# --- forge -> supervisor ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Forged:
+    """How compiling a Python candidate went; the text is the candidate's or a compiler's."""
+
+    kind: str  # "ok", "build", "raised", "memory", "timeout" or "died"
+    text: str
+
+
 # --- judge <-> host --------------------------------------------------------------------------------
 
 
@@ -106,9 +132,11 @@ class Prepare:
     flush_bytes: int
     scratch: str
     readable: tuple[str, ...]
+    links: bool  # whether the task lets a candidate link libraries, which then must be readable
     memory_bytes: int
     scratch_bytes: int
     threads: int
+    cupti: str  # the library that names calls and kernels; "" where there is none
 
 
 @dataclass(frozen=True)
@@ -202,7 +230,7 @@ class Sample:
     indices: tuple[int, ...]
     graph: bool
     rounds: int
-    warm_up: tuple[int, ...]  # sets to call first, untimed
+    wake: bool  # CPU: wake the threads up first, by code of ours; no code of the candidate runs untimed
 
 
 @dataclass(frozen=True)
@@ -213,6 +241,29 @@ class Sampled:
     returned: int
     device_error: int
     device_text: str
+
+
+@dataclass(frozen=True)
+class TraceOn:
+    """Name everything that the next call on this set calls. Answered by Acknowledged."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class TraceOff:
+    """No more of that; nothing is timed afterwards."""
+
+
+@dataclass(frozen=True)
+class TraceReport:
+    """What was seen, each name once."""
+
+    calls: tuple[str, ...]  # of the CUDA runtime and driver
+    kernels: tuple[str, ...]
+    elsewhere: tuple[str, ...]  # kernels launched on another stream than the harness's
+    operators: tuple[str, ...]  # of torch, by a Python candidate
+    problem: str  # why calls and kernels are missing; "" where they are not
 
 
 @dataclass(frozen=True)
@@ -229,4 +280,37 @@ class Acknowledged:
 class Failed:
     """The host's own machinery could not do what was asked (for Load: the loader's message)."""
 
+    text: str
+
+
+# --- judge <-> the host of a Python candidate --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Import:
+    """Import a Python candidate from a folder; answered by Loaded, without a workspace."""
+
+    folder: str
+    call: str  # JSON of a core.contract.PythonCall
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The tensors and numbers of one set; the first five run parallel. Answered by Acknowledged."""
+
+    index: int
+    names: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    starts: tuple[int, ...]  # arena offsets
+    roles: tuple[str, ...]  # "input", "state" or "output"
+    origins: tuple[str, ...]  # names inside a module, e.g. "layer1.0.weight"; "" where there is none
+    numbers: str  # JSON: scalars and axes by name
+
+
+@dataclass(frozen=True)
+class Faulted:
+    """The answer in place of any other when a Python candidate failed: its own words, which only condemn itself."""
+
+    kind: str  # "import", "raised", "memory", "lazy" or "mismatch"
     text: str

@@ -59,7 +59,7 @@ _WORST_BASELINE: Mapping[Precision, float] = {  # above this rms error, `factor`
     Precision.FP16: 3e-2,
     Precision.BF16: 1e-1,
 }
-_WORST_CONDITION = 1e3  # beyond it a result is an accident of rounding
+WORST_CONDITION = 1e3  # beyond it a result is an accident of rounding
 _LONGEST_SUM = 1 << 20  # a longer sequential float32 sum stagnates: it is wrong, not merely rounded
 
 
@@ -115,7 +115,7 @@ def limit(
     # A cancelled sum magnifies the baseline's error as it does the candidate's; from four elements on
     # s is reliable. Measured: of honest sequential single sums 6 % fail without this, 0.2 % with it.
     magnified = min(max(baseline.rms / (0.5 * u_out), 1.0), 64.0) if count < 4 else 1.0
-    conditioning = min(max(conditioning, magnified), _WORST_CONDITION)
+    conditioning = min(max(conditioning, magnified), WORST_CONDITION)
     drift = 1 / 4 if repeated else 1 / 800
     floor = u_out + u_acc * (1.5 * math.sqrt(terms + 16) + drift * terms) * conditioning
     extreme = 2.0 * math.sqrt(2.0 * math.log(count + 1))
@@ -150,7 +150,7 @@ def judge_float(result: Tensor, reference: Tensor, baseline: Tensor, *, limit: L
         return Verdict(False, math.inf, limit.maximum, math.inf, _nonfinite_reason(sides, name))
     by_maximum = scan.errors.maximum / limit.maximum >= scan.errors.rms / limit.rms
     error, bound = (scan.errors.maximum, limit.maximum) if by_maximum else (scan.errors.rms, limit.rms)
-    if error <= bound:
+    if _strain(scan.errors, limit) <= 1.0:
         return Verdict(True, error, bound, error / bound)
     few = scan.errors.maximum > limit.maximum
     off = Region(tuple(sides.result.shape))
@@ -164,6 +164,19 @@ def judge_float(result: Tensor, reference: Tensor, baseline: Tensor, *, limit: L
         f"expected {want:.9g}{off.box_text(name)}{_hint(scan.errors.rms, off, limit.precision)}."
     )
     return Verdict(False, error, bound, error / bound, reason)
+
+
+def strain(result: Tensor, reference: Tensor, baseline: Tensor, limit: Limit, *, enough: float = math.inf) -> float:
+    """The larger of a result's errors, each ÷ its limit: what passes has at most 1.
+
+    Beyond `enough` it is only a lower bound, for those who need not know by how much a result fails.
+    """
+    scan = _scan(_Sides.of(result, reference, baseline), enough * limit.maximum)
+    return math.inf if scan.violations else _strain(scan.errors, limit)
+
+
+def _strain(errors: Errors, limit: Limit) -> float:
+    return max(errors.maximum / limit.maximum, errors.rms / limit.rms)
 
 
 def agree(result: Tensor, baseline: Tensor, *, precision: Precision, reduction: int) -> bool:
@@ -301,7 +314,8 @@ class _Scan:
     violations: int
 
 
-def _scan(sides: _Sides) -> _Scan:
+def _scan(sides: _Sides, enough: float = math.inf) -> _Scan:
+    """The whole comparison, or as much of it as shows a larger scaled error than `enough`."""
     maximum, worst, squares, count, violations = 0.0, 0, 0.0, 0, 0
     for block in sides.compare():
         violations += 0 if block.violated is None else int(block.violated.sum())
@@ -310,6 +324,8 @@ def _scan(sides: _Sides) -> _Scan:
         largest, at = (block.difference / block.denominator).max(dim=0)
         if float(largest) > maximum:
             maximum, worst = float(largest), block.offset + int(at)
+        if maximum > enough or (violations and enough < math.inf):
+            break
     return _Scan(Errors(maximum, math.sqrt(squares / count) if count else 0.0), worst, violations)
 
 

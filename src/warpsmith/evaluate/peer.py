@@ -7,49 +7,89 @@ from __future__ import annotations
 
 import mmap
 import os
+import secrets
 import signal
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from warpsmith.core.evaluation import Status
-from warpsmith.evaluate.findings import Condemned
+from warpsmith.core.guarding import Talk
+from warpsmith.evaluate.findings import Condemned, face
 from warpsmith.evaluate.layout import Slot
-from warpsmith.evaluate.messages import Failed, Prepared
+from warpsmith.evaluate.leash import Leash
+from warpsmith.evaluate.messages import Failed, Faulted, Prepared
 from warpsmith.evaluate.wire import Channel, WireClosed, WireError, WireTimeout
+from warpsmith.guards.classes import title
 
 Reply = TypeVar("Reply")
 _RECORD = struct.Struct("qqQq")  # native/faults.c: record_t
 _NEAR_BYTES = 1 << 20  # the width of the guard area on each side of a CPU buffer
 _REPLY_BYTES = 1 << 20  # no honest reply is longer
+_MOST_CHARS = 2000  # of a candidate's own words
+_CONFESSED = {
+    "import": Status.BUILD_ERROR,
+    "raised": Status.LAUNCH_FAILED,
+    "memory": Status.OUT_OF_MEMORY,
+    "lazy": Status.REJECTED,
+    "mismatch": Status.WRONG,
+}
 
 
 class Peer:
     """One host."""
 
-    def __init__(self, number: int, channel_fd: int, fault_fd: int) -> None:
+    def __init__(self, number: int, channel_fd: int, fault_fd: int, pid: int) -> None:
         self.number = number
+        self.pid = pid
         self._channel = Channel(socket.socket(fileno=channel_fd), _REPLY_BYTES)
         self._page = mmap.mmap(fault_fd, mmap.PAGESIZE)
         os.close(fault_fd)
         self.prepared: Prepared | None = None
         self.slots: tuple[Slot, ...] = ()  # as they were sent with Prepare
         self.stage = "starting"
+        self.returns = False  # whether its candidate returns tensors, which it then carries into our buffers
+        self.renews = False  # whether it must copy its state anew before it is timed
         self.outer_ns = 0  # our own clock around the last request
+        self._answered_ns = 0  # by the same clock: when the last answer was there
+        self._tag = 0  # a secret number of the last request, which its answer must carry
+        self._leash: Leash | None = None
+
+    def restrain(self) -> None:
+        """From here on its process runs only while it is asked for something."""
+        self._leash = Leash(self.pid)
+        self._leash.hold()
+
+    @contextmanager
+    def at_large(self) -> Iterator[None]:
+        """Let it run, to see what it does when it should be idle."""
+        if self._leash is None:
+            yield
+            return
+        self._leash.release()
+        try:
+            yield
+        finally:
+            self._leash.hold()
 
     def tell(self, request: Any, fds: Sequence[int] = ()) -> None:
         """Send a request without waiting for the reply."""
         try:
-            self._channel.send(request, fds)
+            self._tag = secrets.randbits(62)
+            self._channel.send(request, fds, tag=self._tag)
         except (WireClosed, WireTimeout):
             raise self._gone() from None
+        if self._leash is not None:
+            self._leash.release()
 
     def answer(self, expected: type[Reply], timeout_s: float) -> Reply:
         """Wait for the reply to what was told last."""
         try:
-            reply, fds = self._channel.receive((expected, Failed), timeout_s)
+            reply, fds = self._receive((expected, Failed, Faulted), timeout_s)
         except WireTimeout:
             raise Condemned(
                 Status.TIMED_OUT,
@@ -59,28 +99,56 @@ class Peer:
         except WireClosed:
             raise self._gone() from None
         except WireError as error:
-            raise Condemned(
-                Status.REJECTED, f"result channel: the candidate's process wrote into it ({error})."
-            ) from None
+            face(Talk(str(error)))
+            raise  # not reached: the guard of the channel always objects
         for fd in fds:  # nobody sends us descriptors; do not let them pile up
             os.close(fd)
+        if self._channel.tag != self._tag:
+            face(Talk("an answer to a question that was not asked"))
+        reply = _shortened(reply)
         if isinstance(reply, Failed):
             raise HostFailed(reply.text)
+        if isinstance(reply, Faulted):
+            raise self._confessed(reply)
         kept: Reply = reply
         return kept
+
+    def _receive(self, expected: Sequence[type[Any]], timeout_s: float) -> tuple[Any, tuple[int, ...]]:
+        """The next message; its sender is stopped as soon as it has begun to arrive."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._channel.wait(deadline - time.monotonic())
+            self._answered_ns = time.perf_counter_ns()
+            if self._leash is None:
+                return self._channel.receive(expected, deadline - time.monotonic())
+            self._leash.hold()
+            try:
+                return self._channel.receive(expected, 0.0)
+            except WireTimeout:  # a part of it
+                self._leash.release()
 
     def ask(self, request: Any, expected: type[Reply], timeout_s: float, fds: Sequence[int] = ()) -> Reply:
         """A request and its reply, timed from outside."""
         start = time.perf_counter_ns()
         self.tell(request, fds)
         reply = self.answer(expected, timeout_s)
-        self.outer_ns = time.perf_counter_ns() - start
+        self.outer_ns = self._answered_ns - start
         return reply
 
     def close(self) -> None:
         """Hang up: an idle host ends itself."""
         self._channel.close()
+        if self._leash is not None:
+            self._leash.close()
         self._page.close()
+
+    def _confessed(self, fault: Faulted) -> Condemned:
+        """What a Python candidate's process says against the candidate."""
+        status = _CONFESSED.get(fault.kind, Status.LAUNCH_FAILED)
+        text = fault.text.strip()[:_MOST_CHARS] or "it gave no reason"
+        named = f"{title(7)}: " if status is Status.REJECTED else ""
+        where = "" if status is Status.BUILD_ERROR else f" (while {self.stage})"
+        return Condemned(status, f"{named}{text}{where}")
 
     # --- how it ended ---
 
@@ -114,6 +182,12 @@ class Peer:
             if base - _NEAR_BYTES <= address < base + size + _NEAR_BYTES:
                 return slot, address - base - (slot.start - slot.region_start)
         return None
+
+
+def _shortened(reply: Any) -> Any:
+    """A verdict may quote what a host says, and a host may say a megabyte."""
+    long = {f.name: t[:_MOST_CHARS] for f in fields(reply) if isinstance(t := getattr(reply, f.name), str)}
+    return replace(reply, **long) if long else reply
 
 
 def _trespass(slot: Slot, position: int, act: str, wrote: bool) -> Condemned:

@@ -38,6 +38,11 @@ def fill_poison(tensor: Tensor) -> None:
     _bits(tensor).fill_(_signed_poison(tensor))
 
 
+def is_poison(tensor: Tensor) -> bool:
+    """Whether nobody has written to it since it was filled."""
+    return bool((_bits(tensor) == _signed_poison(tensor)).all())
+
+
 def unwritten(result: Tensor, reference: Tensor, *, name: str) -> Verdict | None:
     """A verdict if elements still hold the poison bit by bit; None if all were written.
 

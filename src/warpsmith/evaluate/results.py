@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from warpsmith._version import __version__
 from warpsmith.core.config import Settings
+from warpsmith.core.errors import HarnessFault
 from warpsmith.core.evaluation import Evaluation, Status
 
 _EVALUATION = TypeAdapter(Evaluation)
@@ -56,14 +57,24 @@ class ResultCache:
         return replace(found, cached=True)
 
     def put(self, key: ResultKey, evaluation: Evaluation) -> None:
-        """Keep a verdict, unless it is our own fault."""
+        """Keep a verdict, unless it is our own fault; a HarnessFault where it cannot be kept."""
         if evaluation.status is Status.NOT_JUDGED:
             return
         path = self._path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(_EVALUATION.dump_json(evaluation))
-        os.replace(file.name, path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(_EVALUATION.dump_json(evaluation))
+                os.replace(name, path)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        except OSError as fault:
+            raise HarnessFault(
+                f"verdicts cannot be kept in {self._folder} ({fault.strerror}); free some space or set WARPSMITH_CACHE."
+            ) from None
 
     def _path(self, key: ResultKey) -> Path:
         return self._folder / key.name[:2] / f"{key.name}.json"

@@ -97,6 +97,7 @@ class SandboxPolicy:
     writable_devices: tuple[Path, ...] = ()  # nodes it may open and control, e.g. /dev/nvidia0
     drop_to: tuple[int, int] | None = NOBODY  # user and group to become when root
     parent_pid: int | None = None  # die when this process does; None: do not watch
+    programs: bool = False  # may start programs it can read: for compilers, which then run inside the same walls
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ def _enter(policy: SandboxPolicy, early: tuple[str, ...], landlock_abi: int | No
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != policy.parent_pid:
             os.kill(os.getpid(), signal.SIGKILL)
-    layers.append(_attempt("seccomp", _filter_calls))  # last: it refuses what the others need
+    layers.append(_attempt("seccomp", lambda: _filter_calls(policy.programs)))  # last: it refuses what others need
     return layers
 
 
@@ -296,11 +297,13 @@ def _restrict_paths(policy: SandboxPolicy, abi_limit: int | None) -> tuple[str, 
         abi = min(abi, abi_limit)
     if abi < 1:
         raise OSError(errno.ENOSYS, "this kernel offers no Landlock (Linux 5.13, enabled at boot)")
-    rules = [landlock.Rule(path, landlock.READ) for path in (*SYSTEM_READABLE, *policy.readable)]
+    rights = landlock.RUN if policy.programs else landlock.READ
+    rules = [landlock.Rule(path, rights) for path in (*SYSTEM_READABLE, *policy.readable)]
     rules += [landlock.Rule(path, landlock.DEVICE) for path in (*SYSTEM_DEVICES, *policy.writable_devices)]
     # The CUDA driver names its threads through /proc/<pid>/task/<tid>/comm and reads its own maps.
     rules.append(landlock.Rule(Path("/proc") / str(os.getpid()), landlock.READ_WRITE))
-    rules.append(landlock.Rule(policy.scratch, landlock.FULL))
+    # Whoever may write no byte has no use for empty files either.
+    rules.append(landlock.Rule(policy.scratch, landlock.FULL if policy.file_bytes else landlock.READ))
     whole = _single_threaded()
     landlock.restrict(rules, abi)
     return f"landlock-{abi}" + ("" if whole else "-partial"), f"Landlock ABI {abi}"
@@ -386,6 +389,6 @@ def _threads_of(uid: int) -> int:
 # --- system calls -------------------------------------------------------------------------------------------
 
 
-def _filter_calls() -> tuple[str, str]:
-    everywhere = seccomp.install()
+def _filter_calls(programs: bool) -> tuple[str, str]:
+    everywhere = seccomp.install(programs=programs)
     return "seccomp" + ("" if everywhere else "-partial"), f"{len(seccomp.SYSCALLS)} system calls refused"

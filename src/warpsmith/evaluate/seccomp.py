@@ -49,6 +49,10 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "process_mrelease": (448, 448),
     "tkill": (200, 130),
     "migrate_pages": (256, 238),
+    # A timer can send this process the signal that ends a stop (see `leash`).
+    "timer_create": (222, 107),
+    # Moves a mapping to another part of its file.
+    "remap_file_pages": (216, 234),
     # System V and POSIX message objects: memory that outlives the process or is shared by key.
     "shmget": (29, 194),
     "shmat": (30, 196),
@@ -170,7 +174,18 @@ JUDGED_SYSCALLS: dict[str, tuple[int, int]] = {
 }
 """Calls whose answer depends on their arguments or is not EPERM (see `_judged`), and the one we make."""
 
+PROGRAMS = frozenset(
+    {
+        *("execve", "execveat", "fork", "vfork", "clone", "clone3"),
+        *("chmod", "fchmod", "fchmodat", "fchmodat2", "utime", "utimes", "futimesat", "utimensat"),
+    }
+)
+"""What compilers and their drivers need, allowed to a process that may start programs."""
+PRETENDED = frozenset(("setpgid", "setsid"))
+"""For the same process, answered "done" without being done: nobody leaves the group that is killed as one."""
+
 _CLONE_THREAD = 0x10000
+_SIGCONT = 18  # on both machines
 _FORBIDDEN_PRCTL = (1, 4, 22)  # PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP
 _FORBIDDEN_FCNTL = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: they send signals to any process
 _FORBIDDEN_IOCTL = (0x8901, 0x8902, 0x5412, 0x541C)  # FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX
@@ -235,6 +250,11 @@ def _among(index: int, values: tuple[int, ...], then: int, otherwise: int) -> li
     return [_argument(index), *tests, *_answer(otherwise), *_answer(then)]
 
 
+def _unless_continuing(index: int) -> list[_Instruction]:
+    """Refuse the signal that ends a stop: sent all the time, it would keep this process from being stopped at all."""
+    return [_argument(index), _Instruction(_JUMP_EQUAL, _SIGCONT, 0, 1), *_answer(_REFUSE)]
+
+
 def _judged(pid: int) -> dict[str, list[_Instruction]]:
     itself, itself_or_zero = (pid,), (0, pid)
     thread = [_argument(0), _Instruction(_JUMP_SET, _CLONE_THREAD, 1, 0), *_answer(_REFUSE), *_answer(_ALLOW)]
@@ -249,17 +269,18 @@ def _judged(pid: int) -> dict[str, list[_Instruction]]:
         # Answered "done" without being done: a refusal makes pthread_create fail for a thread with an
         # affinity, and libgomp (OMP_PROC_BIND) ends the process over that.
         "sched_setaffinity": _answer(_ERRNO),
-        "kill": _among(0, itself, _ALLOW, _REFUSE),
-        "tgkill": _among(0, itself, _ALLOW, _REFUSE),
-        "rt_sigqueueinfo": _among(0, itself, _ALLOW, _REFUSE),
-        "rt_tgsigqueueinfo": _among(0, itself, _ALLOW, _REFUSE),
+        "kill": [*_unless_continuing(1), *_among(0, itself, _ALLOW, _REFUSE)],
+        "tgkill": [*_unless_continuing(2), *_among(0, itself, _ALLOW, _REFUSE)],
+        "rt_sigqueueinfo": [*_unless_continuing(1), *_among(0, itself, _ALLOW, _REFUSE)],
+        "rt_tgsigqueueinfo": [*_unless_continuing(2), *_among(0, itself, _ALLOW, _REFUSE)],
         "prlimit64": _among(0, itself_or_zero, _ALLOW, _REFUSE),
         "move_pages": _among(0, itself_or_zero, _ALLOW, _REFUSE),
     }
 
 
-def program(machine: Machine, pid: int) -> bytes:
-    """The filter for a process with this id, as an array of struct sock_filter."""
+def program(machine: Machine, pid: int, programs: bool = False) -> bytes:
+    """The filter for a process with this id, as an array of struct sock_filter; `programs`: it may start some."""
+    free = PROGRAMS if programs else frozenset[str]()
     code = [
         _Instruction(_LOAD, _OFFSET_ARCH),
         # Another architecture's numbers (int 0x80 on x86) mean other calls: none of them is let through.
@@ -270,11 +291,12 @@ def program(machine: Machine, pid: int) -> bytes:
     if machine.name == "x86_64":
         code += [_Instruction(_JUMP_AT_LEAST, _X32_BIT, 0, 1), *_answer(_REFUSE)]
     for name, body in _judged(pid).items():
-        code += _when(JUDGED_SYSCALLS[name][machine.column], body)
-    for numbers in SYSCALLS.values():
+        if name not in free:
+            code += _when(JUDGED_SYSCALLS[name][machine.column], body)
+    for name, numbers in SYSCALLS.items():
         number = numbers[machine.column]
-        if number is not None:
-            code += _when(number, _answer(_REFUSE))
+        if number is not None and name not in free:
+            code += _when(number, _answer(_ERRNO if programs and name in PRETENDED else _REFUSE))
     code += _answer(_ALLOW)
     return b"".join(instruction.pack() for instruction in code)
 
@@ -283,7 +305,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def install() -> bool:
+def install(*, programs: bool = False) -> bool:
     """Filter this process for good; True when every thread of it is covered, False when only this one is.
 
     Raises OSError where the kernel (or an outer sandbox) does not allow a filter or the machine is neither
@@ -296,7 +318,7 @@ def install() -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
     libc.prctl(ctypes.c_int(_PR_SET_NO_NEW_PRIVS), *map(ctypes.c_ulong, (1, 0, 0, 0)))
-    packed = program(machine, os.getpid())
+    packed = program(machine, os.getpid(), programs)
     argument = _Program(len(packed) // 8, packed)
     # Without SPEC_ALLOW kernels before 5.16 turn speculative store bypass off for a filtered process, and
     # the candidate would be timed on a slower machine than its baseline.

@@ -44,6 +44,7 @@ class Channel:
         self._limit = max_frame_bytes
         self._pending = bytearray()
         self._fds: list[int] = []
+        self.tag = 0  # of the message received last: an answer carries the tag of its question
 
     def fileno(self) -> int:
         """For select and poll."""
@@ -55,9 +56,9 @@ class Channel:
         _close_all(self._fds)
         self._fds = []
 
-    def send(self, message: Any, fds: Sequence[int] = (), timeout_s: float = 30.0) -> None:
+    def send(self, message: Any, fds: Sequence[int] = (), timeout_s: float = 30.0, *, tag: int = 0) -> None:
         """Send one dataclass message, with file descriptors if any."""
-        body = json.dumps({"type": type(message).__name__, **asdict(message)}).encode()
+        body = json.dumps({"type": type(message).__name__, "tag": tag, **asdict(message)}).encode()
         if len(body) > self._limit:
             raise WireError(f"message of {len(body)} bytes is larger than {self._limit}")
         frame = _HEADER.pack(len(body), len(fds)) + body
@@ -73,6 +74,11 @@ class Channel:
         except OSError as error:
             raise WireClosed(str(error)) from None
 
+    def wait(self, timeout_s: float) -> None:
+        """Until something can be received, be it a part of a message."""
+        if timeout_s <= 0 or not (self.buffered or self._readable(timeout_s)):
+            raise WireTimeout("no answer in time")
+
     def receive(self, expected: Iterable[type[Any]], timeout_s: float | None = None) -> tuple[Any, tuple[int, ...]]:
         """The next message, which must be one of the expected types, and the descriptors that came with it."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -83,7 +89,8 @@ class Channel:
         del self._pending[: _HEADER.size + size]
         fds, self._fds = tuple(self._fds[:count]), self._fds[count:]
         try:
-            return decode(body, expected), fds
+            message, self.tag = decode(body, expected)
+            return message, fds
         except WireError:
             _close_all(fds)
             raise
@@ -98,10 +105,13 @@ class Channel:
             raise WireError(f"frame of {size} bytes is larger than {self._limit}")
         return len(self._pending) >= _HEADER.size + int(size)
 
-    def _fill(self, deadline: float | None) -> None:
+    def _readable(self, timeout_s: float | None) -> bool:
         poll = select.poll()  # select cannot take descriptors above 1023, and we may live in a large program
         poll.register(self._sock, select.POLLIN)
-        if not poll.poll(None if deadline is None else max(0.0, 1e3 * (deadline - time.monotonic()))):
+        return bool(poll.poll(None if timeout_s is None else max(0.0, 1e3 * timeout_s)))
+
+    def _fill(self, deadline: float | None) -> None:
+        if not self._readable(None if deadline is None else deadline - time.monotonic()):
             raise WireTimeout("no answer in time")
         try:
             data, fds, _, _ = socket.recv_fds(self._sock, 1 << 18, MAX_FDS)
@@ -128,8 +138,8 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 }
 
 
-def decode(body: bytes, expected: Iterable[type[Any]]) -> Any:
-    """One message out of a frame; anything unexpected is a WireError, never another exception."""
+def decode(body: bytes, expected: Iterable[type[Any]]) -> tuple[Any, int]:
+    """One message out of a frame, and its tag; anything unexpected is a WireError, never another exception."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -138,12 +148,15 @@ def decode(body: bytes, expected: Iterable[type[Any]]) -> Any:
     if not isinstance(data, dict) or not isinstance(data.get("type"), str) or data["type"] not in known:
         raise WireError(f"expected one of {', '.join(known)}")
     cls = known[data.pop("type")]
+    tag = data.pop("tag", None)
+    if not _fits(tag, "int"):
+        raise WireError(f"{cls.__name__} has no tag")
     spec = {f.name: str(f.type) for f in fields(cls)}
     if set(data) != set(spec):
         raise WireError(f"{cls.__name__} has fields {', '.join(spec)}")
     for name, annotation in spec.items():
         data[name] = _checked(cls.__name__, name, annotation, data[name])
-    return cls(**data)
+    return cls(**data), tag
 
 
 def _checked(owner: str, name: str, annotation: str, value: object) -> object:

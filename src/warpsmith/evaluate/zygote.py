@@ -33,9 +33,13 @@ from warpsmith.evaluate.messages import Exited, Kill, Spawn, Spawned
 from warpsmith.evaluate.wire import Channel, WireClosed, WireError, WireTimeout
 
 _PR_SET_PDEATHSIG = 1
+_CANNOT_IMPORT = 3  # the server's exit status
+_SIGACTION_BYTES, _SIGACTION_FLAGS, _SA_NOCLDSTOP = 152, 136, 1  # glibc's struct: handler, 128 bytes of mask, flags
 ROLES: Mapping[str, str] = {
     "host": "warpsmith.evaluate.host:main",
     "judge": "warpsmith.evaluate.judge:main",
+    "pyhost": "warpsmith.evaluate.pyhost:main",
+    "forge": "warpsmith.evaluate.forge:main",
 }
 """What may be forked; each entry is a function (payload: str, fds: list[int]) -> exit status."""
 
@@ -52,15 +56,30 @@ def die_with_parent(parent_pid: int) -> None:
 
 def _serve(control: socket.socket, preload: Sequence[str], remove_at_end: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
-    for module in preload:
-        importlib.import_module(module)
+    libc = ctypes.CDLL(None)
+
+    def abandon(*_: object) -> NoReturn:
+        shutil.rmtree(remove_at_end or "/nonexistent", ignore_errors=True)
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, abandon)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)  # importing takes seconds, and nobody reads meanwhile
+    try:
+        for module in preload:
+            importlib.import_module(module)
+        libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)  # from here on the end of the stream tells
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    except ImportError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(_CANNOT_IMPORT)
     channel = Channel(control)
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    _ignore_stops(libc)
     children: set[int] = set()
-    channel.send(Spawned(os.getpid()))  # ready
     try:
+        channel.send(Spawned(os.getpid()))  # ready
         while True:
             wait_s = 0 if channel.buffered else None
             ready, _, _ = select.select([control.fileno(), wake_read], [], [], wait_s)
@@ -89,6 +108,15 @@ def _serve(control: socket.socket, preload: Sequence[str], remove_at_end: str) -
                 os.waitpid(pid, 0)
         if remove_at_end:
             shutil.rmtree(remove_at_end, ignore_errors=True)
+
+
+def _ignore_stops(libc: ctypes.CDLL) -> None:
+    """No SIGCHLD for a host that is stopped or goes on: we would wake up with it, in the middle of what is timed."""
+    action = (ctypes.c_char * _SIGACTION_BYTES)()
+    libc.sigaction(signal.SIGCHLD, None, action)
+    flags = ctypes.c_int.from_buffer(action, _SIGACTION_FLAGS)
+    flags.value |= _SA_NOCLDSTOP
+    libc.sigaction(signal.SIGCHLD, action, None)
 
 
 def _reap(channel: Channel, children: set[int]) -> None:
@@ -141,6 +169,10 @@ def _exit_now(status: int) -> NoReturn:
 
 
 # --- client ----------------------------------------------------------------------------------------
+
+
+class CannotImport(HarnessFault):
+    """The server lacks a package that its workers need."""
 
 
 class Worker:
@@ -207,12 +239,21 @@ class Zygote:
         try:
             self._channel.receive((Spawned,), start_timeout_s)
         except (WireClosed, WireTimeout, WireError) as error:
-            self._process.kill()
-            self._process.wait()
-            self._channel.close()
-            raise HarnessFault(f"the worker parent process did not start ({error}); see the messages above.") from None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=1.0)  # it may be about to say why
+            kind = CannotImport if self._end() == _CANNOT_IMPORT else HarnessFault
+            raise kind(f"the worker parent process did not start ({error}); see the messages above.") from None
+        except BaseException:  # Ctrl-C: it must not be left importing
+            self._end()
+            raise
         self._reader = threading.Thread(target=self._read, daemon=True, name="zygote-reader")
         self._reader.start()
+
+    def _end(self) -> int:
+        """Kill a server that did not start; its exit status."""
+        self._process.kill()
+        self._channel.close()
+        return self._process.wait()
 
     @property
     def alive(self) -> bool:

@@ -27,12 +27,15 @@ def fault_library(cache: Path, environ: Mapping[str, str]) -> str:
     target = cache / "native" / f"faults-{key}.so"
     if target.exists():
         return str(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        built = Path(folder) / "faults.so"
-        command = [*compiler.command, "-x", "c", "-O2", "-shared", "-fPIC", "-o", str(built), str(_SOURCE)]
-        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
-        if done.returncode != 0:
-            return ""
-        os.replace(built, target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            built = Path(folder) / "faults.so"
+            command = [*compiler.command, "-x", "c", "-O2", "-shared", "-fPIC", "-o", str(built), str(_SOURCE)]
+            done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+            if done.returncode != 0:
+                return ""
+            os.replace(built, target)
+    except (OSError, subprocess.TimeoutExpired):  # a full disk, or a compiler that has just gone
+        return ""
     return str(target)

@@ -1,0 +1,132 @@
+"""The other side of a contest: PyTorch on the same sets of buffers, timed the way a candidate is.
+
+Runs in the judge's process and is trusted; `contest` decides when it runs and what its times are worth.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+
+CPU_SETTLE_S = 0.003  # OpenMP threads of the side that ran last spin for a while before they sleep
+_WAKE_ELEMENTS = 1 << 18
+
+
+def take_back(device: torch.device) -> None:
+    """Wait until the device works for us: what a candidate's process has left on it, though it says that it is done,
+    comes first. Part of every time that our own clock takes."""
+    if device.type == "cuda":
+        torch.zeros(1, device=device)
+        torch.cuda.synchronize(device)
+
+
+class Side(Protocol):
+    """A baseline, runnable on all sets of a bench."""
+
+    name: str
+    flush: Callable[[], None]  # pushes everything out of the caches
+
+    def sample(self, graph: bool, sets: Sequence[int]) -> int:
+        """Flush, run these sets once (all of them with a graph), and give the time in nanoseconds."""
+        ...
+
+    def outputs(self) -> Sequence[tuple[torch.Tensor, ...]]:
+        """What the last sample computed, in the order of its sets."""
+        ...
+
+    def capture(self) -> bool:
+        """Prepare a graph of all sets; False where that is not possible."""
+        ...
+
+
+class CpuBaseline:
+    """A PyTorch callable per set on the CPU."""
+
+    def __init__(
+        self,
+        name: str,
+        calls: Sequence[Callable[[], tuple[torch.Tensor, ...]]],
+        flush: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.flush = flush
+        self._calls = calls
+        self._waker = torch.zeros(_WAKE_ELEMENTS)  # enough for an operation on all threads
+        self._outputs: list[tuple[torch.Tensor, ...]] = []
+
+    def sample(self, graph: bool, sets: Sequence[int]) -> int:
+        self._outputs.clear()  # the allocations of the last round go back before the clock starts
+        calls = [self._calls[index] for index in sets]
+        self.flush()
+        time.sleep(CPU_SETTLE_S)
+        self._waker.add_(1.0)  # as the host does: threads awake, data and code cold
+        start = time.perf_counter_ns()
+        for call in calls:
+            self._outputs.append(call())
+        return time.perf_counter_ns() - start
+
+    def outputs(self) -> Sequence[tuple[torch.Tensor, ...]]:
+        return self._outputs
+
+    def capture(self) -> bool:
+        return False
+
+
+class CudaBaseline:
+    """The same on a GPU, as a graph where it can be captured."""
+
+    def __init__(
+        self,
+        name: str,
+        calls: Sequence[Callable[[], tuple[torch.Tensor, ...]]],
+        flush: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self._calls = calls
+        self.flush = flush
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._captured: list[tuple[torch.Tensor, ...]] = []
+        self._outputs: list[tuple[torch.Tensor, ...]] = []
+        self._start = torch.cuda.Event(enable_timing=True)
+        self._stop = torch.cuda.Event(enable_timing=True)
+
+    def capture(self) -> bool:
+        if self._graph is not None:
+            return True
+        side_stream = torch.cuda.Stream()
+        side_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side_stream):
+            for call in self._calls:  # libraries create their handles outside the capture
+                call()
+        torch.cuda.current_stream().wait_stream(side_stream)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._captured = [call() for call in self._calls]
+        except RuntimeError:  # an operator that synchronises or copies from the host cannot be captured
+            torch.cuda.synchronize()
+            self._captured = []
+            return False
+        self._graph = graph
+        return True
+
+    def sample(self, graph: bool, sets: Sequence[int]) -> int:
+        self._outputs.clear()
+        self.flush()
+        self._start.record()
+        if graph and self._graph is not None:
+            self._graph.replay()
+            self._outputs.extend(self._captured)
+        else:
+            for index in sets:
+                self._outputs.append(self._calls[index]())
+        self._stop.record()
+        torch.cuda.synchronize()
+        return round(float(self._start.elapsed_time(self._stop)) * 1e6)
+
+    def outputs(self) -> Sequence[tuple[torch.Tensor, ...]]:
+        return self._outputs

@@ -1,0 +1,212 @@
+"""A device as a candidate's process sees it: the judge's buffers mapped, calls made, flushed and timed.
+
+Standard library only: it is part of the process that loads a native candidate.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from warpsmith.evaluate.cudadriver import CudaError, Driver
+from warpsmith.evaluate.messages import Captured, MapWorkspace, Prepare, Sampled
+
+_GUARD_BYTES = 1 << 20
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+]
+_MAP_FIXED = 0x10
+_MAP_NORESERVE = 0x4000
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def map_memory(address: int | None, nbytes: int, protection: int, flags: int, fd: int, offset: int) -> int:
+    """mmap(2) at an address of our choice; raises OSError."""
+    result = _libc.mmap(address, nbytes, protection, flags, fd, offset)
+    if result is None or result == _FAILED:
+        raise OSError(ctypes.get_errno(), f"cannot map {nbytes} bytes")
+    return int(result)
+
+
+class CpuSide:
+    """Buffers between guard pages, plain calls, a monotonic clock."""
+
+    def __init__(self, prepare: Prepare, fds: Sequence[int]) -> None:
+        read_only, read_write = fds
+        self.bases: list[int] = []  # where each slot's region begins in this process
+        self._regions = [tuple(slot) for slot in prepare.slots]
+        for start, end, writable in self._regions:
+            size = end - start
+            # Reserve inaccessible space on both sides, then put the shared pages in the middle. Inputs come
+            # through a read-only descriptor: no mprotect can make them writable.
+            block = map_memory(
+                None,
+                size + 2 * _GUARD_BYTES,
+                0,
+                mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE,
+                -1,
+                0,
+            )
+            protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+            fd = read_write if writable else read_only
+            self.bases.append(
+                map_memory(block + _GUARD_BYTES, size, protection, mmap.MAP_SHARED | _MAP_FIXED, fd, start)
+            )
+        for fd in (read_only, read_write):
+            os.close(fd)
+        self._flush = ctypes.create_string_buffer(prepare.flush_bytes) if prepare.flush_bytes else None
+        self._workspace = 0
+        self.stream = 0
+        self._team = _openmp_team()
+
+    def wake(self) -> None:
+        """Wake OpenMP's threads, which sleep while the other side runs: in a virtual machine above all that takes a
+        time that says nothing about the kernel. With an empty region of our own, so that no code of the candidate
+        has a chance to prepare anything before the clock starts."""
+        if self._team is not None:
+            self._team()
+
+    def address(self, offset: int) -> int:
+        """The address of an arena offset."""
+        for (start, end, _), base in zip(self._regions, self.bases, strict=True):
+            if start <= offset < end:
+                return base + offset - start
+        raise ValueError(f"no slot at {offset}")
+
+    def map_workspace(self, message: MapWorkspace, fds: Sequence[int]) -> None:
+        """Scratch memory, ending at a guard page."""
+        size = -(-message.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        block = map_memory(
+            None, size + 2 * _GUARD_BYTES, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1, 0
+        )
+        flags = mmap.MAP_SHARED | _MAP_FIXED
+        base = map_memory(block + _GUARD_BYTES, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fds[0], 0)
+        os.close(fds[0])
+        self._workspace = base + message.region_start
+
+    @property
+    def workspace(self) -> int:
+        """Its address, 0 when there is none."""
+        return self._workspace
+
+    def settle(self, _library: Any) -> tuple[int, str]:
+        """Nothing is asynchronous here."""
+        return 0, ""
+
+    def capture(self, _calls: Sequence[Callable[[], int]]) -> Captured:
+        """There are no graphs on the CPU."""
+        return Captured(False, "no graphs on the CPU")
+
+    def flush(self) -> None:
+        """Write more than the caches hold. Not part of a sample: its time varies with the machine's load, and the
+        judge's clock around a sample must show the sample."""
+        if self._flush is not None:
+            ctypes.memset(self._flush, 0x5A, len(self._flush))
+
+    def sample(self, calls: Sequence[Callable[[], int]], _graph: bool, rounds: int, _library: Any) -> Sampled:
+        """Time the calls."""
+        returned = 0
+        start = time.perf_counter_ns()
+        for _ in range(rounds):
+            for call in calls:
+                returned |= call()
+        return Sampled(time.perf_counter_ns() - start, returned, 0, "")
+
+
+class CudaSide:
+    """The judge's allocation opened by handle, one stream, events and graphs."""
+
+    def __init__(self, prepare: Prepare, _fds: Sequence[int]) -> None:
+        self.driver = Driver(prepare.device)
+        self._base = self.driver.open(prepare.ipc_handle)
+        self.bases = [self._base]
+        self.stream = self.driver.stream()
+        self._start, self._stop = self.driver.event(), self.driver.event()
+        self._flush_bytes = prepare.flush_bytes
+        self._flush = self.driver.allocate(self._flush_bytes) if self._flush_bytes else 0
+        self._graph = 0
+        self.workspace = 0
+
+    def address(self, offset: int) -> int:
+        """The address of an arena offset."""
+        return self._base + offset
+
+    def map_workspace(self, message: MapWorkspace, _fds: Sequence[int]) -> None:
+        """Scratch memory of the judge's."""
+        self.workspace = self.driver.open(message.ipc_handle) + message.region_start
+
+    def settle(self, library: Any) -> tuple[int, str]:
+        """Wait for the whole device; an error of the last launch comes first, a fault of a kernel second."""
+        code, text = _last_runtime_error(library)
+        fault, fault_text = self.driver.synchronize()
+        return (fault, fault_text) if fault else (code, text)
+
+    def capture(self, calls: Sequence[Callable[[], int]]) -> Captured:
+        """Record the calls into a graph."""
+        try:
+            self.driver.begin_capture(self.stream)
+            returned = 0
+            for call in calls:
+                returned |= call()
+            self._graph = self.driver.end_capture(self.stream)
+        except CudaError as error:
+            return Captured(False, error.text)
+        return Captured(returned == 0, "" if returned == 0 else f"the entry point returned {returned}")
+
+    def flush(self) -> None:
+        """Part of each sample, so that it runs while the launches are queued."""
+
+    def wake(self) -> None:
+        """Nothing sleeps on a GPU."""
+
+    def sample(self, calls: Sequence[Callable[[], int]], graph: bool, rounds: int, library: Any) -> Sampled:
+        """Flush, mark, launch, mark. The flush runs while the rest is queued, so no launch gap is timed."""
+        driver, returned = self.driver, 0
+        driver.forget_persisting_lines()
+        if self._flush and rounds == 1:
+            driver.fill_async(self._flush, 0x5A, self._flush_bytes, self.stream)
+        driver.record(self._start, self.stream)
+        for _ in range(rounds):
+            if graph:
+                driver.replay(self._graph, self.stream)
+                continue
+            for call in calls:
+                returned |= call()
+        driver.record(self._stop, self.stream)
+        code, text = self.settle(library)
+        elapsed = 0 if code else driver.elapsed_ns(self._start, self._stop)
+        return Sampled(elapsed, returned, code, text)
+
+
+def _openmp_team() -> Callable[[], None] | None:
+    """An empty parallel region of the OpenMP runtime that candidates link; None where there is none."""
+    try:
+        runtime = ctypes.CDLL("libgomp.so.1")
+    except OSError:
+        return None
+    begin, nothing = runtime.GOMP_parallel, _libc.getpid  # any function that may be called in every thread
+    return lambda: begin(nothing, None, 0, 0)
+
+
+def _last_runtime_error(library: Any) -> tuple[int, str]:
+    """The runtime's sticky-until-read error: a refused launch configuration shows only there."""
+    if library is None:
+        return 0, ""
+    try:
+        get, describe = library.cudaGetLastError, library.cudaGetErrorString
+    except AttributeError:
+        return 0, ""
+    code = int(get())
+    describe.restype = ctypes.c_char_p
+    return code, (describe(code) or b"").decode(errors="replace") if code else ""

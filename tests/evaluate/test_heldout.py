@@ -1,0 +1,142 @@
+"""What winners are tried on: sizes and values nobody has seen, and only such as the task's own reference takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from warpsmith.core.task import Task
+from warpsmith.evaluate import heldout
+from warpsmith.evaluate.oracle import Oracle
+from warpsmith.tasks.load import load_task
+from warpsmith.tasks.program import Program
+
+CPU = torch.device("cpu")
+TaskFile = Callable[[str], Path]
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Callable[[str], tuple[Program, Task]]:
+    def load(body: str) -> tuple[Program, Task]:
+        path = tmp_path / "made.py"
+        path.write_text("import torch\nfrom warpsmith import integers, normal, task\n\n\n" + body)
+        program = load_task(path)
+        return program, heldout.extended(program, CPU, path)
+
+    return load
+
+
+def new_sizes(program: Program, task: Task) -> list[dict[str, int]]:
+    return [w.sizes for w in task.workloads[len(program.task.workloads) :]]
+
+
+def test_shapes_vary_where_the_workloads_do_and_nowhere_else(task_file: TaskFile) -> None:
+    path = task_file("softmax")
+    program = load_task(path)
+    task = heldout.extended(program, CPU, path)
+    found = new_sizes(program, task)
+    assert 4 <= len(found) <= heldout.MOST_SHAPES
+    declared = [w.sizes for w in program.task.workloads]
+    assert not [sizes for sizes in found if sizes in declared]
+    assert any(sizes["cols"] % 8 for sizes in found)
+    assert any(sizes["cols"] > 1000 for sizes in found)
+    assert {"rows": 512, "cols": 1} in found
+    assert {"rows": 61, "cols": 997} in found  # primes, together
+    assert len({w.name for w in task.workloads}) == len(task.workloads)
+
+
+def test_a_constant_of_the_contract_stays(loaded: Callable[[str], tuple[Program, Task]]) -> None:
+    program, task = loaded(
+        '@task(x=normal("rows, width"), workloads=[{"rows": 8, "width": 32}, {"rows": 40, "width": 32}])\n'
+        "def f(x):\n    return x.exp()\n"
+    )
+    found = new_sizes(program, task)
+    assert found
+    assert {sizes["width"] for sizes in found} == {32}
+
+
+def test_sizes_the_reference_refuses_are_left_out(loaded: Callable[[str], tuple[Program, Task]]) -> None:
+    program, task = loaded(
+        '@task(x=normal("n"), workloads=[{"n": 64}, {"n": 256}])\n'
+        "def f(x):\n"
+        "    if x.shape[0] % 2:\n        raise ValueError('even, please')\n"
+        "    return x * 2\n"
+    )
+    assert [sizes["n"] for sizes in new_sizes(program, task)] == [62]
+
+
+def test_derived_axes_follow(loaded: Callable[[str], tuple[Program, Task]]) -> None:
+    program, task = loaded(
+        '@task(x=normal("n"), workloads=[{"n": 64}, {"n": 256}])\ndef f(x):\n    return torch.cat([x, x])\n'
+    )
+    for workload in task.workloads:
+        out = program.run(program.inputs(workload, seed=1, device=CPU))[0]
+        assert tuple(out.shape) == task.outputs[0].shape(workload.sizes)
+
+
+def test_no_shape_is_much_larger_than_the_declared_ones(loaded: Callable[[str], tuple[Program, Task]]) -> None:
+    program, task = loaded(
+        '@task(x=normal("rows, cols"), workloads=[{"rows": 2, "cols": 60_000}, {"rows": 1000, "cols": 100}])\n'
+        "def f(x):\n    return x.exp()\n"
+    )
+    found = new_sizes(program, task)
+    assert any(sizes["cols"] > 20_000 for sizes in found)
+    assert any(sizes["rows"] > 400 for sizes in found)
+    assert max(sizes["rows"] * sizes["cols"] for sizes in found) <= 180_000
+
+
+@pytest.mark.parametrize("name", ["relu", "kernelbench_linear"])
+def test_without_a_varying_axis_there_are_no_other_shapes(name: str, task_file: TaskFile) -> None:
+    program = load_task(task_file(name))
+    assert heldout.extended(program, CPU, task_file(name)) == program.task
+
+
+# --- samples for processes without a judge ---
+
+
+@pytest.fixture
+def samples(task_file: TaskFile, tmp_path: Path) -> tuple[heldout.Samples, Program, Path]:
+    path = task_file("mean_and_peak")
+    program = load_task(path)
+    oracle = Oracle(program, CPU, {w.name: 300 for w in program.task.workloads}, 3.0)
+    return heldout.Samples(program, program.task, oracle, tmp_path), program, tmp_path
+
+
+def results(program: Program, folder: Path, target: Path) -> None:
+    """What the reference gives on the inputs in the files."""
+    x = torch.frombuffer(bytearray((folder / "case0" / "x.bin").read_bytes()), dtype=torch.float32).view(200, 300)
+    (target / "case0").mkdir(parents=True, exist_ok=True)
+    for spec, tensor in zip(program.task.outputs, program.run({"x": x}), strict=True):
+        (target / "case0" / f"{spec.name}.bin").write_bytes(tensor.numpy().tobytes())
+
+
+def test_right_results_are_found_right(samples: tuple[heldout.Samples, Program, Path], tmp_path: Path) -> None:
+    kept, program, folder = samples
+    (described,) = json.loads((folder / heldout.CASES).read_text())
+    assert described["inputs"] == {"x": 240_000}
+    assert described["outputs"] == {"mean": 800, "peak": 800}
+    results(program, folder, tmp_path / "out")
+    assert kept.appraise(tmp_path / "out") == ""
+
+
+def test_wrong_missing_and_strange_results_are_not(
+    samples: tuple[heldout.Samples, Program, Path], tmp_path: Path
+) -> None:
+    kept, program, folder = samples
+    results(program, folder, tmp_path / "out")
+    peak = tmp_path / "out" / "case0" / "peak.bin"
+    right = peak.read_bytes()
+    peak.write_bytes(bytes(4) + right[4:])
+    assert "peak differs" in kept.appraise(tmp_path / "out")
+    peak.write_bytes(right[:-4])
+    assert "796 bytes instead of 800" in kept.appraise(tmp_path / "out")
+    peak.unlink()
+    assert "peak" in kept.appraise(tmp_path / "out")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(right)
+    peak.symlink_to(elsewhere)  # a candidate must not make the judge read other files
+    assert "peak" in kept.appraise(tmp_path / "out")

@@ -1,0 +1,18 @@
+# mypy: ignore-errors
+"""Forgets to divide."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x, out, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    values = tl.load(x + row * cols + at, mask=at < cols, other=-float("inf"))
+    tl.store(out + row * cols + at, tl.exp(values - tl.max(values, axis=0)), mask=at < cols)
+
+
+def launch(x: torch.Tensor, out: torch.Tensor, rows: int, cols: int) -> None:
+    softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))
