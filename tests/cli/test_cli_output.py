@@ -268,7 +268,7 @@ FIELDS = {
         "speedup_interval",
     ),
     *("error", "error_limit", "precision", "floor_ms", "share_of_floor", "resources", "sandbox", "workloads"),
-    *("candidate", "cached", "seconds", "notes", "environment"),
+    *("candidate", "cached", "seconds", "notes", "environment", "verified", "certificate"),
 }
 
 

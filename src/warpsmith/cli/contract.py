@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from rich.rule import Rule
 
 from warpsmith.backends.entry import declaration_of
+from warpsmith.backends.pyentry import declaration as python_declaration
+from warpsmith.backends.pywording import module_skeleton
 from warpsmith.backends.source import backend_named
 from warpsmith.backends.toolchain import find_nvcc
 from warpsmith.cli import jsonout, render
@@ -21,6 +23,8 @@ from warpsmith.core.errors import ToolMissing, UsageError, WarpsmithError
 from warpsmith.core.registry import plugins
 from warpsmith.core.task import Precision, Task
 from warpsmith.hardware.device import gpus
+
+_WITH_HEADER = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -39,23 +43,42 @@ def run(request: Request) -> int:
     if request.header_only and request.as_json:
         raise UsageError("--header and --json exclude each other: the JSON has a field `header`.")
     backends = choose_backends(request.backend)
+    if request.header_only:
+        backends = tuple(name for name in backends if name in _WITH_HEADER)
+        if not backends:
+            raise UsageError(f"--header is for {' and '.join(_WITH_HEADER)}: Python candidates have no header.")
     printed, failed = 0, False
     several = len(request.tasks) * len(backends) > 1
     for file in request.tasks:
-        try:
-            task = _load(file, request.precision)
-            contracts = [backend_named(name).contract(task) for name in backends]
-        except WarpsmithError as error:
+        contracts, faults = _contracts(file, request.precision, backends)
+        for fault in faults:
             sys.stdout.flush()
-            sys.stderr.write(f"error: {error}\n")
+            sys.stderr.write(f"error: {fault}\n")
             failed = True
-            continue
-        for contract in contracts:
+        for task, contract in contracts:
             if several and not request.as_json:
                 _separate(contract, first=printed == 0, ruled=not request.header_only)
             _print(request, file, task, contract)
             printed += 1
     return 2 if failed else 0
+
+
+def _contracts(
+    file: str, precision: Precision | None, backends: tuple[str, ...]
+) -> tuple[list[tuple[Task, Contract]], list[WarpsmithError]]:
+    """The contracts of one task, and why those that are missing cannot be had."""
+    found: list[tuple[Task, Contract]] = []
+    faults: list[WarpsmithError] = []
+    try:
+        task = _load(file, precision)
+    except WarpsmithError as error:
+        return [], [error]
+    for name in backends:
+        try:
+            found.append((task, backend_named(name).contract(task)))
+        except WarpsmithError as error:
+            faults.append(error)
+    return found, faults
 
 
 def choose_backends(name: str) -> tuple[str, ...]:
@@ -80,12 +103,21 @@ def _load(file: str, precision: Precision | None) -> Task:
 
 def _print(request: Request, file: str, task: Task, contract: Contract) -> None:
     if request.as_json:
-        document = jsonout.contract_document(contract, task, file=file, declaration=declaration_of(contract))
+        document = jsonout.contract_document(contract, task, file=file, declaration=_declaration(contract, task))
         sys.stdout.write(jsonout.dumps(document) + "\n")
     else:
         # As it is, not wrapped: it is meant to be copied into a prompt or a file.
         sys.stdout.write(contract.header if request.header_only else contract.text)
     sys.stdout.flush()
+
+
+def _declaration(contract: Contract, task: Task) -> str:
+    """What a candidate must define, in its own language."""
+    if contract.call is None:
+        return declaration_of(contract)
+    if contract.call.form == "module":
+        return module_skeleton(task, contract.call)
+    return python_declaration(contract.arguments)
 
 
 def _separate(contract: Contract, *, first: bool, ruled: bool) -> None:

@@ -6,16 +6,18 @@ Everything a user can get wrong is looked at before a worker starts. Judging its
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from warpsmith.backends.source import backend_named, backend_of, read_candidate
+from warpsmith.backends.source import backend_named, backend_of, devices_of, read_candidate
 from warpsmith.cli import jsonout, render
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.config import Limits, Paths, Settings
@@ -25,6 +27,9 @@ from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator
 from warpsmith.evaluate.evaluator import Progress as Event
 from warpsmith.hardware.device import Device, gpus, select_device
+
+if TYPE_CHECKING:
+    from warpsmith.cli.verify import Certified  # which uses this module itself
 
 BASELINES = ("eager", "compile")
 
@@ -36,12 +41,15 @@ class Request:
     task: str
     files: tuple[str, ...]
     device: str = "auto"
+    entry: str = ""  # which function of the files to call, and with what; "" for the contract's own
     baselines: str = "eager"
+    allow: str = ""  # libraries the kernels may call, besides those that the task allows
     precision: Precision | None = None
     seeds: int | None = None
     launch_s: float | None = None
     timing_budget_s: float | None = None
     fresh: bool = False
+    verify: bool = False
     as_json: bool = False
 
 
@@ -56,11 +64,11 @@ class _Plan:
 def run(request: Request) -> int:
     """Judge, show, and give the exit status."""
     check_task_file(request.task)
-    plan = _plan(request.files)
+    plan = _plan(request.files, request.entry)
     device = choose_device(request.device, plan.candidates)
     settings = _settings(request)
     paths = Paths.from_environment()
-    _check_cache(paths.cache)
+    check_cache(paths.cache)
     errors = render.console(stderr=True)
     verdicts: dict[int, Evaluation] = {}
     shown = 0
@@ -75,12 +83,56 @@ def run(request: Request) -> int:
         ) as evaluator:
             for position, evaluation in evaluator.evaluate(request.task, plan.candidates, request.precision):
                 verdicts[position] = evaluation
-                if request.as_json:
-                    shown = _print_ready(request, plan, device, verdicts, shown)
+                if request.as_json and not request.verify:  # a certificate belongs to the same line
+                    shown = _print_ready(request, plan, device, verdicts, shown, {})
+            certified = _certify(evaluator, paths, request, plan, verdicts, errors) if request.verify else {}
     judged = [render.Judged(file, verdicts[place]) for file, place in zip(request.files, plan.places, strict=True)]
-    if not request.as_json:
+    if request.as_json:
+        _print_ready(request, plan, device, verdicts, shown, certified)
+    else:
         render.console().print(render.card(judged[0]) if len(judged) == 1 else render.overview(judged))
-    return exit_status([j.evaluation.status for j in judged])
+        _show_certificates(request.files, plan, certified)
+    status = exit_status([j.evaluation.status for j in judged])
+    return status or int(any(not each.certificate.verified for each in certified.values()))
+
+
+def _certify(
+    evaluator: Evaluator,
+    paths: Paths,
+    request: Request,
+    plan: _Plan,
+    verdicts: dict[int, Evaluation],
+    console: Console,
+) -> dict[int, Certified]:
+    """Verify every valid candidate, the fastest first."""
+    from warpsmith.cli.verify import Show, certify
+
+    valid = [position for position, verdict in verdicts.items() if verdict.ok]
+    valid.sort(key=lambda position: -(verdicts[position].speedup(jsonout.baseline_names(verdicts[position])[0]) or 0.0))
+    found: dict[int, Certified] = {}
+    show = Show(console)
+    for position in valid:
+        candidate = plan.candidates[position]
+        if len(valid) > 1:
+            show.message(f"{candidate.main.name}:")
+        found[position] = certify(
+            evaluator, paths, request.task, candidate, request.precision, show, first=verdicts[position]
+        )
+    return found
+
+
+def _show_certificates(files: Sequence[str], plan: _Plan, certified: Mapping[int, Certified]) -> None:
+    from warpsmith.cli import certcard
+
+    shown = [
+        (file, certified[place].certificate, str(certified[place].path))
+        for file, place in zip(files, plan.places, strict=True)
+        if place in certified
+    ]
+    if len(shown) == 1:
+        render.console().print("", certcard.card(shown[0][1], shown[0][0], shown[0][2]), sep="\n")
+    elif shown:
+        render.console().print("", certcard.overview(shown), sep="\n")
 
 
 def exit_status(statuses: Sequence[Status]) -> int:
@@ -93,9 +145,13 @@ def exit_status(statuses: Sequence[Status]) -> int:
 def check_task_file(task: str) -> None:
     """Raise where TASK cannot be a task file; what is in it, only the judge can tell."""
     path = Path(task.partition("::")[0])
-    if path.is_dir():
+    try:
+        folder, there = path.is_dir(), path.exists()
+    except OSError as refused:  # e.g. a name that is too long
+        raise TaskError(f"{path} cannot be read ({refused.strerror}); name a task file.") from None
+    if folder:
         raise TaskError(f"{path} is a folder; name a task file in it.")
-    if not path.exists():
+    if not there:
         raise TaskError(f"there is no task file {path}; TASK is a Python file, or file.py::name for one of several.")
     if path.suffix == ".py":
         return
@@ -106,7 +162,8 @@ def check_task_file(task: str) -> None:
     raise UsageError(f"{path} is a kernel, not a task: the task file comes first, then the kernels.")
 
 
-def _check_cache(folder: Path) -> None:
+def check_cache(folder: Path) -> None:
+    """Raise where nothing could be kept there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as refused:
@@ -119,16 +176,20 @@ def _check_cache(folder: Path) -> None:
 
 def choose_device(spec: str, candidates: Sequence[Candidate]) -> Device:
     """The device the files are for; raises where they do not fit it, or it or its compiler is missing."""
-    kinds: dict[str, str] = {}
-    for candidate in candidates:
-        kinds.setdefault(backend_named(candidate.backend).device, candidate.main.name)
-    if len(kinds) > 1:
-        example = " and ".join(f"{name} ({kind})" for kind, name in kinds.items())
-        raise UsageError(f"these files run on different devices: {example}; evaluate each kind by itself.")
-    kind, example = next(iter(kinds.items()))
+    example = candidates[0].main.name
+    common = devices_of(candidates[0])
+    for candidate in candidates[1:]:
+        shared = tuple(kind for kind in common if kind in devices_of(candidate))
+        if not shared:
+            other = f"{candidate.main.name} ({devices_of(candidate)[0]})"
+            both = f"{example} ({common[0]}) and {other}"
+            raise UsageError(f"these files run on different devices: {both}; evaluate each kind by itself.")
+        example, common = (candidate.main.name, shared) if len(shared) < len(common) else (example, common)
     wanted = spec.partition(":")[0]
-    if wanted in ("cpu", "cuda") and wanted != kind:
-        raise UsageError(f"{example} runs on {kind}, not on {spec}; leave out --device or choose {kind}.")
+    if wanted in ("cpu", "cuda") and wanted not in common:
+        raise UsageError(f"{example} runs on {common[0]}, not on {spec}; leave out --device or choose {common[0]}.")
+    there = [kind for kind in common if kind != "cuda" or gpus()]
+    kind = wanted if wanted in common else there[0] if there else common[0]
     if kind == "cuda" and spec in ("auto", "cuda") and not gpus():
         raise ToolMissing(
             f"{example} needs an NVIDIA GPU and none is visible here; "
@@ -142,11 +203,11 @@ def choose_device(spec: str, candidates: Sequence[Candidate]) -> Device:
     return device
 
 
-def _plan(files: Sequence[str]) -> _Plan:
+def _plan(files: Sequence[str], entry: str) -> _Plan:
     found: dict[str, Candidate] = {}
     ids = []
     for file in files:
-        candidate = read_candidate(Path(file))
+        candidate = read_candidate(Path(file), entry=entry)
         found.setdefault(candidate.id, candidate)
         ids.append(candidate.id)
     order = list(found)
@@ -163,6 +224,7 @@ def _settings(request: Request) -> Settings:
     return replace(
         default,
         baselines=parse_baselines(request.baselines),
+        allow=parse_libraries(request.allow),
         seeds=default.seeds if request.seeds is None else request.seeds,
         timing_budget_s=default.timing_budget_s if request.timing_budget_s is None else request.timing_budget_s,
         limits=limits,
@@ -179,12 +241,30 @@ def parse_baselines(text: str) -> tuple[str, ...]:
     return names
 
 
-def _print_ready(request: Request, plan: _Plan, device: Device, verdicts: dict[int, Evaluation], shown: int) -> int:
+def parse_libraries(text: str) -> tuple[str, ...]:
+    """`cublas,cudnn` as names, each once."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9_+-]+", name):
+            raise UsageError(f"--allow {name!r} is no library; name it as for the linker, e.g. cublas, or torch.")
+    return names
+
+
+def _print_ready(
+    request: Request,
+    plan: _Plan,
+    device: Device,
+    verdicts: dict[int, Evaluation],
+    shown: int,
+    certified: Mapping[int, Certified],
+) -> int:
     """Print every line whose turn has come: in the order given, and as early as that allows."""
     while shown < len(plan.places) and plan.places[shown] in verdicts:
-        document = jsonout.evaluate_document(
-            verdicts[plan.places[shown]], file=request.files[shown], device=device.spec
-        )
+        place = plan.places[shown]
+        document = jsonout.evaluate_document(verdicts[place], file=request.files[shown], device=device.spec)
+        if place in certified:
+            kept = certified[place]
+            document = replace(document, verified=kept.certificate.verified, certificate=str(kept.path))
         sys.stdout.write(jsonout.dumps(document) + "\n")
         sys.stdout.flush()
         shown += 1

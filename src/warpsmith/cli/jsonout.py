@@ -88,6 +88,8 @@ class EvaluateDocument:
     cached: bool
     seconds: float
     environment: EnvironmentDocument
+    verified: bool | None = None  # with --verify: whether a certificate says so; null where none was asked for
+    certificate: str | None = None  # the file it is in
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,36 @@ class DoctorDocument:
     checks: tuple[CheckDocument, ...]
 
 
-Document = EvaluateDocument | ContractDocument | DoctorDocument
+@dataclass(frozen=True)
+class ImpostorDocument:
+    """One wrong result that was tried on a task."""
+
+    name: str
+    output: str
+    applies: bool
+    caught_by: str  # "variant/workload"; "" where nothing catches it, or where it does not apply
+    share: float | None  # error ÷ limit; null for exact rules
+    detail: str
+
+
+@dataclass(frozen=True)
+class CalibrateDocument:
+    """`warpsmith evaluate --calibrate --json`."""
+
+    task: str
+    file: str  # as given
+    device: str
+    precision: str
+    passed: bool
+    reason: str  # "" when passed
+    impostors: tuple[ImpostorDocument, ...]
+    baseline_share: float | None  # of its limits that PyTorch's own results use
+    reserve: tuple[str, ...]  # input variants this task needs besides the usual ones
+    cached: bool
+    seconds: float
+
+
+Document = EvaluateDocument | CalibrateDocument | ContractDocument | DoctorDocument
 
 
 def dumps(document: Document) -> str:

@@ -8,6 +8,7 @@ Exit status: 0 done and valid, 1 a candidate is invalid, 2 wrong usage, a missin
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import signal
@@ -16,13 +17,15 @@ import traceback
 from collections.abc import Iterator
 from enum import StrEnum
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from warpsmith._version import __version__
-from warpsmith.core.errors import WarpsmithError
+from warpsmith.core.errors import UsageError, WarpsmithError
 from warpsmith.core.task import Precision
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # a disk that is full or broken
 
 app = typer.Typer(
     name="warpsmith",
@@ -40,6 +43,8 @@ class BackendChoice(StrEnum):
 
     CPU = "cpu"
     CUDA = "cuda"
+    TRITON = "triton"
+    TORCH_MODULE = "torch_module"
     ALL = "all"
 
 
@@ -56,7 +61,25 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows ? instead of failing
     signal.signal(signal.SIGTERM, _terminated)
-    app(prog_name="warpsmith")
+    try:
+        try:
+            app(prog_name="warpsmith")
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up_output(1)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        where = error.filename or "standard output"
+        sys.stderr.write(f"error: {where} cannot be written ({error.strerror}); free some space and run again.\n")
+        _give_up_output(2)
+
+
+def _give_up_output(status: int) -> NoReturn:
+    """End although standard output cannot be written: Python would try once more, and print a traceback."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(status)
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
@@ -78,13 +101,22 @@ def _reported() -> Iterator[None]:
         raise  # the reader of our output has left; typer ends quietly
     except (typer.Exit, SystemExit):
         raise
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise  # the machine's fault: `main` says so
+        _own_up(error)
     except Exception as error:  # noqa: BLE001 - the top frame: what is left is a fault of ours
-        if os.environ.get("WARPSMITH_DEBUG"):
-            traceback.print_exc()
-        said = " ".join(str(error).split()) or "no message"
-        hint = "" if os.environ.get("WARPSMITH_DEBUG") else " Run again with WARPSMITH_DEBUG=1 for the traceback."
-        _complain(f"internal error: {type(error).__name__}: {said}.{hint}")
-        raise typer.Exit(2) from None
+        _own_up(error)
+
+
+def _own_up(error: Exception) -> NoReturn:
+    """A fault of ours, in one line."""
+    if os.environ.get("WARPSMITH_DEBUG"):
+        traceback.print_exc()
+    said = " ".join(str(error).split()) or "no message"
+    hint = "" if os.environ.get("WARPSMITH_DEBUG") else " Run again with WARPSMITH_DEBUG=1 for the traceback."
+    _complain(f"internal error: {type(error).__name__}: {said}.{hint}")
+    raise typer.Exit(2) from None
 
 
 def _complain(line: str) -> None:
@@ -115,14 +147,31 @@ def evaluate(
         typer.Argument(metavar="TASK", help="A task file, or file.py::name for one of several tasks in it."),
     ],
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="Kernels: .cpp for the CPU, .cu for an NVIDIA GPU.")
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE", help="Kernels: .cpp for the CPU, .cu for an NVIDIA GPU, .py for Triton or ModelNew."
+        ),
+    ] = None,
     device: Annotated[
         str, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to run; auto follows the files' endings.")
     ] = "auto",
+    entry: Annotated[
+        str,
+        typer.Option(
+            metavar="CALL",
+            help="Call this function of a Python file or torch extension: NAME, or NAME(ARG, ...) with names of the "
+            "task and numbers.",
+        ),
+    ] = "",
     baseline: Annotated[
         str, typer.Option(metavar="NAMES", help="What to compare with: eager, compile, or eager,compile.")
     ] = "eager",
+    allow: Annotated[
+        str,
+        typer.Option(
+            metavar="LIBS", help="Libraries the kernels may call, besides those the task allows: cublas, cudnn, torch."
+        ),
+    ] = "",
     precision: PrecisionOption = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Random input sets per workload.  [default: 2]")
@@ -136,26 +185,89 @@ def evaluate(
         typer.Option(min=0.0, metavar="SECONDS", help="Time for timing, per workload and baseline.  [default: 1]"),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again even where a verdict is in the cache.")] = False,
+    verify_too: Annotated[
+        bool, typer.Option("--verify", help="Verify every valid file afterwards, as `warpsmith verify` does.")
+    ] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Only show whether wrong results fail the task; takes no FILE.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Judge kernel files: is each right, how fast against PyTorch, how near to the hardware's limit?
 
-    Exit status: 0 all valid, 1 at least one is not, 2 nothing could be judged.
+    Exit status: 0 all valid, 1 at least one is not (--calibrate: the task is refused), 2 nothing could be judged.
     """
+    if calibrate:
+        raise typer.Exit(_calibrate(task, files or [], device, precision, fresh=fresh, as_json=json))
     with _reported():
         from warpsmith.cli.evaluate import Request, run
 
+        if not files:
+            raise UsageError("evaluate needs at least one kernel FILE after the task, or --calibrate and none.")
         status = run(
             Request(
                 task=task,
                 files=tuple(files),
                 device=device,
+                entry=entry,
                 baselines=baseline,
+                allow=allow,
                 precision=precision,
                 seeds=seeds,
                 launch_s=timeout,
                 timing_budget_s=time_budget,
                 fresh=fresh,
+                verify=verify_too,
+                as_json=json,
+            )
+        )
+    raise typer.Exit(status)
+
+
+def _calibrate(
+    task: str, files: list[str], device: str, precision: Precision | None, *, fresh: bool, as_json: bool
+) -> int:
+    with _reported():
+        from warpsmith.cli.calibrate import Request, run
+
+        return run(Request(task, tuple(files), device, precision, fresh=fresh, as_json=as_json))
+    raise AssertionError("_reported ends the command where an error is reported")
+
+
+@app.command(short_help="Verify a kernel deeply and write a certificate.")
+def verify(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task file, or file.py::name.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The kernel.")],
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to run; auto follows the file's ending.")
+    ] = "auto",
+    entry: Annotated[str, typer.Option(metavar="CALL", help="As for `warpsmith evaluate`.")] = "",
+    baseline: Annotated[
+        str, typer.Option(metavar="NAMES", help="What to compare with: eager, compile, or eager,compile.")
+    ] = "eager",
+    precision: PrecisionOption = None,
+    certificate: Annotated[
+        str, typer.Option(metavar="FILE", help="Where to write the certificate.  [default: in the cache folder]")
+    ] = "",
+    json: AsJson = False,
+) -> None:
+    """Try a kernel as hard as this machine can: other seeds, distributions and shapes, repeated runs, sanitizers, a
+    second measurement. What came of it is written to a certificate.
+
+    Exit status: 0 verified, 1 not verified, 2 nothing could be judged.
+    """
+    with _reported():
+        from warpsmith.cli.verify import Request, run
+
+        status = run(
+            Request(
+                task=task,
+                file=file,
+                device=device,
+                entry=entry,
+                baselines=baseline,
+                precision=precision,
+                certificate=certificate,
                 as_json=json,
             )
         )

@@ -1,0 +1,167 @@
+"""`warpsmith verify` and `evaluate --verify` as a user runs them, and certificates as people and programs see them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from warpsmith.backends.source import read_candidate
+from warpsmith.cli import certcard
+from warpsmith.core.certificate import (
+    ADDRESS,
+    SHAPES,
+    Certificate,
+    CheckOutcome,
+    Measurement,
+    Outcome,
+    Speedup,
+    required,
+)
+from warpsmith.core.evaluation import Environment
+from warpsmith.evaluate.certificate import read_certificate
+
+TASK = '''
+import torch
+from warpsmith import normal, task
+
+@task(x=normal("n"), workloads=[{"n": 2048}, {"n": 5000}])
+def double(x: torch.Tensor) -> torch.Tensor:
+    """Twice as much."""
+    return x * 2
+'''
+SIGNATURE = "int launch(const float* x, float* out, int64_t n, void*, void*)"
+# Right for every declared workload, and not for 5001 elements.
+EVEN_ONLY = SIGNATURE + " { for (int64_t i = 0; i < n / 2 * 2; ++i) out[i] = 2 * x[i]; return 0; }\n"
+BROKEN = SIGNATURE + " { return oops; }\n"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    for name, text in {"double.py": TASK, "even.cpp": EVEN_ONLY, "broken.cpp": BROKEN}.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "warpsmith", *words],
+        cwd=folder,
+        env=os.environ | {"COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+def test_evaluate_says_what_it_verified_and_nothing_of_the_others(desk: Path) -> None:
+    done = run(desk, "evaluate", "--verify", "--json", "double.py", "even.cpp", "broken.cpp")
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    even, broken = (json.loads(line) for line in done.stdout.splitlines())
+    assert (even["status"], even["verified"]) == ("ok", False)
+    assert (broken["status"], broken["verified"], broken["certificate"]) == ("build_error", None, None)
+    certificate = read_certificate(Path(even["certificate"]), candidate=read_candidate(desk / "even.cpp"))
+    assert SHAPES in [check.name for check in certificate.failed]
+    assert not certificate.verified
+    assert certificate.reason.startswith(("shapes failed", "remeasurement failed"))
+    assert "✗ shapes" in done.stderr  # a line for each check, as it ends
+
+
+def test_an_invalid_file_is_not_verified_and_its_certificate_says_so(desk: Path) -> None:
+    done = run(desk, "verify", "double.py", "broken.cpp", "--certificate", "here/c.json")
+    assert done.returncode == 1, done.stderr
+    assert "✗ NOT VERIFIED  broken.cpp" in done.stdout
+    assert "oops" in done.stdout
+    assert read_certificate(desk / "here" / "c.json").verified is False
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("verify", "missing.py", "even.cpp"), "no task file missing.py"),
+        (("verify", "double.py", "missing.cpp"), "missing.cpp does not exist"),
+        (("verify", "double.py", "even.cpp", "--device", "tpu"), "tpu"),
+        (("verify", "double.py", "even.cpp", "--baseline", "magic"), "unknown baseline 'magic'"),
+    ],
+)
+def test_mistakes_are_one_line(desk: Path, words: tuple[str, ...], says: str) -> None:
+    done = run(desk, *words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+# --- the card ---
+
+
+def certificate(*, failed: str = "", device: str = "cuda") -> Certificate:
+    checks = [CheckOutcome(name, Outcome.PASSED, seconds=1.5) for name in required(device)]
+    if failed:
+        at = [check.name for check in checks].index(failed)
+        checks[at] = CheckOutcome(failed, Outcome.FAILED, "Invalid __global__ read of size 4 bytes in softmax.cu:23.")
+    return Certificate(
+        task="softmax",
+        task_digest="t",
+        candidate="0123456789ab",
+        candidate_digest="c",
+        device=device,
+        precision="fp32",
+        verified=not failed,
+        reason=f"{failed} failed: Invalid __global__ read of size 4 bytes in softmax.cu:23." if failed else "",
+        checks=tuple(checks),
+        measurement=Measurement(0.01, (Speedup("eager", 1.84, 1.81, 1.87),), 1e-7, 1e-6),
+        environment=Environment("NVIDIA H200 (cuda:0)", "cuda", "nvcc 13.0.88", "2.11.0", driver="580.65"),
+        date="2025-01-01T00:00:00+00:00",
+        seconds=41.0,
+    )
+
+
+def shown(body: RenderableType, width: int) -> str:
+    written = io.StringIO()
+    Console(file=written, width=width, highlight=False, markup=False, emoji=False, color_system=None).print(body)
+    return written.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_card_names_every_check_and_fits(width: int) -> None:
+    text = shown(certcard.card(certificate(), "softmax.cu", "c.json"), width)
+    assert text.startswith("✓ VERIFIED  softmax.cu")
+    assert "1.84x faster than PyTorch eager" in text
+    for name in required("cuda"):
+        assert f"✓  {certcard.word(name)}" in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+
+
+def test_without_a_certificate_that_says_so_the_word_does_not_stand_alone() -> None:
+    for name in required("cuda"):
+        text = shown(certcard.card(certificate(failed=name), "softmax.cu", "c.json"), 80)
+        assert "✗ NOT VERIFIED" in text
+        assert "VERIFIED" not in text.replace("NOT VERIFIED", "")
+        assert "softmax.cu:23" in text
+
+
+def test_figures_become_words() -> None:
+    check = CheckOutcome(
+        SHAPES,
+        Outcome.PASSED,
+        figures=(("input sets", 20), ("shapes", "rows=1; rows=63"), ("error", 1e-7), ("error limit", 4e-7)),
+    )
+    assert certcard.said(check) == "20 input sets; rows=1; rows=63; error 25.0 % of its limit"
+    assert certcard.said(CheckOutcome(ADDRESS, Outcome.UNAVAILABLE, "libasan is missing.")) == "libasan is missing"
+
+
+def test_several_certificates_are_a_table() -> None:
+    rows = [("a.cu", certificate(), "a.json"), ("b.cu", certificate(failed="memcheck"), "b.json")]
+    text = shown(certcard.overview(rows), 80)
+    assert "✓ VERIFIED" in text
+    assert "✗ NOT VERIFIED" in text
+    assert "memcheck failed" in text
