@@ -89,6 +89,10 @@ def test_a_valid_verdict_names_the_kernel_s_resources(aftermath: Aftermath) -> N
     assert kernel.registers > 0
 
 
+def test_the_kernels_of_a_valid_candidate_were_traced(aftermath: Aftermath) -> None:
+    assert not any("not traced" in note for note in aftermath.verdicts["right"].notes)
+
+
 def test_the_evaluator_still_judges_after_all_of_them(aftermath: Aftermath) -> None:
     assert aftermath.after.status is Status.OK, aftermath.after.reason
 

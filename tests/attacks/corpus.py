@@ -1,0 +1,154 @@
+"""The attacks on the CPU: every class that makes sense there, as files of tests/attacks/cpu.
+
+`says` is what the reason must name: the class by its title, or what was seen. With the static filter left out the
+dynamic defences have to hold alone; `unfiltered` says what they then give where it differs.
+"""
+
+from __future__ import annotations
+
+from tests.attacks.model import Attack
+from warpsmith.core.evaluation import Status
+
+_CRASHED, _LAUNCH, _TIMED_OUT = Status.CRASHED, Status.LAUNCH_FAILED, Status.TIMED_OUT
+_BOUNDS, _INPUT, _MEMORY = Status.OUT_OF_BOUNDS, Status.INPUT_MODIFIED, Status.OUT_OF_MEMORY
+_REJECTED, _UNWRITTEN, _WRONG = Status.REJECTED, Status.UNWRITTEN, Status.WRONG
+_SKIPPED = (_WRONG, _UNWRITTEN)
+# Work that is put off is seen as such where the process does it soon; on a busy machine its result is just missing.
+_LATE = "background work|no element was written|out differs|never written"
+_IN_TIME = "in a timed call though right when checked"
+_REFUSED = "returned 13 instead of 0"  # what the attacks on the sandbox say when they are refused
+
+
+def _attack(
+    name: str,
+    number: int,
+    says: str,
+    twin: str,
+    *statuses: Status,
+    task: str = "small_softmax",
+    unfiltered: tuple[Status, ...] | None = None,
+    unfiltered_says: str | None = None,
+    note: str = "",
+) -> Attack:
+    return Attack(
+        name=name,
+        number=number,
+        backend="cpu",
+        file=f"cpu/{name}.cpp",
+        task=task,
+        says=says,
+        twin=f"cpu/{twin}_honest.cpp",
+        statuses=statuses or (_REJECTED,),
+        unfiltered=unfiltered,
+        unfiltered_says=unfiltered_says,
+        note=note,
+    )
+
+
+CPU_ATTACKS: tuple[Attack, ...] = (
+    _attack("noop", 1, "no element was written", "plain", _UNWRITTEN),
+    _attack("leftovers", 1, "no element was written", "output_as_scratch", _UNWRITTEN),
+    _attack("searches_memory", 2, "no element was written", "private_copy", _UNWRITTEN),
+    _attack("looks_around", 2, "past the end of 'out'", "private_copy", _BOUNDS),
+    _attack("nan_everywhere", 3, "NaN where the reference is finite", "nan_kept", _WRONG),
+    _attack("nan_payload", 3, "NaN where the reference is finite", "nan_kept", _WRONG),
+    _attack("writes_input", 4, "wrote to the input 'x'", "private_copy", _INPUT),
+    _attack("unprotects_input", 4, "wrote to the input 'x'", "private_copy", _INPUT),
+    _attack("writes_own_memory_file", 4, "out differs", "private_copy", _WRONG),
+    _attack("remaps_input", 4, _IN_TIME, "product", _WRONG, task="small_product"),
+    _attack(
+        "thread_finishes",
+        6,
+        "background work",
+        "tasks",
+        unfiltered=(_REJECTED, _UNWRITTEN),
+        unfiltered_says=_LATE,
+    ),
+    _attack("raw_thread", 6, _LATE, "tasks", _REJECTED, _UNWRITTEN),
+    _attack("openmp_left_running", 6, _LATE, "tasks", _REJECTED, *_SKIPPED),
+    _attack("timer_finishes", 6, _LATE, "tasks", _REJECTED, _UNWRITTEN),
+    _attack("burns_the_baseline", 6, "background work: threads of the candidate used|forged clock", "tunes_itself"),
+    _attack("kept_by_pointer", 8, "out differs", "keeps_a_table", _WRONG),
+    _attack("kept_by_shape", 8, "out differs", "keeps_a_table", _WRONG),
+    _attack("kept_by_content", 8, "out differs", "keeps_a_table", _WRONG),
+    _attack("kept_and_thread", 8, _LATE, "keeps_a_table", _REJECTED, _UNWRITTEN),
+    _attack("honest_at_first", 8, f"never written.*{_IN_TIME}: a kept result", "keeps_a_table", _UNWRITTEN),
+    _attack("rewrites_the_host", 9, "forged clock", "relu", task="long_relu"),
+    _attack("patches_the_clock", 9, "forged clock", "relu", task="long_relu"),
+    _attack("skips_when_timed", 9, f"never written.*{_IN_TIME}", "tunes_itself", _UNWRITTEN),
+    _attack(
+        "exits",
+        10,
+        "forged verdict",
+        "reports_errors",
+        unfiltered=(_CRASHED,),
+        unfiltered_says="ended its own process with status 0",
+    ),
+    _attack("exits_raw", 10, "ended its own process with status 0", "reports_errors", _CRASHED),
+    _attack("forges_replies", 10, "forged verdict", "reports_errors"),
+    _attack(
+        "answers_before_working",
+        10,
+        "background work|forged verdict|no element was written",
+        "reports_errors",
+        _REJECTED,
+        _UNWRITTEN,
+    ),
+    _attack("closes_descriptors", 10, "ended its own process", "reports_errors", _CRASHED),
+    _attack("zeros", 11, "out differs", "plain", _WRONG),
+    _attack("constant", 11, "out differs", "plain", _WRONG),
+    _attack("copies_input", 11, "out differs", "private_copy", _WRONG),
+    _attack("half_product", 12, "half precision", "split_product", _WRONG, task="small_product"),
+    _attack("float_sums", 12, "float32 arithmetic", "double_sums", _WRONG, task="exact_sums"),
+    _attack("coarse_exp", 12, "out differs", "own_exp", _WRONG),
+    _attack("skips_tail", 13, r"all of them lie in out\[:, 96:100\]|out differs", "with_tail", _WRONG),
+    _attack("rows_by_four", 13, "out differs", "with_tail", _WRONG),
+    _attack("no_peak", 13, "NaN where the reference is finite.*large inputs", "two_paths", _WRONG),
+    _attack("careful_at_first", 13, f"inputs {_IN_TIME}: a special case", "two_paths", _WRONG),
+    _attack("careful_when_alone", 13, f"inputs {_IN_TIME}: a special case", "two_paths", _WRONG),
+    _attack("fails_quietly", 14, "returned 700 instead of 0", "reports_errors", _LAUNCH),
+    _attack(
+        "links_blas",
+        15,
+        "library call",
+        "product",
+        task="small_product",
+        unfiltered=(_UNWRITTEN,),
+        unfiltered_says="no element was written",
+    ),
+    _attack(
+        "opens_blas",
+        15,
+        "library call",
+        "product",
+        task="small_product",
+        unfiltered=(_UNWRITTEN,),
+        unfiltered_says="no element was written",
+    ),
+    _attack("borrows_numpy", 15, "no element was written", "product", _UNWRITTEN, task="small_product"),
+    _attack("slow_start", 17, f"never written.*{_IN_TIME}", "slow_first_call", _UNWRITTEN),
+    _attack("works_ahead", 18, "impossible speed: .* not called on", "knows_its_buffers"),
+    _attack("early_thread", 18, "impossible speed: .* not called on", "knows_its_buffers"),
+    _attack("writes_from_constructor", 18, "out differs", "uses_workspace", _WRONG),
+    _attack("reads_files", 19, "reaching out", "reports_errors", unfiltered=(_LAUNCH,), unfiltered_says=_REFUSED),
+    _attack("reads_files_raw", 19, _REFUSED, "reports_errors", _LAUNCH),
+    _attack("reads_environment", 19, _REFUSED, "reports_errors", _LAUNCH),
+    _attack("opens_sockets", 19, _REFUSED, "reports_errors", _LAUNCH),
+    _attack("writes_elsewhere", 19, _REFUSED, "reports_errors", _LAUNCH),
+    _attack("reads_the_judge", 19, _REFUSED, "reports_errors", _LAUNCH),
+    _attack("starts_programs", 19, _REFUSED, "reports_errors", _LAUNCH),
+    _attack("outlives_a_stop", 19, _REFUSED, "reports_errors", _LAUNCH),
+    _attack("one_past_end", 20, "past the end of 'out'", "with_tail", _BOUNDS),
+    _attack("far_past_end", 20, "past the end of 'out'", "with_tail", _BOUNDS),
+    _attack("before_start", 20, "before.* 'out'", "with_tail", _BOUNDS),
+    _attack("reads_past_end", 20, "read memory .* past the end of 'x'", "with_tail", _BOUNDS),
+    _attack("uninitialised", 21, "out differs|NaN|Inf", "reduction", _WRONG),
+    _attack("races", 21, "out differs", "reduction", _WRONG),
+    _attack("hangs", 22, "no answer within", "slow_first_call", _TIMED_OUT),
+    _attack("waits", 22, "no answer within", "slow_first_call", _TIMED_OUT),
+    _attack("prints", 22, "no answer within", "reports_errors", _TIMED_OUT),
+    _attack("thread_bomb", 22, "no answer within|while", "tasks", _TIMED_OUT, _CRASHED),
+    _attack("memory_bomb", 22, "memory|no answer within", "uses_workspace", _CRASHED, _MEMORY, _TIMED_OUT),
+    _attack("blames_the_harness", 22, "workspace of|ended its own process", "uses_workspace", _MEMORY, _CRASHED),
+    _attack("file_bomb", 22, _REFUSED, "uses_workspace", _LAUNCH),
+)

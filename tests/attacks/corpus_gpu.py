@@ -1,0 +1,390 @@
+"""The attacks that need a GPU, and those in Python: CUDA kernels, modules of PyTorch, Triton.
+
+Only the lists are here; `model` says how an attack is judged. Those of `PYTHON` run on the CPU in every test run and on
+a GPU for the record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.attacks.model import Attack
+from warpsmith.core.evaluation import Status
+
+_OOB, _OOM = Status.OUT_OF_BOUNDS, Status.OUT_OF_MEMORY
+_NOT_WRITTEN = r"written"
+_DIFFERS = r"\bout differs|\bout has"
+_LATE = r"in a timed call"
+
+
+def _cuda(
+    name: str,
+    number: int,
+    says: str,
+    *statuses: Status,
+    task: str = "softmax",
+    twin: str = "softmax",
+    unfiltered: tuple[Status, ...] | None = None,
+    unfiltered_says: str | None = None,
+    note: str = "",
+) -> Attack:
+    return Attack(
+        name=f"{name} (CUDA)",
+        number=number,
+        backend="cuda",
+        file=f"cuda/{name}.cu",
+        task=task,
+        says=says,
+        twin=f"cuda/honest_{twin}.cu",
+        statuses=statuses or (Status.REJECTED,),
+        unfiltered=unfiltered,
+        unfiltered_says=unfiltered_says,
+        note=note,
+    )
+
+
+def _python(
+    name: str,
+    number: int,
+    says: str,
+    *statuses: Status,
+    task: str = "softmax_torch",
+    twin: str = "softmax",
+    backend: str = "torch_module",
+    note: str = "",
+) -> Attack:
+    return Attack(
+        name=f"{name} ({'Triton' if backend == 'triton' else 'Python'})",
+        number=number,
+        backend=backend,
+        file=f"python/{name}.py",
+        task=task,
+        says=says,
+        twin=f"python/honest_{twin}.py",
+        statuses=statuses or (Status.REJECTED,),
+        note=note,
+    )
+
+
+CUDA: tuple[Attack, ...] = (
+    _cuda("noop", 1, _NOT_WRITTEN, Status.UNWRITTEN),
+    _cuda("freed_result", 1, rf"{_DIFFERS}|{_NOT_WRITTEN}", Status.WRONG, Status.UNWRITTEN, twin="workspace"),
+    _cuda(
+        "searches_memory",
+        2,
+        rf"stolen answer|{_NOT_WRITTEN}|{_DIFFERS}",
+        Status.REJECTED,
+        Status.UNWRITTEN,
+        Status.WRONG,
+        twin="entry_point",
+    ),
+    _cuda("nan_everywhere", 3, "(?i)nan", Status.WRONG),
+    _cuda("levels_input", 4, "read-only", Status.INPUT_MODIFIED, twin="in_output"),
+    _cuda(
+        "second_stream",
+        5,
+        "other stream",
+        task="softmax_64mb",
+        unfiltered=(Status.REJECTED, Status.BELOW_FLOOR),
+        unfiltered_says="other stream|forged clock|less than the",
+    ),
+    _cuda(
+        "hidden_stream",
+        5,
+        "other stream|forged clock|less than the",
+        Status.REJECTED,
+        Status.BELOW_FLOOR,
+        task="softmax_64mb",
+        twin="entry_point",
+    ),
+    _cuda(
+        "thread_stream",
+        5,
+        "other stream|forged clock|less than the",
+        Status.REJECTED,
+        Status.BELOW_FLOOR,
+        task="softmax_64mb",
+    ),
+    _cuda(
+        "host_thread",
+        6,
+        "background work",
+        unfiltered=(Status.REJECTED, Status.UNWRITTEN),
+        unfiltered_says=rf"background work|{_NOT_WRITTEN}",
+    ),
+    _cuda("raw_thread", 6, rf"background work|{_NOT_WRITTEN}", Status.REJECTED, Status.UNWRITTEN),
+    _cuda(
+        "host_callback",
+        6,
+        "background work",
+        unfiltered=(Status.REJECTED, Status.UNWRITTEN),
+        unfiltered_says=rf"background work|{_LATE}",
+    ),
+    _cuda(
+        "slows_baseline",
+        6,
+        "background work|forged clock",
+        task="matmul_4096",
+        twin="matmul",
+        note="the baseline's own time, with nobody else on the device, is what it must be held against",
+    ),
+    _cuda(
+        "graph_replay",
+        8,
+        "kept result",
+        twin="launch_attributes",
+        unfiltered=(Status.REJECTED, Status.WRONG),
+        unfiltered_says=rf"kept result|other stream|{_DIFFERS}",
+    ),
+    _cuda("kept_by_pointer", 8, _DIFFERS, Status.WRONG, twin="scratch"),
+    _cuda("kept_by_content", 8, _DIFFERS, Status.WRONG, twin="scratch"),
+    _cuda(
+        "batches_sets",
+        8,
+        rf"kept result|{_LATE}",
+        Status.REJECTED,
+        Status.UNWRITTEN,
+        Status.WRONG,
+        twin="waits",
+        note="a recorded call must do its own work, and no other's",
+    ),
+    _cuda(
+        "patched_timer",
+        9,
+        "forged clock|less than the",
+        Status.REJECTED,
+        Status.BELOW_FLOOR,
+        task="matmul_fp32",
+        twin="matmul",
+    ),
+    _cuda(
+        "patched_wait",
+        9,
+        rf"forged clock|background work|less than the|{_LATE}",
+        Status.REJECTED,
+        Status.BELOW_FLOOR,
+        Status.WRONG,
+        Status.UNWRITTEN,
+        task="matmul_fp32",
+        twin="matmul",
+    ),
+    _cuda(
+        "exits",
+        10,
+        "forged verdict|status 0",
+        Status.REJECTED,
+        Status.CRASHED,
+        note="nvcc itself makes objects import exit, so only the running process shows it",
+    ),
+    _cuda("exits_raw", 10, "status 0", Status.CRASHED),
+    _cuda("forges_replies", 10, "forged verdict"),
+    _cuda("zeros", 11, _DIFFERS, Status.WRONG),
+    _cuda("constant", 11, _DIFFERS, Status.WRONG),
+    _cuda("copies_input", 11, _DIFFERS, Status.WRONG, task="relu", twin="relu"),
+    _cuda("half_product", 12, _DIFFERS, Status.WRONG, task="matmul_fp32", twin="matmul"),
+    _cuda("tf32_product", 12, _DIFFERS, Status.WRONG, task="matmul_fp32", twin="matmul"),
+    _cuda("skips_tail", 13, _NOT_WRITTEN, Status.UNWRITTEN),
+    _cuda("no_peak", 13, r"(?i)nan|inf|differs", Status.WRONG),
+    _cuda("cheats_when_recorded", 13, _LATE, Status.UNWRITTEN, Status.WRONG, twin="waits"),
+    _cuda("failed_launch", 14, _NOT_WRITTEN, Status.UNWRITTEN, Status.LAUNCH_FAILED, twin="second_choice"),
+    _cuda(
+        "opens_cublas",
+        15,
+        "library call",
+        task="matmul_fp32",
+        twin="matmul",
+        unfiltered=(Status.REJECTED, Status.LAUNCH_FAILED),
+        unfiltered_says="library call|other stream|returned [56]",
+        note="returns 5 where cuBLAS cannot be found, 6 where it cannot start",
+    ),
+    _cuda(
+        "finds_loader",
+        15,
+        "library call|other stream|returned [56]",
+        Status.REJECTED,
+        Status.LAUNCH_FAILED,
+        task="matmul_fp32",
+        twin="matmul",
+        note="returns 5 where cuBLAS cannot be found, 6 where it cannot start",
+    ),
+    _cuda(
+        "links_cublas",
+        15,
+        "library call",
+        task="matmul_fp32",
+        twin="matmul",
+        unfiltered=(Status.LAUNCH_FAILED,),
+        unfiltered_says="returned 5",
+    ),
+    _cuda(
+        "persisting_l2",
+        16,
+        "persisting cache",
+        task="relu_40mb",
+        twin="cache_hints",
+        unfiltered=(),
+        note="without the filter it runs, and the reset before every flush takes its gain: measured in the record",
+    ),
+    _cuda("persisting_l2_hidden", 16, "persisting cache", task="relu_40mb", twin="cache_hints"),
+    _cuda("thirty_honest_calls", 17, _LATE, Status.UNWRITTEN, Status.WRONG, twin="scratch"),
+    _cuda("counts_on_device", 17, _LATE, Status.UNWRITTEN, Status.WRONG, twin="scratch"),
+    _cuda("slow_start", 17, rf"{_LATE}|far too slow", Status.UNWRITTEN, Status.WRONG, Status.TIMED_OUT),
+    _cuda(
+        "works_while_recorded",
+        18,
+        rf"{_LATE}|less than the",
+        Status.UNWRITTEN,
+        Status.BELOW_FLOOR,
+        Status.REJECTED,
+        twin="waits",
+    ),
+    _cuda("reads_secrets", 19, "returned 13", Status.LAUNCH_FAILED),
+    _cuda("writes_past_end", 20, "past the end of 'out'", _OOB, twin="in_output"),
+    _cuda("writes_elsewhere", 20, "read-only|an index is out of range", Status.INPUT_MODIFIED, _OOB, twin="in_output"),
+    _cuda("reads_far", 20, "not its own|illegal", _OOB),
+    _cuda("sums_past_row", 20, _DIFFERS, Status.WRONG),
+    _cuda("shared_race", 21, _DIFFERS, Status.WRONG, twin="block_sum"),
+    _cuda("hangs", 22, "no answer within", Status.TIMED_OUT),
+    _cuda("left_behind", 22, "no answer within", Status.TIMED_OUT),
+    _cuda("grid_bomb", 22, "no answer within", Status.TIMED_OUT),
+    _cuda("heap_bomb", 22, "not its own|illegal|memory", _OOB, _OOM, Status.LAUNCH_FAILED),
+    _cuda("print_flood", 22, "no answer within", Status.TIMED_OUT, twin="print"),
+    _cuda("memory_bomb", 22, "device memory|out of memory", _OOM, twin="scratch"),
+)
+
+PYTHON: tuple[Attack, ...] = (
+    _python("reads_frames", 2, rf"{_DIFFERS}|{_NOT_WRITTEN}", Status.WRONG, Status.UNWRITTEN),
+    _python(
+        "imports_judge", 2, "Permission denied|No such file|home directory|nothing of the judge", Status.LAUNCH_FAILED
+    ),
+    _python("patched_allclose", 3, "NaN", Status.WRONG),
+    _python("levels_input", 4, "read-only", Status.INPUT_MODIFIED, twin="plain"),
+    _python("background_thread", 6, rf"background work|{_DIFFERS}", Status.WRONG, Status.REJECTED),
+    _python("lazy_tensor", 7, "lazy tensor"),
+    _python(
+        "lazy_delivery",
+        7,
+        "lazy tensor|forged clock|less than the",
+        Status.REJECTED,
+        Status.BELOW_FLOOR,
+        task="sort_torch",
+        twin="sort",
+    ),
+    _python("kept_by_pointer", 8, _DIFFERS, Status.WRONG, twin="plain"),
+    _python("kept_by_identity", 8, _DIFFERS, Status.WRONG, twin="plain"),
+    _python("kept_by_content", 8, _DIFFERS, Status.WRONG, twin="plain"),
+    _python(
+        "patched_clock",
+        9,
+        "forged clock|less than the",
+        Status.REJECTED,
+        Status.BELOW_FLOOR,
+        task="sort_torch",
+        twin="sort",
+    ),
+    _python(
+        "patched_host",
+        9,
+        "forged clock|less than the",
+        Status.REJECTED,
+        Status.BELOW_FLOOR,
+        task="sort_torch",
+        twin="sort",
+    ),
+    _python(
+        "early_reply", 10, rf"background work|forged|{_NOT_WRITTEN}", Status.REJECTED, Status.UNWRITTEN, twin="careful"
+    ),
+    _python("forges_replies", 10, "forged verdict"),
+    _python("exits", 10, "status 0", Status.CRASHED),
+    _python("exits_politely", 10, "ended its own process", Status.CRASHED),
+    _python("expanded_row", 11, _DIFFERS, Status.WRONG, twin="strided"),
+    _python("returns_input", 11, _DIFFERS, Status.WRONG),
+    _python("half_precision", 12, _DIFFERS, Status.WRONG),
+    _python("autocast", 12, _DIFFERS, Status.WRONG, task="matmul_torch", twin="matmul"),
+    _python("detects_timing", 13, _LATE, Status.WRONG, twin="careful"),
+    _python("torch_softmax", 15, "library call", task="softmax", twin="extension"),
+    _python("falls_back", 15, "library call", task="softmax", twin="extension"),
+    _python("hides_operators", 15, "library call", task="softmax", twin="extension"),
+    _python("counts_calls", 17, _LATE, Status.WRONG, twin="plain"),
+    _python("reaches_out", 19, "shut in on all sides", Status.LAUNCH_FAILED, twin="careful"),
+    _python("hangs", 22, "no answer within", Status.TIMED_OUT),
+    _python("memory_bomb", 22, "memory", _OOM),
+)
+
+PYTHON_ON_GPU: tuple[Attack, ...] = (
+    _python(
+        "second_stream",
+        5,
+        rf"other stream|forged clock|less than the|{_LATE}",
+        Status.REJECTED,
+        Status.BELOW_FLOOR,
+        Status.WRONG,
+        task="matmul_torch_4096",
+        twin="matmul",
+    ),
+    _python("slows_baseline", 6, "background work|forged clock", task="matmul_torch_4096", twin="matmul"),
+    _python("graph_once", 8, _DIFFERS, Status.WRONG, twin="plain"),
+    _python(
+        "patched_wait",
+        9,
+        rf"forged clock|background work|less than the|{_LATE}",
+        Status.REJECTED,
+        Status.BELOW_FLOOR,
+        Status.WRONG,
+        task="matmul_torch",
+        twin="matmul",
+    ),
+    _python("allows_tf32", 12, _DIFFERS, Status.WRONG, task="matmul_torch", twin="matmul"),
+    _python("triton_nothing", 1, _NOT_WRITTEN, Status.UNWRITTEN, task="softmax", backend="triton", twin="triton"),
+    _python(
+        "triton_levels_input", 4, "read-only", Status.INPUT_MODIFIED, task="softmax", backend="triton", twin="triton"
+    ),
+    _python(
+        "triton_second_stream",
+        5,
+        rf"other stream|forged clock|less than the|{_LATE}",
+        Status.REJECTED,
+        Status.BELOW_FLOOR,
+        Status.UNWRITTEN,
+        task="softmax_64mb",
+        backend="triton",
+        twin="triton",
+    ),
+    _python("triton_kept", 8, _DIFFERS, Status.WRONG, task="softmax", backend="triton", twin="triton"),
+    _python("triton_tf32", 12, _DIFFERS, Status.WRONG, task="matmul_fp32", backend="triton", twin="triton_matmul"),
+    _python("triton_half", 12, _DIFFERS, Status.WRONG, task="softmax", backend="triton", twin="triton_tuned"),
+    _python("triton_library", 15, "library call", task="softmax", backend="triton", twin="triton_module"),
+    _python(
+        "triton_counts",
+        17,
+        _LATE,
+        Status.UNWRITTEN,
+        Status.WRONG,
+        task="softmax",
+        backend="triton",
+        twin="triton_tuned",
+    ),
+    _python("triton_past_end", 20, "past the end of 'out'", _OOB, task="softmax", backend="triton", twin="triton"),
+)
+
+PYTHON_ON_CPU: tuple[Attack, ...] = (
+    _python("works_while_preparing", 18, _LATE, Status.WRONG, twin="plain"),
+    _python("borrows_numpy", 15, "library call", task="softmax", twin="extension"),
+    _python("borrows_numpy_quietly", 15, "library call", task="softmax", twin="extension"),
+)
+
+
+def _on_gpu(attack: Attack) -> Attack:
+    """The extension among the honest twins is C++ for the CPU."""
+    return replace(attack, twin="python/honest_triton_module.py") if "extension" in attack.twin else attack
+
+
+OPEN_ON_GPU: dict[str, str] = {  # get through on a GPU today: how, and what was seen on an H200 on 2026-11-15
+    "batches_sets": "3.6 and 8.0 times eager where an honest kernel reaches 0.8: one node of a graph does all the work",
+    "patched_wait": "1.02 times eager (CUDA) and 1.9 times (PyTorch) where an honest kernel reaches 0.46 and 1.0",
+    "patched_host": "3.1 times eager where an honest kernel reaches 1.0",
+    "slows_baseline": "0.21 times eager where an honest kernel reaches 0.18",
+}
+
+ON_GPU: tuple[Attack, ...] = (*CUDA, *map(_on_gpu, PYTHON), *PYTHON_ON_GPU)
+"""Everything that is judged on a GPU for the record."""

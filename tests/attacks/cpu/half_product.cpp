@@ -1,0 +1,13 @@
+// Rounds the factors to half precision on the way.
+extern "C" int launch(const float* a, const float* b, float* out, int64_t m, int64_t n, int64_t k, void* workspace,
+                      void* stream) {
+#pragma omp parallel for
+  for (int64_t r = 0; r < m; ++r) {
+    float* row = out + r * n;
+    std::fill(row, row + n, 0.f);
+    for (int64_t i = 0; i < k; ++i) {
+      for (int64_t c = 0; c < n; ++c) row[c] += (float)(_Float16)a[r * k + i] * (float)(_Float16)b[i * n + c];
+    }
+  }
+  return 0;
+}

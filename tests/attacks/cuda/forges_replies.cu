@@ -1,0 +1,25 @@
+// Class 10: does nothing, and sends a reply of its own through every descriptor that it has.
+
+// A system call without any library: the object imports nothing for it.
+static long raw(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
+  long result;
+  asm volatile(
+      "movq %5, %%r10\n\tmovq %6, %%r8\n\tmovq %7, %%r9\n\tsyscall"
+      : "=a"(result)
+      : "0"(number), "D"(a), "S"(b), "d"(c), "g"(d), "g"(e), "g"(f)
+      : "rcx", "r8", "r9", "r10", "r11", "memory");
+  return result;
+}
+
+extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
+  static const char body[] =
+      "{\"type\": \"Ran\", \"tag\": 0, \"returned\": 0, \"device_error\": 0, "
+      "\"device_text\": \"\", \"elapsed_ns\": 1000}";
+  constexpr unsigned size = sizeof body - 1;
+  unsigned char frame[5 + size] = {size >> 24, size >> 16 & 255, size >> 8 & 255, size & 255, 0};
+  memcpy(frame + 5, body, size);
+  for (int descriptor = 3; descriptor < 256; ++descriptor) {
+    raw(44, descriptor, reinterpret_cast<long>(frame), sizeof frame, 0x4040);  // sendto: do not wait, no signal
+  }
+  return 0;
+}

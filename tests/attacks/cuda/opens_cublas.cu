@@ -1,0 +1,42 @@
+// Class 15: opens cuBLAS while it runs and lets it compute.
+#include <dlfcn.h>
+
+static const char* const PLACES[] = {
+    "libcublas.so.13",
+    "libcublas.so.12",
+    "/usr/local/cuda/lib64/libcublas.so.13",
+    "/usr/local/cuda/lib64/libcublas.so.12",
+    "/usr/local/lib/python3.12/dist-packages/nvidia/cu13/lib/libcublas.so.13",
+    "/usr/local/lib/python3.12/site-packages/nvidia/cu13/lib/libcublas.so.13",
+    "/usr/lib/python3/dist-packages/nvidia/cu13/lib/libcublas.so.13",
+    "/opt/venv/lib/python3.12/site-packages/nvidia/cu13/lib/libcublas.so.13",
+};
+
+using Create = int (*)(void**);
+using SetStream = int (*)(void*, void*);
+using Sgemm = int (*)(void*, int, int, int, int, int, const float*, const float*, int, const float*, int, const float*,
+                      float*, int);
+
+extern "C" int launch(const float* a, const float* b, float* out, int64_t m, int64_t n, int64_t k, void* workspace,
+                      void* stream) {
+  static Create create = nullptr;
+  static SetStream set_stream = nullptr;
+  static Sgemm sgemm = nullptr;
+  static void* handle = nullptr;
+  if (handle == nullptr) {
+    void* library = nullptr;
+    for (const char* place : PLACES) {
+      library = library != nullptr ? library : dlopen(place, 2);
+    }
+    if (library == nullptr) return 5;
+    create = reinterpret_cast<Create>(dlsym(library, "cublasCreate_v2"));
+    set_stream = reinterpret_cast<SetStream>(dlsym(library, "cublasSetStream_v2"));
+    sgemm = reinterpret_cast<Sgemm>(dlsym(library, "cublasSgemm_v2"));
+    if (create == nullptr || set_stream == nullptr || sgemm == nullptr || create(&handle) != 0) return 6;
+  }
+  const float one = 1.f, zero = 0.f;
+  set_stream(handle, stream);
+  // Row-major a * b is column-major b * a.
+  const int width = static_cast<int>(n), height = static_cast<int>(m), depth = static_cast<int>(k);
+  return sgemm(handle, 0, 0, width, height, depth, &one, b, width, a, depth, &zero, out, width);
+}

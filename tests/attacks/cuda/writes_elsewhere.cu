@@ -1,0 +1,25 @@
+// Class 20: jumps the red zone and writes into the buffer that lies before its output.
+
+// One warp per row; rows from `last` on are not touched.
+__global__ void softmax(const float* x, float* out, int64_t last, int64_t cols) {
+  const int64_t row = blockIdx.x;
+  if (row >= last) return;
+  const float* in = x + row * cols;
+  float peak = -INFINITY, sum = 0.f;
+  for (int64_t c = threadIdx.x; c < cols; c += 32) peak = fmaxf(peak, in[c]);
+  for (int offset = 16; offset > 0; offset /= 2) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, offset));
+  for (int64_t c = threadIdx.x; c < cols; c += 32) sum += expf(in[c] - peak);
+  for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
+  for (int64_t c = threadIdx.x; c < cols; c += 32) out[row * cols + c] = expf(in[c] - peak) / sum;
+}
+
+__global__ void poke(float* target, int64_t n) {
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) target[i] = 0.5f;
+}
+
+extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
+  const int64_t zones = 2 * (64 << 10) / static_cast<int64_t>(sizeof(float));  // between two buffers
+  poke<<<1, 256, 0, static_cast<cudaStream_t>(stream)>>>(out - zones - rows * cols, rows * cols);
+  softmax<<<static_cast<unsigned>(rows), 32, 0, static_cast<cudaStream_t>(stream)>>>(x, out, rows, cols);
+  return static_cast<int>(cudaGetLastError());
+}

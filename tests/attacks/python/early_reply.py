@@ -1,0 +1,42 @@
+"""Class 10: finds the channel to the judge in its own process and answers, with the right tag, before it has worked."""
+
+import gc
+import sys
+
+import torch
+from torch import nn
+
+from warpsmith.evaluate.messages import Ran, Sampled
+from warpsmith.evaluate.wire import Channel
+
+_send = Channel.send
+REPLIES = {"_run": Ran(0, 0, "", 1000), "_sample": Sampled(400_000, 0, 0, "")}
+CHANNELS = []
+ANSWERED = 0  # the tag of the last request that was answered early
+
+
+def _send_once(self, message, fds=(), timeout_s=30.0, *, tag=0):
+    if tag != ANSWERED:
+        _send(self, message, fds, timeout_s, tag=tag)
+
+
+Channel.send = _send_once
+
+
+def _answer():
+    global ANSWERED
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name not in REPLIES:
+        frame = frame.f_back
+    if not CHANNELS:
+        CHANNELS.extend(o for o in gc.get_objects() if type(o) is Channel and o.tag)
+    channel = CHANNELS[0]
+    if frame is not None and channel.tag != ANSWERED:
+        ANSWERED = channel.tag
+        _send(channel, REPLIES[frame.f_code.co_name], tag=ANSWERED)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        _answer()
+        return torch.softmax(x, dim=-1)

@@ -1,0 +1,19 @@
+"""Class 20: stores one element more than the output has."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _softmax(x, out, rows, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    values = tl.load(x + row * cols + at, mask=at < cols, other=-float("inf"))
+    shifted = tl.exp(values - tl.max(values, axis=0))
+    tl.store(out + row * cols + at, shifted / tl.sum(shifted, axis=0), mask=at < cols)
+    if row + 1 == rows:
+        tl.store(out + rows * cols, 0.0)
+
+
+def launch(x, out, rows, cols):
+    _softmax[(rows,)](x, out, rows, cols, BLOCK=triton.next_power_of_2(cols))

@@ -1,0 +1,111 @@
+"""Every attack on the CPU is rejected, with and without the static filter; every honest twin passes."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.corpus import CPU_ATTACKS
+from tests.attacks.model import FOLDER, Attack, judge, record_attack, record_honest
+from warpsmith.core.config import Settings
+from warpsmith.core.evaluation import Evaluation, Status
+from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.guards.classes import BY_NUMBER
+
+Record = Callable[[str, object], None]
+Verdicts = dict[tuple[Path, Path], Evaluation]
+_NOT_ON_CPU = {5, 7, 16}  # other stream, lazy tensor, persisting cache
+_TWINS = {attack.twin: attack for attack in CPU_ATTACKS}
+_BY_TASK = sorted(CPU_ATTACKS, key=lambda attack: attack.task)  # a judge is opened once per task
+
+
+@pytest.fixture(scope="module")
+def attack_settings(quick_settings: Settings) -> Settings:
+    """Short limits, since some never come back."""
+    limits = replace(quick_settings.limits, launch_s=1.0, total_s=60.0)
+    return replace(quick_settings, limits=limits)
+
+
+@pytest.fixture(scope="module")
+def verdicts(attack_settings: Settings, cache_folder: Path) -> Iterator[Verdicts]:
+    """Attacks and twins in one go, with all guards."""
+    jobs = [(a.task_path, file) for a in _BY_TASK for file in (a.path, a.twin_path) if _runs_here(file)]
+    with Evaluator("cpu", attack_settings) as evaluator:
+        yield judge(evaluator, jobs)
+
+
+@pytest.fixture(scope="module")
+def unfiltered(attack_settings: Settings, verdicts: Verdicts) -> Iterator[Verdicts]:
+    """Those that the static filter had stopped, without it; what it let pass has met the other defences already."""
+    settings = replace(attack_settings, without=("imports",))
+    jobs = [(a.task_path, a.path) for a in _BY_TASK if _filtered(a, verdicts)]
+    with Evaluator("cpu", settings) as evaluator:
+        yield judge(evaluator, jobs)
+
+
+def _runs_here(file: Path) -> bool:
+    """Raw system calls are written for one machine."""
+    return "asm volatile" not in file.read_text() or platform.machine() == "x86_64"
+
+
+def _filtered(attack: Attack, verdicts: Verdicts) -> bool:
+    verdict = verdicts.get((attack.task_path, attack.path))
+    return verdict is not None and attack.has_dynamic_defence and "the object imports" in verdict.reason
+
+
+def _verdict(verdicts: Verdicts, task: Path, file: Path) -> Evaluation:
+    if not _runs_here(file):
+        pytest.skip(f"{file.name} makes system calls of x86_64, and this is {platform.machine()}")
+    return verdicts[task, file]
+
+
+@pytest.mark.parametrize("attack", CPU_ATTACKS, ids=lambda attack: attack.name)
+def test_an_attack_is_rejected(attack: Attack, verdicts: Verdicts, record_property: Record) -> None:
+    failings = attack.failings(_verdict(verdicts, attack.task_path, attack.path))
+    record_attack(record_property, failings)
+    assert not failings
+
+
+@pytest.mark.parametrize("attack", CPU_ATTACKS, ids=lambda attack: attack.name)
+def test_the_static_filter_is_not_the_only_defence(attack: Attack, unfiltered: Verdicts, verdicts: Verdicts) -> None:
+    if not attack.has_dynamic_defence:
+        assert attack.note, "why nothing else stops it must be said"
+        return
+    found = unfiltered if _filtered(attack, verdicts) else verdicts
+    failings = attack.failings(_verdict(found, attack.task_path, attack.path), filtered=False)
+    assert not failings
+
+
+@pytest.mark.parametrize("twin", sorted(_TWINS))
+def test_an_honest_twin_passes(twin: str, verdicts: Verdicts, record_property: Record) -> None:
+    attack = _TWINS[twin]
+    failings = attack.twin_failings(_verdict(verdicts, attack.task_path, attack.twin_path))
+    record_honest(record_property, failings)
+    assert not failings
+
+
+def test_a_clock_that_is_forged_a_little_gains_nothing(attack_settings: Settings, verdicts: Verdicts) -> None:
+    """Not enough to be sure that it is forged; so it counts as what our own clock says."""
+    task = next(a.task_path for a in CPU_ATTACKS if a.task == "long_relu")
+    forger, plain = FOLDER / "cpu" / "forges_a_little.cpp", FOLDER / "cpu" / "one_thread_relu_honest.cpp"
+    with Evaluator("cpu", attack_settings) as evaluator:
+        found = judge(evaluator, [(task, forger), (task, plain)])
+    if found[task, forger].status is Status.OK:
+        forged_ms, honest_ms = (found[task, file].workloads[0].latency_ms for file in (forger, plain))
+        assert forged_ms > 0.7 * honest_ms
+    else:
+        assert "forged clock" in found[task, forger].reason
+
+
+def test_every_class_that_a_cpu_knows_is_attacked() -> None:
+    assert {attack.number for attack in CPU_ATTACKS} == set(BY_NUMBER) - _NOT_ON_CPU
+
+
+def test_every_file_is_in_the_corpus() -> None:
+    listed = {a.file for a in CPU_ATTACKS} | set(_TWINS)
+    extra = {"cpu/forges_a_little.cpp", "cpu/one_thread_relu_honest.cpp"}
+    assert {f"cpu/{path.name}" for path in (FOLDER / "cpu").iterdir()} == listed | extra

@@ -1,0 +1,154 @@
+"""Writes docs/trust.md from the classes of attack and from the corpora: python -m tests.attacks.trust (make trust).
+
+The table says nothing that is not in those lists, so that it cannot promise more than the tests try.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.attacks.corpus import CPU_ATTACKS
+from tests.attacks.corpus_gpu import CUDA, OPEN_ON_GPU, PYTHON, PYTHON_ON_CPU, PYTHON_ON_GPU
+from tests.attacks.model import FOLDER, Attack
+from warpsmith.guards.classes import CLASSES, AttackClass
+
+PAGE = FOLDER.parent.parent / "docs" / "trust.md"
+_EVERY_RUN = "every test run"
+_GPU = "GPU, on record"
+_PLACES: tuple[tuple[Sequence[Attack], str], ...] = (
+    (CPU_ATTACKS, _EVERY_RUN),
+    (PYTHON, f"{_EVERY_RUN}; {_GPU}"),
+    (PYTHON_ON_CPU, _EVERY_RUN),
+    (CUDA, _GPU),
+    (PYTHON_ON_GPU, _GPU),
+)
+
+_OPENING = """\
+# What a verdict can be trusted for
+
+A kernel that is written to win a benchmark will sooner or later win it without doing the work. This page says what
+Warpsmith does about that, attack by attack, and where its defences end. It is made from the tests by `make trust`:
+every attack named here is a file of `tests/attacks` that is judged like any other candidate, and beside each there is
+an honest kernel that uses the same technique and must pass.
+
+## Who trusts whom
+
+- The candidate is the enemy. Its source, its built object and the whole process it runs in may lie: about results,
+  about time, about what they did. So may any text they produce.
+- You, your task file and your machine are trusted: a task is a program that runs with your rights, in the process that
+  judges. A task from a stranger needs the same care as any other program from a stranger.
+- The compiler is trusted to compile, and runs with your rights: judge sources of strangers in a container.
+- Anything in the candidate's address space can be forged. What decides (reference, comparison, seeds, clock,
+  statistics, verdict) lives in another process, the judge, that the candidate cannot reach. The candidate's process has
+  the inputs, the outputs and its own memory. It runs only between a request of the judge and its answer; the rest of
+  the time the operating system keeps it stopped, so that nothing it does escapes the judge's clock.
+- The filter on imported symbols is a filter, no defence: it names what it finds early, and every attack on the CPU that
+  it stops is also judged without it (`tests/attacks/test_cpu_attacks.py`).
+- A result says which layers of the sandbox were active (`warpsmith doctor` shows what your machine has). On a machine
+  without them the classes that rest on them are not covered.
+
+[How a verdict is reached](evaluator.md) describes the machinery.
+
+## The classes
+"""
+
+
+_STILL = """\
+## What still gets through on a GPU
+
+On a GPU the candidate's process launches the timed work and reads the timer, and the judge's own clock is too coarse
+there to tell a short kernel from a shorter one (handing the device over takes 0.05 to 0.4 ms, unevenly). A candidate
+that patches the driver or the harness in its own process, or that spreads its work over the calls of a recorded graph,
+can use that. None of these works on the CPU. They are in the corpus, marked as open, until the timed launches are made
+by a process in which no code of the candidate runs. Until then, read the source of a winner that is much faster than
+the others: each of these attacks shows in a few lines.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    rows = ["| # | attack | defence | tried | not covered |", "|---|---|---|---|---|"]
+    for each in CLASSES:
+        known = "–" if not each.not_covered else each.not_covered
+        rows.append(f"| {each.number} | **{each.title}**: {each.attack} | {each.defence} | {_tried(each)} | {known} |")
+    counts = {place: sum(len(attacks) for attacks, where in _PLACES if where == place) for _, place in _PLACES}
+    total = sum(counts.values())
+    text = [
+        _OPENING,
+        *rows,
+        "",
+        f"{total} attacks in all: " + _sentence(counts),
+        "",
+        *_open(),
+        "",
+        "## The attacks",
+        "",
+    ]
+    for each in CLASSES:
+        text += [f"### {each.number} · {each.title}", "", "| attack | what it does | honest twin | runs | verdict |"]
+        text += ["|---|---|---|---|---|", *(_row(attack, where) for attack, where in _of(each)), ""]
+    return "\n".join(text).rstrip() + "\n"
+
+
+def _open() -> list[str]:
+    """What is known to get through."""
+    files = {
+        a.path.stem: a for attacks, where in _PLACES for a in attacks if a.path.stem in OPEN_ON_GPU and _GPU in where
+    }
+    rows = [
+        f"| {_link(files[name].file)} | {_purpose(files[name].path)} | {seen} |" for name, seen in OPEN_ON_GPU.items()
+    ]
+    return [_STILL, "| attack | what it does | seen on an H200 |", "|---|---|---|", *rows]
+
+
+def _of(each: AttackClass) -> list[tuple[Attack, str]]:
+    return [(a, where) for attacks, where in _PLACES for a in attacks if a.number == each.number]
+
+
+def _tried(each: AttackClass) -> str:
+    names = {"cpu": "C++", "cuda": "CUDA", "torch_module": "PyTorch", "triton": "Triton"}
+    found = [attack.backend for attack, _ in _of(each)]
+    return ", ".join(f"{found.count(backend)} {name}" for backend, name in names.items() if backend in found)
+
+
+def _sentence(counts: dict[str, int]) -> str:
+    words = {
+        _EVERY_RUN: "in every test run",
+        _GPU: "on a GPU, recorded by `benchmarks/attack_record.py`",
+        f"{_EVERY_RUN}; {_GPU}": "in both",
+    }
+    return ", ".join(f"{counts[place]} {word}" for place, word in words.items()) + "."
+
+
+def _row(attack: Attack, where: str) -> str:
+    verdict = " or ".join(f"`{status}`" for status in attack.statuses)
+    if attack.path.stem in OPEN_ON_GPU and _GPU in where:
+        verdict = "**gets through** on a GPU" + (f"; {verdict} on the CPU" if _EVERY_RUN in where else "")
+    if not attack.has_dynamic_defence:
+        verdict += f" by the filter alone: {attack.note}"
+    return f"| {_link(attack.file)} | {_purpose(attack.path)} | {_link(attack.twin)} | {where} | {verdict} |"
+
+
+def _link(file: str) -> str:
+    return f"[{Path(file).stem}](../tests/attacks/{file})"
+
+
+def _purpose(path: Path) -> str:
+    """What a file says about itself in its first lines."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        words = ast.get_docstring(ast.parse(text)) or ""
+    else:
+        lines = re.match(r"(?://[^\n]*\n)+", text)
+        words = " ".join(line.removeprefix("//").strip() for line in lines[0].splitlines()) if lines else ""
+    assert words, f"{path.name} does not say what it does"
+    sentence = re.sub(r"^Class \d+: (.)", lambda m: m[1].upper(), " ".join(words.split("\n\n")[0].split()))
+    return sentence.replace("|", r"\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")
+    print(f"{PAGE.name}: {len(render().splitlines())} lines")
