@@ -5,7 +5,8 @@
 One batch of distinct, right kernels for a small softmax goes through `Evaluator`, with the default settings:
 workers started, every kernel built, checked against fp64 and timed against PyTorch. `--compare-load-inline`
 does to a sample of the same kernels what KernelBench-style evaluators do: load_inline, allclose, an event
-loop. It measures throughput; how fast the kernels are is not its subject.
+loop. `--guard-cost` judges part of the batch again, with all guards and with none, in turn. It measures
+throughput; how fast the kernels are is not its subject.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from pathlib import Path
 
 from warpsmith.backends.source import backend_named
 from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.config import Paths
+from warpsmith.core.config import Paths, Settings
 from warpsmith.core.errors import WarpsmithError
 from warpsmith.core.evaluation import Evaluation
 from warpsmith.evaluate.evaluator import Evaluator, Progress
+from warpsmith.guards import panel
 
 SIZES = {"cuda": (1024, 1024), "cpu": (256, 256)}  # rows, cols
 
@@ -157,6 +159,17 @@ class PlainLoop:
     ratio: float  # how many times the evaluator's rate is higher
 
 
+@dataclass(frozen=True)
+class GuardCost:
+    """The same batch, built already, judged with all guards and with none, in turn (with, without, without, with)."""
+
+    candidates: int
+    guards: tuple[str, ...]
+    with_s: tuple[float, ...]
+    without_s: tuple[float, ...]
+    share: float  # what the guards add to the time of an evaluation
+
+
 @dataclass
 class Throughput:
     """The record of one run."""
@@ -173,6 +186,7 @@ class Throughput:
     import_s: float | None
     help_s: float | None
     plain_loop: PlainLoop | None = None
+    guard_cost: GuardCost | None = None
     failures: list[str] = field(default_factory=list)
 
 
@@ -206,6 +220,22 @@ def judge_batch(device: str, candidates: list[Candidate], folder: Path) -> tuple
         ready_s = time.monotonic() - start
         verdicts = [evaluation for _, evaluation in evaluator.evaluate(task, candidates)]
     return verdicts, Phases(ready_s, last["built"], last["judged"], time.monotonic() - start)
+
+
+def guard_cost(device: str, candidates: list[Candidate], folder: Path) -> GuardCost:
+    """Needs the builds of `judge_batch`; verdicts are not taken from the cache."""
+    names = tuple(sorted(panel.guards()))
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    for guarded in (True, False, False, True):
+        settings = Settings(without=() if guarded else names)
+        with Evaluator(device, settings, paths=Paths(folder / "cache"), use_cache=False) as evaluator:
+            evaluator.describe(folder / "softmax.py")
+            start = time.monotonic()
+            for _ in evaluator.evaluate(folder / "softmax.py", candidates):
+                pass
+            seconds[guarded].append(time.monotonic() - start)
+    share = sum(seconds[True]) / sum(seconds[False]) - 1
+    return GuardCost(len(candidates), names, tuple(seconds[True]), tuple(seconds[False]), share)
 
 
 def _complain(message: str) -> None:
@@ -244,7 +274,7 @@ def best_of_five(code: str, *arguments: str, inner: bool = False) -> float | Non
     return min(times)
 
 
-def measure(device: str, count: int, sample: int) -> Throughput:
+def measure(device: str, count: int, sample: int, guarded: int) -> Throughput:
     """The whole benchmark."""
     folder = Path(tempfile.mkdtemp(prefix="throughput-"))
     try:
@@ -273,6 +303,7 @@ def measure(device: str, count: int, sample: int) -> Throughput:
             ),
             help_s=best_of_five("from warpsmith.cli.main import main; main()", "--help"),
             plain_loop=plain_loop(candidates[:sample], folder, per_minute) if sample else None,
+            guard_cost=guard_cost(device, candidates[:guarded], folder) if guarded else None,
             failures=sorted({v.reason for v in verdicts if not v.ok}),
         )
     finally:
@@ -297,6 +328,11 @@ def report(result: Throughput) -> None:
             f"load_inline + allclose + events: {plain.seconds_each:.1f} s each ({plain.sample} kernels), "
             f"{plain.per_minute:.2f} per minute; the evaluator's rate is {plain.ratio:.1f} times that"
         )
+    if result.guard_cost:
+        cost = result.guard_cost
+        with_s, without_s = (", ".join(f"{s:.1f}" for s in side) for side in (cost.with_s, cost.without_s))
+        print(f"guards ({', '.join(cost.guards)}) add {100 * cost.share:.1f} % to the time of an evaluation:")
+        print(f"  {cost.candidates} candidates in {with_s} s with them, in {without_s} s without")
     for name, seconds in (("import warpsmith", result.import_s), ("warpsmith --help", result.help_s)):
         print(f"{name}: {'failed' if seconds is None else f'{seconds:.3f} s'} (best of 5)")
     for reason in result.failures:
@@ -309,6 +345,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--count", type=int, default=64, help="candidates in the batch")
     parser.add_argument("--compare-load-inline", type=int, default=0, metavar="N", help="size of the slow sample")
+    parser.add_argument("--guard-cost", type=int, default=0, metavar="N", help="judge N again with and without guards")
     parser.add_argument("--json", type=Path, help="write the record here")
     options = parser.parse_args()
     if options.count < 1:
@@ -320,7 +357,9 @@ def main() -> int:
         print(f"cannot run on {options.device}: {there.detail}", file=sys.stderr)
         return 2
     try:
-        result = measure(options.device, options.count, min(options.compare_load_inline, options.count))
+        result = measure(
+            options.device, options.count, min(options.compare_load_inline, options.count), options.guard_cost
+        )
     except WarpsmithError as error:
         print(error, file=sys.stderr)
         return 2
