@@ -8,7 +8,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit gpu-test clean
+.PHONY: help setup demo test lint types unit test-all gpu-test trust clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,10 +36,16 @@ types: .venv/ready
 	$(BIN)/mypy
 
 unit: .venv/ready
-	$(BIN)/pytest
+	$(BIN)/pytest -n 3 --dist loadfile
+
+test-all: .venv/ready  ## Every test, the slow ones too
+	$(BIN)/pytest -n 3 --dist loadfile -m ""
 
 gpu-test: .venv/ready  ## The tests that need an NVIDIA GPU
 	$(BIN)/pytest -m gpu tests/gpu
+
+trust: .venv/ready  ## Write docs/trust.md anew from the attack corpus
+	$(BIN)/python -m tests.attacks.trust
 
 clean:  ## Remove .venv and caches of tools
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
