@@ -142,6 +142,7 @@ def test_nothing_outlives_the_compiling_of_a_candidate(patient: tuple[Settings, 
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_published_extension_sources_are_judged_as_they_are(patient: tuple[Settings, Paths], tmp_path: Path) -> None:
     settings, paths = patient
     names, entry = ("softmax_extension.cpp",), "softmax_forward(x, 1)"

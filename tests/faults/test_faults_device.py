@@ -21,6 +21,8 @@ from warpsmith.evaluate import messages
 from warpsmith.evaluate.findings import Condemned
 from warpsmith.evaluate.peer import HostFailed, Peer
 
+pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
+
 UNKNOWN, NO_DEVICE = 999, 100
 PREPARE_CALLS = 40  # more than a host needs to set itself up
 DRIVER = """

@@ -17,6 +17,8 @@ from warpsmith.core.config import Paths, Settings
 from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.evaluate.evaluator import Evaluator, Progress
 
+pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
+
 # --- the compiler -------------------------------------------------------------------------------------------
 
 

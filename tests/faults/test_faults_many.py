@@ -17,6 +17,8 @@ from warpsmith.core.config import Settings
 from warpsmith.core.evaluation import Status
 from warpsmith.evaluate.evaluator import Evaluator
 
+pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
+
 COUNT = 200
 CRASHES = {  # kernel of tests/kernels/cpu: what becomes of it
     "segfaults": (Status.CRASHED, Status.OUT_OF_BOUNDS),

@@ -17,6 +17,8 @@ from warpsmith.core.build import Artifact, Target
 from warpsmith.core.config import Limits, Paths
 from warpsmith.tasks.load import load_task
 
+pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
+
 TaskFile = Callable[[str], Path]
 KernelPath = Callable[[str], Path]
 

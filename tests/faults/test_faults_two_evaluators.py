@@ -19,6 +19,9 @@ from warpsmith.backends.source import read_candidate
 from warpsmith.core.config import Limits, Settings
 from warpsmith.evaluate.evaluator import Evaluator
 
+pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
+
+
 def say(**words):
     print(json.dumps({"at": time.monotonic(), **words}), flush=True)
 

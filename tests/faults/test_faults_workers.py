@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.faults.conftest import FRAGILE, World, commented, judges, kill
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.config import Settings
 from warpsmith.core.evaluation import Status
 from warpsmith.evaluate.evaluator import Evaluator, Progress
+
+pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
 
 
 def test_a_host_killed_from_outside_is_judged_again_and_only_then_blamed(
