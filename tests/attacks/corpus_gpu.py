@@ -379,11 +379,12 @@ def _on_gpu(attack: Attack) -> Attack:
     return replace(attack, twin="python/honest_triton_module.py") if "extension" in attack.twin else attack
 
 
-OPEN_ON_GPU: dict[str, str] = {  # get through on a GPU today: how, and what was seen on an H200 on 2026-11-15
-    "batches_sets": "3.6 and 8.0 times eager where an honest kernel reaches 0.8: one node of a graph does all the work",
-    "patched_wait": "1.02 times eager (CUDA) and 1.9 times (PyTorch) where an honest kernel reaches 0.46 and 1.0",
-    "patched_host": "3.1 times eager where an honest kernel reaches 1.0",
-    "slows_baseline": "0.21 times eager where an honest kernel reaches 0.18",
+OPEN_ON_GPU: dict[str, str] = {  # by file: get through on a GPU today, as seen on an H200 on 2026-11-15
+    "cuda/batches_sets.cu": "3.6 and 8.0 times eager where an honest kernel reaches 0.8",
+    "cuda/patched_wait.cu": "1.02 times eager where an honest kernel reaches 0.46",
+    "cuda/slows_baseline.cu": "0.21 times eager where an honest kernel reaches 0.18",
+    "python/patched_wait.py": "1.9 times eager where an honest module reaches 1.0",
+    "python/patched_host.py": "3.1 times eager where an honest one reaches 1.0, when it claimed a third; not run since",
 }
 
 ON_GPU: tuple[Attack, ...] = (*CUDA, *map(_on_gpu, PYTHON), *PYTHON_ON_GPU)

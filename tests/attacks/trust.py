@@ -62,9 +62,12 @@ _STILL = """\
 On a GPU the candidate's process launches the timed work and reads the timer, and the judge's own clock is too coarse
 there to tell a short kernel from a shorter one (handing the device over takes 0.05 to 0.4 ms, unevenly). A candidate
 that patches the driver or the harness in its own process, or that spreads its work over the calls of a recorded graph,
-can use that. None of these works on the CPU. They are in the corpus, marked as open, until the timed launches are made
+can use that. They are in the corpus, marked as open, until the timed launches are made
 by a process in which no code of the candidate runs. Until then, read the source of a winner that is much faster than
 the others: each of these attacks shows in a few lines.
+
+On the CPU the judge's clock bounds every claim, and the corpus is rejected. On a machine under heavy load that bound is
+loose: a clock forged by a factor of three was seen to gain there.
 """
 
 
@@ -95,9 +98,7 @@ def render() -> str:
 
 def _open() -> list[str]:
     """What is known to get through."""
-    files = {
-        a.path.stem: a for attacks, where in _PLACES for a in attacks if a.path.stem in OPEN_ON_GPU and _GPU in where
-    }
+    files = {a.file: a for attacks, where in _PLACES for a in attacks if a.file in OPEN_ON_GPU and _GPU in where}
     rows = [
         f"| {_link(files[name].file)} | {_purpose(files[name].path)} | {seen} |" for name, seen in OPEN_ON_GPU.items()
     ]
@@ -125,7 +126,7 @@ def _sentence(counts: dict[str, int]) -> str:
 
 def _row(attack: Attack, where: str) -> str:
     verdict = " or ".join(f"`{status}`" for status in attack.statuses)
-    if attack.path.stem in OPEN_ON_GPU and _GPU in where:
+    if attack.file in OPEN_ON_GPU and _GPU in where:
         verdict = "**gets through** on a GPU" + (f"; {verdict} on the CPU" if _EVERY_RUN in where else "")
     if not attack.has_dynamic_defence:
         verdict += f" by the filter alone: {attack.note}"

