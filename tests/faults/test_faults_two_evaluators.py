@@ -9,8 +9,12 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.faults.conftest import World, commented
 from warpsmith.core.candidate import Candidate
+
+pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
 
 SUPERVISOR = """
 import json, sys, time
@@ -18,8 +22,6 @@ from pathlib import Path
 from warpsmith.backends.source import read_candidate
 from warpsmith.core.config import Limits, Settings
 from warpsmith.evaluate.evaluator import Evaluator
-
-pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
 
 
 def say(**words):

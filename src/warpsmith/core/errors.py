@@ -5,6 +5,9 @@
     ├── TaskError             a file is not a task, or its declaration contradicts itself
     ├── CandidateError        a candidate file cannot be read or belongs to no backend
     ├── ToolMissing           a compiler, driver or package that is needed is not there
+    ├── RunError              a run's folder cannot be read, or does not fit what is asked of it
+    ├── ProposerFault         no reply came: a time-out, a refused request (spends no trial)
+    │   └── ProposerRefused   and none will come: no key, an unknown model, no credit
     └── HarnessFault          our own machinery failed (never the candidate's fault; retried)
 
 A candidate's failure is never an exception: it is a `Status` in an `Evaluation`.
@@ -35,3 +38,15 @@ class ToolMissing(WarpsmithError):
 
 class HarnessFault(WarpsmithError):
     """A worker, pipe or tool of ours failed; retried, and never charged to a candidate."""
+
+
+class RunError(WarpsmithError):
+    """A run cannot be opened or continued as asked."""
+
+
+class ProposerFault(WarpsmithError):
+    """A proposer gave no reply this time."""
+
+
+class ProposerRefused(ProposerFault):
+    """A proposer will give no reply until a person changes something; the message says what."""

@@ -33,6 +33,7 @@ from warpsmith.evaluate.workforce import Crew
 from warpsmith.evaluate.zygote import Worker, Zygote
 
 _OPEN_S = 600.0  # loading a large task, measuring peaks and timing its baseline
+_COMPILING_S = 600.0  # torch.compile as a baseline, for all workloads
 _GRACE_S = 60.0  # beyond a candidate's own limit, for the judge's part of the work
 _HOSTS_AHEAD = 4
 _NOBODY = 65534
@@ -163,7 +164,10 @@ class Court:
         except OSError as fault:
             host.end()
             raise HarnessFault(_no_room(host.scratch.parent, fault)) from None
-        limit_s = self._config.settings.limits.total_s + self._config.settings.limits.start_s + _GRACE_S
+        settings = self._config.settings
+        limit_s = settings.limits.total_s + settings.limits.start_s + _GRACE_S
+        if "compile" in settings.baselines:
+            limit_s += _COMPILING_S
         deadline = time.monotonic() + limit_s
         try:
             self._send(Examine(host.number, str(copy), _CONTRACT.dump_json(contract).decode()), [])

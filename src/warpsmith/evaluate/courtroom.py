@@ -112,6 +112,7 @@ class Courtroom:
         report: Callable[[str], None],
     ) -> Findings:
         """The verdict on one candidate; raises Condemned for a failed one."""
+        self.premises.make_sides()  # torch.compile may take a minute: not the candidate's
         deadline = time.monotonic() + self._settings.limits.total_s
         if self.premises.samples is not None:
             return self._retry(peer, library, contract, report, deadline)

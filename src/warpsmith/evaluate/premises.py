@@ -78,7 +78,7 @@ class Premises:
             self.samples = heldout.Samples(self.program, self.task, self.oracle, Path(config.samples))
         else:
             self._check_usable()
-        self._sides: dict[tuple[str, str], Side] = {}
+        self._sides: dict[tuple[str, str], Side | None] = {}
         self.flush_bytes = 2 * self.peaks.l2_bytes
         self._flush_buffer: torch.Tensor | None = None
         self._flush_memory = ctypes.create_string_buffer(self.flush_bytes if self.driver is None else 0)
@@ -180,6 +180,12 @@ class Premises:
         self.driver.forget_persisting_lines()
         self.driver.fill_async(self._flush_buffer.data_ptr(), 0x5A, self.flush_bytes, stream)
 
+    def make_sides(self) -> None:
+        """Every baseline on every bench; takes time once."""
+        for bench in self.benches:
+            for name in self.config.settings.baselines:
+                self.side(bench, name)
+
     def side(self, bench: Bench, name: str) -> Side | None:
         """A baseline on a bench, made on first use; None where it cannot be made (noted once)."""
         key = (bench.workload.name, name)
@@ -195,6 +201,7 @@ class Premises:
             note = f"baseline {name!r} is left out: {str(error).strip().splitlines()[0]}"
             if note not in self.dropped_baselines:
                 self.dropped_baselines.append(note)
+            self._sides[key] = None
             return None
         if self.device.type == "cuda":
             self._sides[key] = CudaBaseline(name, calls, self.flush)
