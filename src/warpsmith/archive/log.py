@@ -1,0 +1,254 @@
+"""One run's log: append events, read them back.
+
+Appending returns when the event is on disk, so that a reply which was paid for survives whatever comes next. One
+process writes at a time (`Archive.create`, `Archive.open`); any number may read (`Archive.read`), also meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from pydantic import TypeAdapter, ValidationError
+
+from warpsmith.archive import events
+from warpsmith.archive.events import Begun, Entry, Event
+from warpsmith.archive.schema import bring_up_to_date, version
+from warpsmith.core.errors import RunError
+
+FILE = "run.db"
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        *(events.Begun, events.Opened, events.Asked, events.Prompted, events.Replied, events.Failed),
+        *(events.Proposed, events.Judged, events.Profiled, events.Noted, events.Closed),
+    )
+}
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {}
+_E = TypeVar("_E")
+
+
+class Archive:
+    """A run's folder and the log in it. Appending is safe from several threads."""
+
+    def __init__(
+        self, folder: Path, connection: sqlite3.Connection, lock: int | None, clock: Callable[[], float]
+    ) -> None:
+        self.folder = folder
+        self._connection = connection
+        self._lock = lock  # a file descriptor; None where we only read
+        self._clock = clock
+        self._guard = threading.RLock()
+
+    @staticmethod
+    def create(folder: Path, clock: Callable[[], float] = time.time) -> Archive:
+        """A new log in a folder that has none yet."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as refused:
+            raise RunError(f"the run's folder {folder} cannot be made ({refused.strerror}); choose another.") from None
+        if (folder / FILE).exists():
+            raise RunError(
+                f"{folder} already holds a run; continue it with --resume {folder}, or choose another folder."
+            )
+        return _open(folder, clock)
+
+    @staticmethod
+    def open(folder: Path, clock: Callable[[], float] = time.time) -> Archive:
+        """An existing log, to append to."""
+        _check_there(folder)
+        return _open(folder, clock)
+
+    @staticmethod
+    def read(folder: Path) -> Archive:
+        """An existing log, to look at; whoever writes it is not disturbed."""
+        _check_there(folder)
+        path = folder / FILE
+        try:
+            connection = sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, check_same_thread=False)
+            if version(connection) == 0:
+                raise RunError(f"{path} is empty: the run ended before it began.")
+            connection.execute("SELECT 1 FROM events LIMIT 1")
+        except sqlite3.Error as fault:
+            raise _unreadable(path, fault) from None
+        return Archive(folder, connection, None, time.time)
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave one complete file behind, so that the folder can be copied."""
+        with self._guard:
+            if self._lock is not None:
+                with contextlib.suppress(sqlite3.Error):  # a reader holds it: its own closing does the rest
+                    self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._connection.close()
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+    def now(self) -> float:
+        """The time by the log's own clock, seconds since 1970."""
+        return self._clock()
+
+    def append(self, *happened: Event) -> tuple[Entry, ...]:
+        """Keep events, all or none; they are on disk when this returns."""
+        with self._guard:
+            at = self._clock()
+            rows = [
+                (at, type(e).__name__.lower(), getattr(e, "brief", 0), getattr(e, "trial", 0), _dump(e))
+                for e in happened
+            ]
+            sequence = []
+            try:
+                with self._connection:
+                    for row in rows:
+                        cursor = self._connection.execute(
+                            "INSERT INTO events (at, kind, brief, trial, body) VALUES (?, ?, ?, ?, ?)", row
+                        )
+                        sequence.append(cursor.lastrowid or 0)
+            except sqlite3.Error as fault:
+                raise RunError(
+                    f"{self.folder / FILE} cannot be written ({fault}); free some space and resume."
+                ) from None
+        return tuple(Entry(seq, at, event) for seq, event in zip(sequence, happened, strict=True))
+
+    def entries(self, after: int = 0) -> Iterator[Entry]:
+        """All events in order, from the one after `after`."""
+        query = "SELECT seq, at, kind, body FROM events WHERE seq > ? ORDER BY seq LIMIT 500"
+        while rows := self._rows(query, (after,)):
+            for seq, at, kind, body in rows:
+                yield Entry(seq, at, self._load(kind, body))
+            after = rows[-1][0]
+
+    def begun(self) -> Begun:
+        """How the run was set up."""
+        rows = self._rows("SELECT body FROM events WHERE kind = 'begun' ORDER BY seq LIMIT 1", ())
+        if not rows:
+            raise RunError(f"{self.folder} holds no run that was begun; start one with `warpsmith optimize`.")
+        begun = self._load("begun", rows[0][0])
+        assert isinstance(begun, Begun), "by its kind"
+        return begun
+
+    def of_trial(self, trial: int, kind: type[_E]) -> _E | None:
+        """The latest event of a kind about one trial."""
+        return self._latest("trial", trial, kind)
+
+    def of_brief(self, brief: int, kind: type[_E]) -> _E | None:
+        """The latest event of a kind about one brief."""
+        return self._latest("brief", brief, kind)
+
+    def _latest(self, column: str, number: int, kind: type[_E]) -> _E | None:
+        if not number:
+            return None
+        name = kind.__name__.lower()
+        query = f"SELECT body FROM events WHERE {column} = ? AND {column} > 0 AND kind = ? ORDER BY seq DESC LIMIT 1"
+        rows = self._rows(query, (number, name))
+        if not rows:
+            return None
+        found = self._load(name, rows[0][0])
+        assert isinstance(found, kind), "by its kind"
+        return found
+
+    def _rows(self, query: str, values: tuple[object, ...]) -> list[Any]:
+        with self._guard:
+            try:
+                return self._connection.execute(query, values).fetchall()
+            except sqlite3.Error as fault:
+                raise _unreadable(self.folder / FILE, fault) from None
+
+    def _load(self, kind: str, body: str) -> Event:
+        try:
+            event: Event = _adapter(kind).validate_json(body)
+        except (KeyError, ValidationError):
+            what = f"an event {kind!r} that this release does not understand"
+            raise RunError(f"{self.folder / FILE} holds {what}; update Warpsmith to read it.") from None
+        return event
+
+
+def _dump(event: Event) -> str:
+    # Lone surrogates, which a model may write, are no UTF-8: they are kept as question marks.
+    kind = type(event).__name__.lower()
+    try:
+        return _adapter(kind).dump_json(event).decode()
+    except ValueError:
+        text: str = _adapter(kind).dump_json(_plain(event)).decode()
+        return text
+
+
+def _plain(value: Any) -> Any:
+    """The same data with every text fit for UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8") if type(value) is str else value
+    if isinstance(value, tuple):
+        return tuple(_plain(each) for each in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+        return dataclasses.replace(value, **changed)
+    return value
+
+
+def _adapter(kind: str) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(_KINDS[kind])
+    return _ADAPTERS[kind]
+
+
+def _open(folder: Path, clock: Callable[[], float]) -> Archive:
+    path = folder / FILE
+    lock = _lock(folder)
+    try:
+        connection = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        bring_up_to_date(connection, str(path))
+    except sqlite3.Error as fault:
+        os.close(lock)
+        raise _unreadable(path, fault) from None
+    except RunError:
+        os.close(lock)
+        raise
+    return Archive(folder, connection, lock, clock)
+
+
+def _lock(folder: Path) -> int:
+    """The right to write, which ends with the process that holds it."""
+    try:
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as refused:
+        raise RunError(f"{folder} cannot be written ({refused.strerror}); copy it to a folder of yours.") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise RunError(f"another process is working on {folder}; wait for it or stop it.") from None
+    return handle
+
+
+def _check_there(folder: Path) -> None:
+    if not (folder / FILE).is_file():
+        what = "there is no folder" if not folder.exists() else f"there is no {FILE} in"
+        raise RunError(f"{what} {folder}: name the folder of a run; `warpsmith runs` lists them.")
+
+
+def _unreadable(path: Path, fault: sqlite3.Error) -> RunError:
+    return RunError(f"{path} cannot be read as a run ({fault}); if it was copied while in use, copy it again.")
+
+
+def _quoted(path: Path) -> str:
+    return quote(str(path.resolve()))

@@ -1,0 +1,17 @@
+"""Where several methods do otherwise than their papers, and why: one wording of each, so that they say the same."""
+
+from __future__ import annotations
+
+ERRORS = (
+    "Recent failures are shown, and a kernel that failed is given back once with its error; in the implementation "
+    "behind the paper's comparison no error reaches a later prompt, and the same mistake is paid for again."
+)
+STEADY = (
+    "Operators are taken in turn and each result counts at once; a generation is a round of operators and nobody "
+    "waits for its end, so that proposals and evaluations can overlap."
+)
+INSIGHTS = (
+    "Insights come only from kernels that were parsed and measured, and each carries its measured effect; the "
+    "published implementation also draws them from replies that failed or could not be read."
+)
+PARENTS = "Parents are always different kernels; the published implementation can draw the same one twice."

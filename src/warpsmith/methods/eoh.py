@@ -1,0 +1,25 @@
+"""Evolution of Heuristics: thoughts and code evolve together, by two ways to explore and two to modify."""
+
+from __future__ import annotations
+
+from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Show, Stage, Until
+from warpsmith.methods.deviations import ERRORS, PARENTS, STEADY
+
+KIN = frozenset({Show.PARENTS, Show.FAILURES})
+
+I1 = Operator("i1", Move.INIT, "eoh/i1", shows=frozenset({Show.FAILURES}))
+E1 = Operator("e1", Move.DIVERGE, "eoh/e1", shows=KIN, parents=2)
+E2 = Operator("e2", Move.CROSS, "eoh/e2", shows=KIN, parents=2, fewest_parents=2)
+M1 = Operator("m1", Move.MUTATE, "eoh/m1", shows=KIN, parents=1, fewest_parents=1)
+M2 = Operator("m2", Move.TUNE, "eoh/m2", shows=KIN, parents=1, fewest_parents=1)
+
+PLUGIN = Method(
+    name="eoh",
+    title="EoH (EvoEngineer's “Solution”)",
+    paper="Evolution of Heuristics, arXiv 2401.02051; on kernels: EvoEngineer, arXiv 2510.03760",
+    summary="Asks for new kernels until an elite of 5 is full, then in turn for one unlike its parents (E1), one that "
+    "puts their shared idea in a new form (E2), a changed one (M1) and one with other parameters (M2).",
+    stages=(Stage((I1,), Until(valid=5)), Stage((E1, E2, M1, M2))),
+    population=PopulationSpec("elite", (("size", 5),)),
+    deviations=(ERRORS, PARENTS, STEADY),
+)

@@ -1,0 +1,18 @@
+"""EvoEngineer-Free: the task and the best kernel so far, nothing else. Breadth rather than guidance."""
+
+from __future__ import annotations
+
+from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Show, Stage
+from warpsmith.methods.deviations import ERRORS, STEADY
+
+INIT = Operator("init", Move.INIT, "evoengineer/init", shows=frozenset({Show.BEST, Show.FAILURES}))
+
+PLUGIN = Method(
+    name="evoengineer-free",
+    title="EvoEngineer-Free",
+    paper="EvoEngineer, arXiv 2510.03760",
+    summary="Asks for a better kernel than the best so far, shows nothing but that one, and keeps the single best.",
+    stages=(Stage((INIT,)),),
+    population=PopulationSpec("best"),
+    deviations=(ERRORS, STEADY),
+)

@@ -1,0 +1,39 @@
+"""EvoEngineer-Full: best, parents and insights, with crossover and mutation on an elite. The most guided."""
+
+from __future__ import annotations
+
+from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Show, Stage, Until
+from warpsmith.methods.deviations import ERRORS, INSIGHTS, PARENTS, STEADY
+
+GUIDANCE = frozenset({Show.BEST, Show.INSIGHTS, Show.PROFILE, Show.FAILURES})
+
+INIT = Operator("init", Move.INIT, "evoengineer/insight", shows=GUIDANCE, insights=3)
+CROSSOVER = Operator(
+    "crossover",
+    Move.CROSS,
+    "evoengineer/crossover",
+    shows=GUIDANCE | {Show.PARENTS},
+    parents=2,
+    insights=3,
+    times=2,
+)
+MUTATION = Operator(
+    "mutation",
+    Move.MUTATE,
+    "evoengineer/mutation",
+    shows=GUIDANCE | {Show.PARENTS},
+    parents=1,
+    insights=3,
+    times=2,
+)
+
+PLUGIN = Method(
+    name="evoengineer-full",
+    title="EvoEngineer-Full",
+    paper="EvoEngineer, arXiv 2510.03760",
+    summary="Asks for new kernels until 2 are valid, then alternates 2 crossovers and 2 mutations over an elite of 5, "
+    "with the best kernel, its profile and up to 3 insights always in view.",
+    stages=(Stage((INIT,), Until(valid=2)), Stage((CROSSOVER, MUTATION))),
+    population=PopulationSpec("elite", (("size", 5),)),
+    deviations=(ERRORS, INSIGHTS, PARENTS, STEADY),
+)

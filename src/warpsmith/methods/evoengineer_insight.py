@@ -1,0 +1,25 @@
+"""EvoEngineer-Insight: the best kernel so far and what earlier proposals thought, tied to what was measured."""
+
+from __future__ import annotations
+
+from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Show, Stage
+from warpsmith.methods.deviations import ERRORS, INSIGHTS, STEADY
+
+INIT = Operator(
+    "init",
+    Move.INIT,
+    "evoengineer/insight",
+    shows=frozenset({Show.BEST, Show.INSIGHTS, Show.PROFILE, Show.FAILURES}),
+    insights=3,
+)
+
+PLUGIN = Method(
+    name="evoengineer-insight",
+    title="EvoEngineer-Insight",
+    paper="EvoEngineer, arXiv 2510.03760",
+    summary="Asks for a better kernel than the best so far, shows that one with its profile and up to 3 insights drawn "
+    "at random, and keeps the single best.",
+    stages=(Stage((INIT,)),),
+    population=PopulationSpec("best"),
+    deviations=(ERRORS, INSIGHTS, STEADY),
+)

@@ -1,0 +1,102 @@
+"""From a name or a file to a `Method`: one that comes with Warpsmith, or a user's own.
+
+A user's file is executed: it is trusted like any program its user runs. What it declares is checked before a run
+begins, so that a slip costs a sentence and not a night.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from warpsmith.core.errors import TaskError, UsageError
+from warpsmith.core.method import Method, Operator
+from warpsmith.core.registry import plugins
+from warpsmith.methods.checking import faults
+from warpsmith.tasks.usercode import execute
+
+PACKAGE = "warpsmith.methods"
+ATTRIBUTES = ("PLUGIN", "METHOD")  # what a file may call its method
+TEMPLATE_SUFFIX = ".j2"  # of a wording that is a file; others are templates that come with Warpsmith
+
+
+def methods() -> dict[str, Method]:
+    """All known methods by name, in alphabetical order."""
+    return dict(sorted(plugins(PACKAGE).items()))
+
+
+def load(name_or_path: str) -> Method:
+    """The method of that name, or the one a `.py` file declares, with the paths of its wordings made absolute."""
+    if name_or_path in methods():
+        return methods()[name_or_path]
+    if not _is_path(name_or_path):
+        known = ", ".join(methods())
+        raise UsageError(f"unknown method {name_or_path!r}; known: {known}; or name a .py file that declares one.")
+    path = Path(name_or_path)
+    method = _declared(path)
+    for fault in faults(method):
+        raise UsageError(f"{path}: the method {fault}.")
+    if method.name in methods():
+        raise UsageError(
+            f"{path}: the method's name {method.name!r} is that of a known one; choose another, so that results can "
+            "be told apart."
+        )
+    return _with_wordings_found(method, path)
+
+
+def _is_path(name_or_path: str) -> bool:
+    return name_or_path.endswith(".py") or Path(name_or_path).name != name_or_path
+
+
+def _declared(path: Path) -> Method:
+    """What the file calls PLUGIN or METHOD."""
+    module = _executed(path)
+    for attribute in ATTRIBUTES:
+        declared = getattr(module, attribute, None)
+        if isinstance(declared, Method):
+            return declared
+        if declared is not None:
+            kind = type(declared).__name__
+            raise UsageError(f"{path}: {attribute} is of type {kind}; make it a warpsmith.core.method.Method.")
+    raise UsageError(f"{path} declares no method; write METHOD = Method(...) in it.")
+
+
+def _executed(path: Path) -> object:
+    text = _read(path)
+    try:
+        return execute(path, text).module
+    except TaskError as error:
+        if isinstance(error.__cause__, SystemExit):
+            raise UsageError(f"{path}: executing it ended the program; a method's file must not exit.") from error
+        raise UsageError(str(error)) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path}; name a .py file or one of: {', '.join(methods())}.") from None
+    except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError, as is a NUL in a path
+        reason = getattr(error, "strerror", None) or "it is not a text file"
+        raise UsageError(f"{path} cannot be read as a method: {reason}; name a .py file.") from None
+
+
+def _with_wordings_found(method: Method, path: Path) -> Method:
+    """The same method for a reader who does not know which folder it came from."""
+    stages = (
+        replace(stage, operators=tuple(_found(operator, path) for operator in stage.operators))
+        for stage in method.stages
+    )
+    return replace(method, stages=tuple(stages))
+
+
+def _found(operator: Operator, path: Path) -> Operator:
+    if not (operator.wording.endswith(TEMPLATE_SUFFIX) or Path(operator.wording).is_absolute()):
+        return operator
+    template = (path.parent / operator.wording).resolve()
+    if not template.is_file():
+        raise UsageError(
+            f"{path}: the operator {operator.name!r} is worded in {operator.wording!r}, and there is no file "
+            f"{template}; write it, or name a template that comes with Warpsmith, without its ending."
+        )
+    return replace(operator, wording=str(template))

@@ -1,0 +1,38 @@
+"""The single best: every new kernel starts from it."""
+
+from __future__ import annotations
+
+from warpsmith.core.search import Member, Pick, Population
+from warpsmith.populations.kind import Kind
+from warpsmith.populations.ranking import RESERVE, Ranking
+
+
+class Best:
+    """Shows one member: the fastest, of equals the earliest."""
+
+    def __init__(self) -> None:
+        self._ranking = Ranking(1 + RESERVE)
+
+    def insert(self, member: Member) -> None:
+        """Add or revise."""
+        self._ranking.insert(member)
+
+    def remove(self, id: str) -> None:
+        """Forget."""
+        self._ranking.remove(id)
+
+    def pick(self, count: int, seed: int) -> Pick:
+        """The best, whatever the seed."""
+        return Pick(tuple(member.id for member in self.members[: max(count, 0)]))
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The best, if there is one."""
+        return self._ranking.members[:1]
+
+
+def _build(_options: object) -> Population:
+    return Best()
+
+
+PLUGIN = Kind("best", (), _build)

@@ -1,0 +1,53 @@
+"""The n best, with parents drawn by rank: the better more often, none for certain."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from warpsmith.core.search import Member, Pick, Population
+from warpsmith.populations.kind import Kind, Option
+from warpsmith.populations.ranking import RESERVE, Ranking
+
+
+class Elite:
+    """Shows the `size` best members."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._ranking = Ranking(size + RESERVE)
+
+    def insert(self, member: Member) -> None:
+        """Add or revise."""
+        self._ranking.insert(member)
+
+    def remove(self, id: str) -> None:
+        """Forget; the next best comes up."""
+        self._ranking.remove(id)
+
+    def pick(self, count: int, seed: int) -> Pick:
+        """Drawn one after the other, each time with probability proportional to 1/(rank + n) among those left.
+
+        Ranks count from 1 and n is the number of members, so that the best is not quite twice as likely as the last.
+        """
+        draw = random.Random(seed)
+        ranked = {rank: member.id for rank, member in enumerate(self.members, start=1)}
+        waiting = list(ranked)
+        drawn: list[int] = []
+        while waiting and len(drawn) < count:
+            (rank,) = draw.choices(waiting, [1 / (rank + len(ranked)) for rank in waiting])
+            waiting.remove(rank)
+            drawn.append(rank)
+        return Pick(tuple(ranked[rank] for rank in sorted(drawn)))
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Best first."""
+        return self._ranking.members[: self._size]
+
+
+def _build(options: Mapping[str, float]) -> Population:
+    return Elite(int(options["size"]))
+
+
+PLUGIN = Kind("elite", (Option("size", 5, least=1, most=10_000),), _build)

@@ -1,0 +1,54 @@
+"""Members in order, best first, each id once: what all populations are made of. It picks nothing.
+
+A ranking holds more members than its population shows. A score may be revised downwards and a member may be removed
+when it is measured again; the one that stands behind it then takes its place, though it was outdone when it came.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from warpsmith.core.search import Member
+
+RESERVE = 64  # members kept behind those that count
+
+
+def best_first(members: Iterable[Member]) -> tuple[Member, ...]:
+    """By score; of equal ones the earlier first."""
+    return tuple(sorted(members, key=lambda member: (-member.score, member.trial, member.id)))
+
+
+class Ranking:
+    """At most `most` members; the worst is dropped when there are more."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._ranked: tuple[Member, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self._ranked)
+
+    def __contains__(self, id: object) -> bool:
+        return any(member.id == id for member in self._ranked)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Best first."""
+        return self._ranked
+
+    @property
+    def best(self) -> Member | None:
+        """The first of them."""
+        return self._ranked[0] if self._ranked else None
+
+    def insert(self, member: Member) -> None:
+        """Add a member, or put it in the place of the one with its id."""
+        if not (math.isfinite(member.score) and member.score > 0):
+            raise ValueError(f"{member.id} has the score {member.score}; a valid candidate's is finite and positive")
+        others = (other for other in self._ranked if other.id != member.id)
+        self._ranked = best_first((*others, member))[: self._most]
+
+    def remove(self, id: str) -> None:
+        """Forget one; one that is not there, because it was dropped, is no error."""
+        self._ranked = tuple(member for member in self._ranked if member.id != id)

@@ -1,0 +1,153 @@
+"""The methods that come with Warpsmith: well-formed, declarative, and what the papers say."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.methods.table import PAGE, page
+from warpsmith import methods as package
+from warpsmith.core.method import Method, Move, Show, Until
+from warpsmith.methods import loading
+from warpsmith.methods.checking import faults
+from warpsmith.populations.making import create
+
+METHODS = loading.methods()
+FOLDER = Path(package.__file__).parent
+MOST_LINES = 70
+
+every = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What is known of a method from its paper."""
+
+    operators: dict[str, tuple[Move, int, int]]  # move, parents, times a generation
+    ends: tuple[Until, ...]  # of its stages
+    shows: set[Show]
+    population: str
+    size: float | None = None
+
+
+LASTS = Until()
+FACTS = {
+    "evoengineer-free": Fact({"init": (Move.INIT, 0, 1)}, (LASTS,), {Show.BEST}, "best"),
+    "evoengineer-insight": Fact(
+        {"init": (Move.INIT, 0, 1)}, (LASTS,), {Show.BEST, Show.INSIGHTS, Show.PROFILE}, "best"
+    ),
+    "evoengineer-full": Fact(
+        {"init": (Move.INIT, 0, 1), "crossover": (Move.CROSS, 2, 2), "mutation": (Move.MUTATE, 1, 2)},
+        (Until(valid=2), LASTS),
+        {Show.BEST, Show.PARENTS, Show.INSIGHTS, Show.PROFILE},
+        "elite",
+        5,
+    ),
+    "eoh": Fact(
+        {
+            "i1": (Move.INIT, 0, 1),
+            "e1": (Move.DIVERGE, 2, 1),
+            "e2": (Move.CROSS, 2, 1),
+            "m1": (Move.MUTATE, 1, 1),
+            "m2": (Move.TUNE, 1, 1),
+        },
+        (Until(valid=5), LASTS),
+        {Show.PARENTS},
+        "elite",
+        5,
+    ),
+    "funsearch": Fact({"evolve": (Move.MUTATE, 2, 1)}, (LASTS,), {Show.PARENTS}, "islands", 5),
+    "ai-cuda-engineer": Fact(
+        {
+            "convert": (Move.WRITE, 0, 1),
+            "translate": (Move.INIT, 0, 1),
+            "evolve": (Move.CROSS, 5, 1),
+            "retrieve": (Move.INIT, 0, 1),
+        },
+        (Until(proposals=1), Until(valid=1), Until(share=40 / 45), LASTS),
+        {Show.BEST, Show.PARENTS, Show.PROFILE, Show.NOTES, Show.RETRIEVED},
+        "elite",
+        5,
+    ),
+}
+
+
+@every
+def test_it_is_well_formed(method: Method) -> None:
+    assert list(faults(method)) == []
+    assert all((method.title, method.paper, method.summary, method.deviations))
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_it_is_what_the_paper_says(name: str) -> None:
+    method, fact = METHODS[name], FACTS[name]
+
+    assert {each.name: (each.move, each.parents, each.times) for each in method.operators} == fact.operators
+    assert tuple(stage.until for stage in method.stages) == fact.ends
+    assert {show for each in method.operators for show in each.shows} - {Show.FAILURES} == fact.shows
+    assert method.population.name == fact.population
+    sizes = [value for option, value in method.population.options if option in ("size", "islands")]
+    assert sizes == ([] if fact.size is None else [fact.size])
+
+
+def test_insights_are_at_most_three() -> None:
+    shown = {each.insights for method in METHODS.values() for each in method.operators if Show.INSIGHTS in each.shows}
+
+    assert shown == {3}
+
+
+@pytest.mark.parametrize(("name", "operator"), [("funsearch", "evolve"), ("ai-cuda-engineer", "evolve")])
+def test_where_a_series_is_shown_the_best_comes_last(name: str, operator: str) -> None:
+    orders = {each.name: each.order for each in METHODS[name].operators}
+
+    assert orders.pop(operator) == "worst_first"
+    assert set(orders.values()) <= {"best_first"}
+
+
+@every
+def test_every_request_for_a_kernel_tells_what_failed(method: Method) -> None:
+    silent = [each.name for each in method.operators if Show.FAILURES not in each.shows and each.move != Move.WRITE]
+
+    assert silent == []
+    assert method.repairs == 1
+
+
+@every
+def test_a_wording_is_named_after_the_operator_it_words(method: Method) -> None:
+    for operator in method.operators:
+        folder, _, name = operator.wording.partition("/")
+        assert method.name.startswith(folder)
+        assert name in (operator.name, "insight")
+
+
+@every
+def test_its_population_can_serve_its_operators(method: Method) -> None:
+    assert create(method.population).members == ()
+    size = dict(method.population.options).get("size")
+    assert size is None or max(each.parents for each in method.operators) <= size
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_is_one_small_file_that_only_declares(name: str) -> None:
+    path = FOLDER / f"{name.replace('-', '_')}.py"
+    text = path.read_text(encoding="utf-8")
+
+    assert len(text.splitlines()) <= MOST_LINES
+    allowed = (ast.Expr, ast.ImportFrom, ast.Assign)
+    assert {type(statement) for statement in ast.parse(text).body} <= set(allowed)
+    control = (ast.IfExp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
+    assert [node for node in ast.walk(ast.parse(text)) if isinstance(node, control)] == []
+
+
+def test_the_page_says_what_the_methods_are() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+
+    assert page(text) == text, "run python -m tests.methods.table"
+    assert all(f"### `{name}`" in text for name in METHODS)
+
+
+def test_every_method_of_the_papers_is_there() -> None:
+    assert set(FACTS) <= set(METHODS)
