@@ -23,7 +23,7 @@ setup: .venv/ready  ## Create .venv with everything the project needs
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: .venv/ready  ## Evaluate the packaged example kernels on this machine
+demo: .venv/ready  ## Optimise softmax on this machine, in under two minutes
 	@$(BIN)/warpsmith demo
 
 test: lint types unit  ## Everything CI checks

@@ -11,7 +11,7 @@ from warpsmith.core.candidate import Candidate
 from warpsmith.core.config import Settings
 from warpsmith.core.evaluation import Evaluation
 from warpsmith.core.method import Method, Move
-from warpsmith.core.search import Outcome, Problem, Prompt, Reply
+from warpsmith.core.search import Outcome, Problem, Prompt, Reply, Usage
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,11 @@ class Replied:
 
 @dataclass(frozen=True)
 class Failed:
-    """No reply came. Spends no trial."""
+    """No reply came. Spends no trial, though perhaps tokens."""
 
     brief: int
     reason: str
+    usage: Usage | None = None  # of requests that cost something all the same
 
 
 @dataclass(frozen=True)

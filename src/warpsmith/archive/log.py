@@ -1,6 +1,7 @@
 """One run's log: append events, read them back.
 
-Appending returns when the event is on disk, so that a reply which was paid for survives whatever comes next. One
+What was appended survives the end of the process, however it ends. A reply, which may have been paid for, survives the
+end of the machine too: appending one returns when it and all before it are on disk, the others cost no such wait. One
 process writes at a time (`Archive.create`, `Archive.open`); any number may read (`Archive.read`), also meanwhile.
 """
 
@@ -22,7 +23,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from warpsmith.archive import events
-from warpsmith.archive.events import Begun, Entry, Event
+from warpsmith.archive.events import Begun, Entry, Event, Replied
 from warpsmith.archive.schema import bring_up_to_date, version
 from warpsmith.core.errors import RunError
 
@@ -49,6 +50,7 @@ class Archive:
         self._lock = lock  # a file descriptor; None where we only read
         self._clock = clock
         self._guard = threading.RLock()
+        self._mode = ""
 
     @staticmethod
     def create(folder: Path, clock: Callable[[], float] = time.time) -> Archive:
@@ -107,8 +109,9 @@ class Archive:
         return self._clock()
 
     def append(self, *happened: Event) -> tuple[Entry, ...]:
-        """Keep events, all or none; they are on disk when this returns."""
+        """Keep events, all or none."""
         with self._guard:
+            self._synchronise("FULL" if any(isinstance(each, Replied) for each in happened) else "NORMAL")
             at = self._clock()
             rows = [
                 (at, type(e).__name__.lower(), getattr(e, "brief", 0), getattr(e, "trial", 0), _dump(e))
@@ -127,6 +130,12 @@ class Archive:
                     f"{self.folder / FILE} cannot be written ({fault}); free some space and resume."
                 ) from None
         return tuple(Entry(seq, at, event) for seq, event in zip(sequence, happened, strict=True))
+
+    def _synchronise(self, mode: str) -> None:
+        """Whether a commit waits for the disk."""
+        if mode != self._mode:
+            self._connection.execute(f"PRAGMA synchronous = {mode}")
+            self._mode = mode
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """All events in order, from the one after `after`."""
@@ -215,7 +224,6 @@ def _open(folder: Path, clock: Callable[[], float]) -> Archive:
     try:
         connection = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
         bring_up_to_date(connection, str(path))
     except sqlite3.Error as fault:
         os.close(lock)

@@ -1,41 +1,16 @@
-"""The console script: options, and the one place where an error becomes a line and an exit status.
-
-Every command imports its own module when it runs, so that `--help` costs no more than typer does.
-Exit status: 0 done and valid, 1 a candidate is invalid, 2 wrong usage, a missing tool or our own fault,
-130 interrupted.
-"""
+"""The console script, and the commands that judge: evaluate, verify, contract, demo, doctor."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import io
-import os
-import signal
-import sys
-import traceback
-from collections.abc import Iterator
 from enum import StrEnum
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
-from warpsmith._version import __version__
-from warpsmith.core.errors import UsageError, WarpsmithError
+from warpsmith.cli import searching as searching  # registers its commands
+from warpsmith.cli.app import AsJson, PrecisionOption, app, reported, start
+from warpsmith.core.errors import UsageError
 from warpsmith.core.task import Precision
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # a disk that is full or broken
-
-app = typer.Typer(
-    name="warpsmith",
-    help="Judges kernels against PyTorch: right or wrong, how fast, and how near to the hardware's limit.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
 
 
 class BackendChoice(StrEnum):
@@ -48,96 +23,9 @@ class BackendChoice(StrEnum):
     ALL = "all"
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, all else on standard error.")]
-PrecisionOption = Annotated[
-    Precision | None,
-    typer.Option("--precision", help="Judge in this precision class instead of the task's own."),
-]
-
-
 def main() -> None:
     """Run the command line of this process."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Unicode shows ? instead of failing
-    signal.signal(signal.SIGTERM, _terminated)
-    try:
-        try:
-            app(prog_name="warpsmith")
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        _give_up_output(1)
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        where = error.filename or "standard output"
-        sys.stderr.write(f"error: {where} cannot be written ({error.strerror}); free some space and run again.\n")
-        _give_up_output(2)
-
-
-def _give_up_output(status: int) -> NoReturn:
-    """End although standard output cannot be written: Python would try once more, and print a traceback."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    sys.exit(status)
-
-
-def _terminated(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + signal.SIGTERM)  # so that `with` blocks end workers and remove folders
-
-
-@contextlib.contextmanager
-def _reported() -> Iterator[None]:
-    """Say what went wrong in one line."""
-    try:
-        yield
-    except WarpsmithError as error:
-        _complain(f"error: {error}")
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        _complain("interrupted.")
-        raise typer.Exit(130) from None
-    except BrokenPipeError:
-        raise  # the reader of our output has left; typer ends quietly
-    except (typer.Exit, SystemExit):
-        raise
-    except OSError as error:
-        if error.errno in _NO_ROOM:
-            raise  # the machine's fault: `main` says so
-        _own_up(error)
-    except Exception as error:  # noqa: BLE001 - the top frame: what is left is a fault of ours
-        _own_up(error)
-
-
-def _own_up(error: Exception) -> NoReturn:
-    """A fault of ours, in one line."""
-    if os.environ.get("WARPSMITH_DEBUG"):
-        traceback.print_exc()
-    said = " ".join(str(error).split()) or "no message"
-    hint = "" if os.environ.get("WARPSMITH_DEBUG") else " Run again with WARPSMITH_DEBUG=1 for the traceback."
-    _complain(f"internal error: {type(error).__name__}: {said}.{hint}")
-    raise typer.Exit(2) from None
-
-
-def _complain(line: str) -> None:
-    sys.stdout.flush()
-    sys.stderr.write(line + "\n")
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        sys.stdout.write(f"warpsmith {__version__}\n")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
-    ] = False,
-) -> None:
-    pass
+    start()
 
 
 @app.command(short_help="Judge kernel files against PyTorch.")
@@ -199,7 +87,7 @@ def evaluate(
     """
     if calibrate:
         raise typer.Exit(_calibrate(task, files or [], device, precision, fresh=fresh, as_json=json))
-    with _reported():
+    with reported():
         from warpsmith.cli.evaluate import Request, run
 
         if not files:
@@ -227,11 +115,11 @@ def evaluate(
 def _calibrate(
     task: str, files: list[str], device: str, precision: Precision | None, *, fresh: bool, as_json: bool
 ) -> int:
-    with _reported():
+    with reported():
         from warpsmith.cli.calibrate import Request, run
 
         return run(Request(task, tuple(files), device, precision, fresh=fresh, as_json=as_json))
-    raise AssertionError("_reported ends the command where an error is reported")
+    raise AssertionError("`reported` ends the command where an error is reported")
 
 
 @app.command(short_help="Verify a kernel deeply and write a certificate.")
@@ -256,7 +144,7 @@ def verify(
 
     Exit status: 0 verified, 1 not verified, 2 nothing could be judged.
     """
-    with _reported():
+    with reported():
         from warpsmith.cli.verify import Request, run
 
         status = run(
@@ -286,7 +174,7 @@ def contract(
     json: AsJson = False,
 ) -> None:
     """Show the entry point a kernel must offer for a task: ready to paste into a prompt or a file."""
-    with _reported():
+    with reported():
         from warpsmith.cli.contract import Request, run
 
         chosen = backend.value if backend else ""
@@ -294,20 +182,23 @@ def contract(
     raise typer.Exit(status)
 
 
-@app.command(short_help="Judge three packaged kernels, to see how it works.")
-def demo(json: AsJson = False) -> None:
-    """Judge three packaged softmax kernels on this machine: a plain one, a fast one and a wrong one."""
-    with _reported():
-        from warpsmith.cli.demo import run
+@app.command(short_help="Optimise softmax on this machine, to see how it works.")
+def demo(
+    run: Annotated[str, typer.Option(metavar="DIR", help="The run's folder.  [default: under runs/]")] = "",
+    json: AsJson = False,
+) -> None:
+    """Optimise softmax for this machine with the offline catalogue, in under two minutes."""
+    with reported():
+        from warpsmith.cli.demo import run as work
 
-        status = run(as_json=json)
+        status = work(folder=run, as_json=json)
     raise typer.Exit(status)
 
 
 @app.command(short_help="Show what this machine can do.")
 def doctor(json: AsJson = False) -> None:
     """Show what this machine can do: compilers, GPU, profiler rights, sandbox layers, keys."""
-    with _reported():
+    with reported():
         from warpsmith.cli.doctor import run
 
         status = run(as_json=json)

@@ -15,6 +15,11 @@ A candidate's failure is never an exception: it is a `Status` in an `Evaluation`
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warpsmith.core.search import Usage
+
 
 class WarpsmithError(Exception):
     """Base of all errors meant for a person; the message stands alone, without a traceback."""
@@ -45,7 +50,11 @@ class RunError(WarpsmithError):
 
 
 class ProposerFault(WarpsmithError):
-    """A proposer gave no reply this time."""
+    """A proposer gave no reply this time. Requests that brought none may have cost something all the same."""
+
+    def __init__(self, message: str, usage: Usage | None = None) -> None:
+        super().__init__(message)
+        self.usage = usage  # what was spent all the same; None where nothing was reported
 
 
 class ProposerRefused(ProposerFault):

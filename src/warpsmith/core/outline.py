@@ -28,7 +28,7 @@ class Value:
 
     name: str  # a tensor of the task by its name; "%3" for what an operation made
     dtype: str  # torch's name of its element type
-    dims: tuple[Dim, ...]  # an axis of the task by name, any other extent as a number
+    dims: tuple[Dim, ...]  # an axis of the task by name or a product such as "2*rows*cols"; a number; "?" if unknown
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Node:
     """One operation."""
 
     op: str  # e.g. "aten.add.Tensor"
-    arguments: str  # JSON: positional arguments; `{"$": "x"}` stands for a value or a number of the task
+    arguments: str  # JSON: positional arguments; `{"$": "x"}` stands for a value, or for an extent as in `Value.dims`
     keywords: str  # JSON: an object
     results: tuple[Value, ...]
 

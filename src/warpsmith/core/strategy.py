@@ -35,6 +35,8 @@ class Strategy:
     parameters: tuple[Parameter, ...] = ()
     needs: tuple[str, ...] = ()  # strategies it builds on
     excludes: tuple[str, ...] = ()  # strategies it cannot be combined with
+    precisions: tuple[str, ...] = ()  # values of `core.task.Precision` whose tolerance allows it
+    least_arch: int = 0  # the oldest GPU that has what it uses: 80 for sm_80
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from warpsmith.core.config import Paths, Settings
 from warpsmith.core.errors import HarnessFault, TaskError, ToolMissing, UsageError
 from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.protocols import Backend
+from warpsmith.core.search import Problem
 from warpsmith.core.task import Precision, Task
 from warpsmith.evaluate.court import Court, Reopened
 from warpsmith.evaluate.findings import Findings
@@ -105,6 +106,20 @@ class Evaluator:
     def describe(self, task: str | Path, precision: Precision | None = None) -> Task:
         """The task as the judge understands it."""
         return self._opened(str(task), precision).task
+
+    def survey(self, task: str | Path, backend: str, precision: Precision | None = None) -> Problem:
+        """The task on this device in one language: what whoever proposes kernels has to know."""
+        court = self._opened(str(task), precision)
+        return Problem(
+            task=court.task,
+            contract=backend_named(backend).placed(self._paths, self.settings.limits).contract(court.task),
+            backend=backend,
+            device=self.device.label,
+            kind=self.device.kind,
+            arch=self.device.arch,
+            bounds=court.facts.bounds,
+            outline=court.facts.outline,
+        )
 
     def calibrate(
         self, task: str | Path, precision: Precision | None = None, *, fresh: bool = False

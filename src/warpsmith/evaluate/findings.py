@@ -13,6 +13,8 @@ from warpsmith.core.calibration import Calibration
 from warpsmith.core.certificate import CheckOutcome
 from warpsmith.core.evaluation import Status, WorkloadResult
 from warpsmith.core.guarding import Evidence
+from warpsmith.core.outline import Outline
+from warpsmith.core.search import Bound
 from warpsmith.guards import panel
 
 
@@ -40,6 +42,8 @@ class Facts:
     threads: int
     notes: tuple[str, ...] = ()
     calibration: Calibration | None = None  # None where the task was calibrated before and is only looked at again
+    bounds: tuple[Bound, ...] = ()  # what the hardware allows, by workload
+    outline: Outline | None = None  # what the reference computes
 
 
 class Condemned(Exception):

@@ -17,6 +17,7 @@ import torch
 
 from warpsmith.core.calibration import Calibration
 from warpsmith.core.errors import TaskError
+from warpsmith.core.search import Bound
 from warpsmith.core.task import Precision, Task, Workload
 from warpsmith.evaluate import arena as memory
 from warpsmith.evaluate import heldout
@@ -28,8 +29,10 @@ from warpsmith.evaluate.judge import JudgeConfig
 from warpsmith.evaluate.layout import Layout, arrange, moved
 from warpsmith.evaluate.oracle import Oracle, free_bytes
 from warpsmith.hardware.peaks import Peaks, load_or_measure
+from warpsmith.hardware.roofline import floor_ms, zone
 from warpsmith.hardware.work import Work, count_work
 from warpsmith.tasks.load import load_task
+from warpsmith.tasks.outline import outline
 from warpsmith.tasks.program import Program
 
 _SAMPLE_NS = {"cpu": 2e6, "cuda": 4e5}  # one sample should take about this long: it sets how many sets rotate
@@ -88,7 +91,27 @@ class Premises:
     def facts(self) -> Facts:
         """For the environment block of every result."""
         config = self.config
-        return Facts(torch.__version__, config.device_name, config.threads, self.task.notes, self.calibration)
+        return Facts(
+            torch=torch.__version__,
+            device=config.device_name,
+            threads=config.threads,
+            notes=self.task.notes,
+            calibration=self.calibration,
+            bounds=tuple(self._bound(workload) for workload in self.task.workloads),
+            outline=outline(self.program),
+        )
+
+    def _bound(self, workload: Workload) -> Bound:
+        work, precision = self.work[workload.name], self.task.precision
+        return Bound(
+            workload=workload.name,
+            axes=workload.axes,
+            bytes=work.bytes,
+            flops=work.flops,
+            floor_ms=floor_ms(work, self.peaks, precision),
+            zone=zone(work, self.peaks, precision),
+            baseline_ms=1e3 * self.baseline_s[workload.name],
+        )
 
     def _calibrate(self) -> Calibration:
         """Whether the task is fit to judge by: found once, then kept."""

@@ -1,0 +1,246 @@
+"""`ask`, `tell` and `step`: a coding agent or a person proposes kernels, on one machine or across two.
+
+    warpsmith ask softmax.py --run runs/mine      start a run; print the first brief
+    warpsmith tell runs/mine kernel.cu            hand in an answer and have it judged
+    warpsmith ask runs/mine                       the next brief, which knows the verdict
+
+A run's folder can travel: `tell --later` leaves the verdict to `step`, on a machine with the device.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.text import Text
+
+from warpsmith.archive.events import Budget
+from warpsmith.archive.log import FILE
+from warpsmith.backends.source import backend_named
+from warpsmith.cli import render, searchjson
+from warpsmith.cli.evaluate import check_cache, check_task_file
+from warpsmith.cli.live import best_line, verdict_line
+from warpsmith.core.config import Paths
+from warpsmith.core.errors import CandidateError, RunError, UsageError
+from warpsmith.core.evaluation import Evaluation, Status
+from warpsmith.core.search import Brief, Outcome, Prompt, Record, Reply, Role
+from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.methods.loading import load
+from warpsmith.prompts.renderer import render as render_prompt
+from warpsmith.run import opening
+from warpsmith.run.best import write_best
+from warpsmith.run.budgets import REASONS
+from warpsmith.run.loop import judge_pending
+from warpsmith.run.session import Session
+
+_REPLIES = (".md", ".txt", "")  # endings of files that are answers to be read, not sources
+_MOST_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class AskRequest:
+    """What `ask` was asked."""
+
+    what: str  # a run's folder, or a task to start one with
+    run: str = ""
+    method: str = "evoengineer-full"
+    device: str = "auto"
+    backend: str = ""
+    trials: int | None = None
+    as_json: bool = False
+
+
+@dataclass(frozen=True)
+class TellRequest:
+    """What `tell` was told."""
+
+    run: str
+    file: str  # a source file, or a reply to be read; "-" for standard input
+    brief: int | None = None
+    later: bool = False
+    device: str | None = None
+    as_json: bool = False
+
+
+@dataclass(frozen=True)
+class StepRequest:
+    """What `step` is to judge."""
+
+    run: str
+    device: str | None = None
+    as_json: bool = False
+
+
+def ask(request: AskRequest) -> int:
+    """Print the next brief; 1 where there is none."""
+    with _opened(request) as session:
+        waiting = sorted(session.ledger.in_flight)
+        brief = session.brief(waiting[0]) if waiting else session.ask()
+        if brief is None:
+            _say_nothing_to_ask(session)
+            return 1
+        prompt = render_prompt(brief)
+        if not waiting:
+            session.sent(brief, prompt)
+        _show(session, brief, prompt, as_json=request.as_json)
+    return 0
+
+
+def tell(request: TellRequest) -> int:
+    """Take an answer, and have it judged unless that is for later. 0 valid or left for later, 1 not valid."""
+    folder = opening.find(request.run)
+    with Session.resume(folder, keep=True) as session:
+        reply = _reply(request.file, session.ledger.begun.config.backend)
+        brief = _brief(session, request.brief)
+        session.received(brief, reply)
+        record = session.answer(brief, reply)
+        if record.outcome is Outcome.PENDING and not request.later:
+            record = _judge(session, request.device, record.trial)
+        _report(session, record, as_json=request.as_json)
+    if record.outcome is Outcome.PENDING:
+        return 0
+    return 0 if record.status is Status.OK else 1
+
+
+def step(request: StepRequest) -> int:
+    """Judge what is pending; 0 where something was, or nothing had to be."""
+    folder = opening.find(request.run)
+    with Session.resume(folder, keep=True) as session:
+        config = session.ledger.begun.config
+        lines = 0
+        if session.pending():
+            with opening.evaluator_for(config, request.device) as evaluator:
+                bench = opening.bench_of(session, evaluator)
+
+                def shown(record: Record, evaluation: Evaluation) -> None:
+                    nonlocal lines
+                    lines += 1
+                    _print_record(session, record, evaluation, as_json=request.as_json)
+
+                judge_pending(session, bench, shown)
+        best = write_best(session)
+        console = render.console(stderr=True)
+        console.print(Text(f"{lines} verdicts reached; {best_line(session.ledger)}."), soft_wrap=True)
+        if best:
+            console.print(Text(f"The best kernel is in {best}."), soft_wrap=True)
+    return 0
+
+
+def _opened(request: AskRequest) -> Session:
+    folder = opening.find(request.what)
+    if (folder / FILE).exists():
+        if request.run:
+            raise UsageError(f"{request.what} is a run already; --run is for starting one with a task.")
+        return Session.resume(folder, keep=True)
+    if folder.is_dir() or not request.what.partition("::")[0].endswith(".py"):
+        raise RunError(f"{request.what} is neither the folder of a run nor a task file; `warpsmith runs` lists runs.")
+    check_task_file(request.what)
+    check_cache(Paths.from_environment().cache)
+    device, backend = opening.choose(request.device, request.backend)
+    budget = opening.extended(Budget(), trials=request.trials)
+    order = opening.Order(
+        task=request.what,
+        method=load(request.method),
+        proposer="person",
+        budget=budget,
+        folder=Path(request.run) if request.run else None,
+        device=request.device,
+    )
+    with Evaluator(device, order.settings) as evaluator:
+        return opening.begin(order, evaluator, backend)
+
+
+def _say_nothing_to_ask(session: Session) -> None:
+    reason = session.stopped_because
+    if reason:
+        said = f"nothing more to ask: {REASONS.get(reason, reason)}; {best_line(session.ledger)}."
+    elif session.ledger.pending:
+        said = f"verdicts are pending; reach them with `warpsmith step {session.folder}`, then ask again."
+    else:
+        said = "nothing can be asked until an open brief is answered."
+    render.console(stderr=True).print(Text(said), soft_wrap=True)
+
+
+def _show(session: Session, brief: Brief, prompt: Prompt, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(searchjson.dumps(searchjson.ask_document(session, brief, prompt)) + "\n")
+        return
+    for message in prompt.messages:
+        if message.role is not Role.ASSISTANT:
+            sys.stdout.write(message.text.rstrip() + "\n\n")
+    hint = f"Brief {brief.number} ({brief.operator}). Answer with: warpsmith tell {session.folder} FILE"
+    render.console(stderr=True).print(Text(hint, "bold"), soft_wrap=True)
+
+
+def _brief(session: Session, number: int | None) -> Brief:
+    """The brief that is answered: the one named, the only one open, or a new one for an answer nobody asked for."""
+    waiting = sorted(session.ledger.in_flight)
+    if number is not None:
+        return session.brief(number)
+    if len(waiting) > 1:
+        listed = ", ".join(map(str, waiting))
+        raise UsageError(f"several briefs wait for an answer ({listed}); say which one with --brief N.")
+    if waiting:
+        return session.brief(waiting[0])
+    brief = session.ask()
+    if brief is None:
+        reason = session.stopped_because
+        why = REASONS.get(reason, "verdicts are pending") if reason else "verdicts are pending: `warpsmith step` first"
+        raise RunError(f"{session.folder} takes no more proposals: {why}.")
+    return brief
+
+
+def _reply(file: str, backend: str) -> Reply:
+    """What was handed in: a source file as it is, or a text to be read like a model's."""
+    try:
+        if file == "-":
+            data, suffix, name = sys.stdin.buffer.read(_MOST_BYTES + 1), "", ""
+        else:
+            path = Path(file)
+            suffix, name = path.suffix.lower(), path.name
+            if suffix not in (*_REPLIES, *backend_named(backend).suffixes):
+                wanted = ", ".join(backend_named(backend).suffixes)
+                raise CandidateError(f"this run takes {backend} kernels ({wanted}) or replies (.md, .txt); not {file}.")
+            with path.open("rb") as opened:
+                data = opened.read(_MOST_BYTES + 1)
+    except OSError as refused:
+        raise CandidateError(f"{file} cannot be read ({refused.strerror}).") from None
+    if len(data) > _MOST_BYTES:
+        raise CandidateError(f"{file} is larger than {_MOST_BYTES >> 20} MiB; a kernel is not.")
+    text = data.decode("utf-8", "replace")
+    return Reply(text, "person", file="" if suffix in _REPLIES else name)
+
+
+def _judge(session: Session, device: str | None, trial: int) -> Record:
+    with opening.evaluator_for(session.ledger.begun.config, device) as evaluator:
+        judge_pending(session, opening.bench_of(session, evaluator), lambda record, evaluation: None)
+    write_best(session)
+    return session.record(trial)
+
+
+def _report(session: Session, record: Record, *, as_json: bool) -> None:
+    evaluation = session.evaluation(record.trial) if record.trial else None
+    if as_json:
+        sys.stdout.write(searchjson.dumps(searchjson.record_document(session, record)) + "\n")
+    elif record.outcome is Outcome.WRITTEN:
+        sys.stdout.write("kept.\n")
+    elif record.outcome is Outcome.PENDING:
+        sys.stdout.write(f"trial {record.trial} is kept; judge it with `warpsmith step {session.folder}`.\n")
+    elif evaluation is not None:
+        proposed = session.proposed(record.trial)
+        assert proposed is not None, "it was just told"
+        name = proposed.candidate.main.name if proposed.candidate else record.candidate
+        render.console().print(render.card(render.Judged(name, evaluation)))
+    else:
+        _print_record(session, record, evaluation, as_json=False)
+
+
+def _print_record(session: Session, record: Record, evaluation: Evaluation | None, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(searchjson.dumps(searchjson.record_document(session, record)) + "\n")
+        sys.stdout.flush()
+        return
+    line = verdict_line(record, evaluation, session.ledger)
+    if line is not None:
+        render.console().print(line, soft_wrap=True)

@@ -1,0 +1,129 @@
+"""The command-line application: shared options, and the one place where an error becomes a line and an exit status.
+
+Commands are in `main` and `searching`. Each imports its own module when it runs, so that `--help` costs no more than
+typer does. Exit status: 0 done and valid, 1 a candidate is invalid, 2 wrong usage, a missing tool or our own fault,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from warpsmith._version import __version__
+from warpsmith.core.errors import WarpsmithError
+from warpsmith.core.task import Precision
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # a disk that is full or broken
+
+app = typer.Typer(
+    name="warpsmith",
+    help="Makes kernels faster by evolution, and judges them against PyTorch on an evaluator that cannot be fooled.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, all else on standard error.")]
+PrecisionOption = Annotated[
+    Precision | None,
+    typer.Option("--precision", help="Judge in this precision class instead of the task's own."),
+]
+
+
+def start() -> None:
+    """Run the command line of this process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode shows ? instead of failing
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        try:
+            app(prog_name="warpsmith")
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up_output(1)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        where = error.filename or "standard output"
+        sys.stderr.write(f"error: {where} cannot be written ({error.strerror}); free some space and run again.\n")
+        _give_up_output(2)
+
+
+def _give_up_output(status: int) -> NoReturn:
+    """End although standard output cannot be written: Python would try once more, and print a traceback."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(status)
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + signal.SIGTERM)  # so that `with` blocks end workers and remove folders
+
+
+@contextlib.contextmanager
+def reported() -> Iterator[None]:
+    """Say what went wrong in one line."""
+    try:
+        yield
+    except WarpsmithError as error:
+        _complain(f"error: {error}")
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        _complain("interrupted.")
+        raise typer.Exit(130) from None
+    except BrokenPipeError:
+        raise  # the reader of our output has left; typer ends quietly
+    except (typer.Exit, SystemExit):
+        raise
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise  # the machine's fault: `main` says so
+        _own_up(error)
+    except Exception as error:  # noqa: BLE001 - the top frame: what is left is a fault of ours
+        _own_up(error)
+
+
+def _own_up(error: Exception) -> NoReturn:
+    """A fault of ours, in one line."""
+    if os.environ.get("WARPSMITH_DEBUG"):
+        traceback.print_exc()
+    said = " ".join(str(error).split()) or "no message"
+    hint = "" if os.environ.get("WARPSMITH_DEBUG") else " Run again with WARPSMITH_DEBUG=1 for the traceback."
+    _complain(f"internal error: {type(error).__name__}: {said}.{hint}")
+    raise typer.Exit(2) from None
+
+
+def _complain(line: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(line + "\n")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"warpsmith {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass

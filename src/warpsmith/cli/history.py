@@ -1,0 +1,205 @@
+"""`runs` and `show`: what was tried before, word for word."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from warpsmith.archive.log import FILE
+from warpsmith.cli import render, searchjson
+from warpsmith.cli.live import best_line, rates, spending, verdict_line
+from warpsmith.cli.searchjson import RunDocument
+from warpsmith.core.errors import RunError, UsageError
+from warpsmith.run import opening
+from warpsmith.run.budgets import REASONS
+from warpsmith.run.session import Session
+
+
+@dataclass(frozen=True)
+class ShowRequest:
+    """What `show` is to show."""
+
+    run: str
+    id: str = ""  # a trial's number or a candidate's id; "best"; "" for the whole run
+    part: str = ""  # "code", "diff", "prompt", "reply"; "" for the card and the code
+
+
+def runs(folder: str, *, as_json: bool) -> int:
+    """List runs, the latest last."""
+    root = Path(folder or opening.RUNS)
+    paths = sorted(root.glob(f"*/{FILE}"), key=lambda path: path.stat().st_mtime)
+    if not paths and not as_json:
+        render.console(stderr=True).print(Text(f"there are no runs in {root} yet; start one: warpsmith optimize TASK"))
+        return 0
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("run", "task", "method", "proposer", "trials", "valid", "best", "state"):
+        table.add_column(name, justify="right" if name in ("trials", "valid", "best") else "left", overflow="fold")
+    for path in paths:
+        try:
+            document = _summary(path.parent)
+        except RunError as fault:
+            render.console(stderr=True).print(Text(str(fault), "yellow"), soft_wrap=True)
+            continue
+        if as_json:
+            sys.stdout.write(searchjson.dumps(document) + "\n")
+            continue
+        speedup = f"{render.ratio(document.speedup)}x" if document.speedup else "–"
+        table.add_row(
+            document.run,
+            document.task,
+            document.method,
+            document.proposer,
+            f"{document.trials}/{document.budget}",
+            str(document.valid),
+            speedup,
+            document.state,
+        )
+    if not as_json:
+        render.console().print(table)
+    return 0
+
+
+def _summary(folder: Path) -> RunDocument:
+    with Session.peek(folder) as session:
+        ledger = session.ledger
+        best = ledger.trials.get(ledger.best)
+        return RunDocument(
+            run=str(folder),
+            task=ledger.begun.problem.task.name,
+            method=ledger.begun.method.name,
+            proposer=session.proposer,
+            device=ledger.begun.problem.device,
+            trials=ledger.totals.trials,
+            budget=session.budget.trials,
+            valid=ledger.totals.valid,
+            speedup=best.score if best else None,
+            cost_usd=ledger.totals.cost_usd,
+            tokens=ledger.totals.tokens,
+            pending=len(ledger.pending),
+            state=ledger.closed.reason if ledger.closed else "open",
+        )
+
+
+def show(request: ShowRequest) -> int:
+    """Show a run, or one of its trials."""
+    with Session.peek(opening.find(request.run)) as session:
+        if not request.id:
+            if request.part:
+                raise UsageError(f"--{request.part} is about one candidate; name it, e.g. best or a trial's number.")
+            _show_run(session)
+            return 0
+        trial = _trial(session, request.id)
+        if request.part:
+            _show_part(session, trial, request.part)
+        else:
+            _show_trial(session, trial)
+    return 0
+
+
+def _trial(session: Session, name: str) -> int:
+    ledger = session.ledger
+    if name == "best":
+        if not ledger.best:
+            raise RunError(f"{session.folder} has no valid kernel yet.")
+        return ledger.best
+    if name.isdigit() and int(name) in ledger.trials:
+        return int(name)
+    found = [t.number for t in ledger.trials.values() if t.candidate and t.candidate.startswith(name)]
+    if not found:
+        raise RunError(
+            f"{session.folder} has no trial or candidate {name!r}; `warpsmith show {session.folder}` lists them."
+        )
+    return found[0]
+
+
+def _show_run(session: Session) -> None:
+    ledger, console = session.ledger, render.console()
+    begun = ledger.begun
+    console.print(Text(str(session.folder), "bold"))
+    about = (
+        f"{begun.problem.task.name} on {begun.problem.device}, method {begun.method.name}, proposer {session.proposer}"
+    )
+    console.print(Text(about), soft_wrap=True)
+    console.print(
+        Text("; ".join(filter(None, (best_line(ledger), rates(ledger.totals), spending(ledger.totals))))),
+        soft_wrap=True,
+    )
+    state = REASONS.get(ledger.closed.reason, ledger.closed.reason) if ledger.closed else "it is open"
+    waiting = f", {len(ledger.pending)} verdicts pending" if ledger.pending else ""
+    console.print(Text(f"{state}{waiting}\n"))
+    for number in ledger.trials:
+        record = session.record(number)
+        line = verdict_line(record, session.evaluation(number), ledger)
+        if line is None:
+            line = Text(f"{number:>4} … pending")
+        trial = ledger.trials[number]
+        origin = f"  <- {', '.join(map(str, trial.parents))}" if trial.parents else ""
+        console.print(Text.assemble(line, (f"  [{trial.candidate or 'no candidate'}]{origin}", "dim")), soft_wrap=True)
+
+
+def _show_trial(session: Session, trial: int) -> None:
+    console = render.console()
+    proposed, evaluation = session.proposed(trial), session.evaluation(trial)
+    assert proposed is not None, "a trial begins with a proposal"
+    known = session.ledger.trials[trial]
+    name = proposed.name or known.candidate or "no name"
+    console.print(Text(f"trial {trial}: {name}  {known.candidate}", "bold"), soft_wrap=True)
+    if known.parents:
+        console.print(Text(f"parents: trials {', '.join(map(str, known.parents))}"))
+    candidate = proposed.candidate
+    if candidate is None:
+        console.print(Text(proposed.failure), soft_wrap=True)
+        return
+    for label, text in (("strategy", candidate.strategy), ("thought", candidate.thought)):
+        if text:
+            console.print(Text(f"{label}: {text}"), soft_wrap=True)
+    if evaluation is not None:
+        console.print("", render.card(render.Judged(candidate.main.name, evaluation)), sep="\n")
+    console.print()
+    _print_code(candidate.main.text, candidate.backend)
+
+
+def _show_part(session: Session, trial: int, part: str) -> None:
+    proposed = session.proposed(trial)
+    assert proposed is not None, "a trial begins with a proposal"
+    if part in ("prompt", "reply"):
+        prompt, reply = session.conversation(proposed.brief)
+        if part == "reply":
+            sys.stdout.write(reply.text.rstrip() + "\n" if reply else "")
+        elif prompt:
+            for message in prompt.messages:
+                sys.stdout.write(f"--- {message.role.value}\n{message.text.rstrip()}\n")
+        return
+    if proposed.candidate is None:
+        raise RunError(f"trial {trial} has no code: {proposed.failure}")
+    if part == "code":
+        sys.stdout.write(proposed.candidate.main.text)
+        return
+    parents = session.ledger.trials[trial].parents
+    if not parents:
+        raise RunError(f"trial {trial} has no parent to compare with.")
+    before = session.candidate(parents[0])
+    lines = difflib.unified_diff(
+        before.main.text.splitlines(),
+        proposed.candidate.main.text.splitlines(),
+        f"trial {parents[0]} ({before.id})",
+        f"trial {trial} ({proposed.candidate.id})",
+        lineterm="",
+    )
+    _print_code("\n".join(lines) + "\n", "diff")
+
+
+def _print_code(text: str, backend: str) -> None:
+    """With colours on a terminal; as it is elsewhere."""
+    console = render.console()
+    language = {"diff": "diff", "triton": "python", "torch_module": "python"}.get(backend, "cpp")
+    if console.is_terminal:
+        console.print(Syntax(text, language, background_color="default", word_wrap=True))
+    else:
+        sys.stdout.write(text)

@@ -1,0 +1,150 @@
+"""What a person watches while a run goes on: progress, the best so far, what was spent, the last verdicts.
+
+On a terminal a view that stays in place; elsewhere one plain line per event, so that a log file reads well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from warpsmith.cli import render
+from warpsmith.core.evaluation import Evaluation, Status
+from warpsmith.core.search import Brief, Outcome, Record, Reply
+from warpsmith.evaluate.evaluator import Progress
+from warpsmith.run.ledger import Ledger, Totals
+from warpsmith.run.loop import Watcher
+from warpsmith.run.session import Session
+
+_LINES = 6  # verdicts shown
+_BAR = 28
+_STAGES = {"build": "compiling", "built": "compiled", "load": "loading", "check": "checking", "time": "timing"}
+
+
+class View(Watcher):
+    """Turns events into lines, and keeps what the live view shows."""
+
+    def __init__(self, console: Console, session: Session, *, plain: bool) -> None:
+        self._console = console
+        self._session = session
+        self._plain = plain
+        self._lines: deque[Text] = deque(maxlen=_LINES)
+        self._doing = ""
+        self._thinking: dict[int, str] = {}
+
+    def asked(self, brief: Brief) -> None:
+        """Somebody is thinking."""
+        self._thinking[brief.number] = brief.operator
+
+    def replied(self, brief: Brief, reply: Reply) -> None:
+        """Not any more."""
+        self._thinking.pop(brief.number, None)
+
+    def failed(self, brief: Brief, reason: str) -> None:
+        """No reply: said, since it costs time though no trial."""
+        self._thinking.pop(brief.number, None)
+        self._say(Text(f"     – no reply: {render.short(reason)}", "yellow"))
+
+    def recorded(self, record: Record, evaluation: Evaluation | None) -> None:
+        """A trial got on."""
+        line = verdict_line(record, evaluation, self._session.ledger)
+        if line is not None:
+            self._say(line)
+
+    def message(self, text: str) -> None:
+        """Something worth a line."""
+        self._say(Text(f"     {text}", "dim"))
+
+    def progress(self, progress: Progress) -> None:
+        """A candidate got on; called from other threads."""
+        self._doing = _STAGES.get(progress.stage, "")
+
+    def _say(self, line: Text) -> None:
+        self._lines.append(line)
+        if self._plain:
+            self._console.print(line, soft_wrap=True)
+
+    def __rich__(self) -> RenderableType:
+        ledger, budget = self._session.ledger, self._session.budget
+        totals = ledger.totals
+        bar = ProgressBar(total=budget.trials, completed=min(totals.trials, budget.trials), width=_BAR)
+        head = Table.grid(padding=(0, 2))
+        head.add_row(
+            Text(f"trial {totals.trials} of {budget.trials}", "bold"), bar, Text(_clock(self._session.elapsed()), "dim")
+        )
+        facts = Text(
+            "  ".join(part for part in (best_line(ledger), rates(totals), spending(totals)) if part), overflow="fold"
+        )
+        doing = [f"{len(self._thinking)} thinking" if self._thinking else "", self._doing]
+        status = Text("  ".join(part for part in doing if part), "dim")
+        return Group(head, facts, *self._lines, status)
+
+
+@contextmanager
+def watching(console: Console, session: Session) -> Iterator[View]:
+    """A view of a run while it is worked on."""
+    if not console.is_terminal:
+        yield View(console, session, plain=True)
+        return
+    view = View(console, session, plain=False)
+    with Live(view, console=console, refresh_per_second=8, transient=True, redirect_stdout=False):
+        yield view
+
+
+def verdict_line(record: Record, evaluation: Evaluation | None, ledger: Ledger) -> Text | None:
+    """One trial in one line; None while there is nothing to say."""
+    number = f"{record.trial:>4} "
+    trial = ledger.trials.get(record.trial)
+    what = f"  {trial.strategy}" if trial and trial.strategy else ""
+    if record.outcome is Outcome.DUPLICATE:
+        return Text(f"{number}= the same as {record.twin}: not judged again{what}", "dim")
+    if record.outcome is Outcome.UNREADABLE:
+        return Text(f"{number}✗ no kernel in the reply: {render.short(record.reason)}", "yellow")
+    if evaluation is None or record.status is None:
+        return None
+    if record.status is not Status.OK:
+        word = record.status.value.replace("_", " ")
+        return Text(f"{number}✗ {word}: {render.short(record.reason)}", "red")
+    assert record.speedup is not None, "a valid one has a speedup"
+    if record.outcome is Outcome.PENDING:
+        return Text(f"{number}· {render.ratio(record.speedup)}x, measured once more since it would be best{what}")
+    mark, style = ("★", "bold green") if record.best else ("✓", "green")
+    note = "  best so far" if record.best else ""
+    return Text(f"{number}{mark} {render.ratio(record.speedup)}x{note}{what}", style)
+
+
+def best_line(ledger: Ledger) -> str:
+    """The best so far, in a few words."""
+    best = ledger.trials.get(ledger.best)
+    if best is None or best.score is None:
+        return "best: none yet"
+    share = f", {render.percent(best.share)} of the speed of light" if best.share is not None else ""
+    return f"best: {render.ratio(best.score)}x PyTorch (trial {best.number}{share})"
+
+
+def rates(totals: Totals) -> str:
+    """How many were valid."""
+    if not totals.trials:
+        return ""
+    return f"valid: {totals.valid} of {totals.trials} ({100 * totals.valid / totals.trials:.0f} %)"
+
+
+def spending(totals: Totals) -> str:
+    """What models have cost so far."""
+    if not totals.tokens:
+        return ""
+    cost = f", ${totals.cost_usd:.3f}" if totals.cost_usd else ""
+    unknown = " (price unknown)" if totals.unpriced else ""
+    return f"tokens: {totals.tokens:,}{cost}{unknown}".replace(",", " ")
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%H:%M:%S" if seconds >= 3600 else "%M:%S", time.gmtime(seconds))

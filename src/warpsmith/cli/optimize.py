@@ -1,0 +1,240 @@
+"""`warpsmith optimize TASK`: evolve a kernel until the budget is spent, and hand back the best with the evidence."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from warpsmith.archive.events import Budget
+from warpsmith.cli import render, searchjson
+from warpsmith.cli.evaluate import check_cache, check_task_file, parse_baselines
+from warpsmith.cli.live import View, best_line, rates, spending, watching
+from warpsmith.core.config import Paths, Settings
+from warpsmith.core.errors import UsageError
+from warpsmith.core.search import Proposer
+from warpsmith.core.task import Precision
+from warpsmith.evaluate.evaluator import Evaluator, Progress
+from warpsmith.methods.loading import load
+from warpsmith.propose.making import Choice, Options, choose
+from warpsmith.run import opening
+from warpsmith.run.best import write_best
+from warpsmith.run.budgets import REASONS, check
+from warpsmith.run.loop import Loop
+from warpsmith.run.session import Session
+
+METHOD = "evoengineer-full"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for; None where it said nothing."""
+
+    task: str | None = None
+    method: str | None = None
+    proposer: str | None = None
+    trials: int | None = None
+    seconds: float | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    device_seconds: float | None = None
+    device: str | None = None
+    backend: str = ""
+    precision: Precision | None = None
+    baselines: str = "eager"
+    run: str = ""
+    resume: str = ""
+    seed: int = 0
+    parallel: int | None = None
+    repairs: int | None = None
+    stop_at: float | None = 0.95
+    out: str = ""
+    options: Options = field(default_factory=Options)
+    as_json: bool = False
+
+
+def run(request: Request) -> int:
+    """Work, show, and give the exit status."""
+    if bool(request.task) == bool(request.resume):
+        raise UsageError("optimize needs a TASK to start a run, or --resume RUN to go on with one.")
+    check_cache(Paths.from_environment().cache)
+    return _resume(request) if request.resume else _start(request)
+
+
+def _start(request: Request) -> int:
+    assert request.task is not None, "checked before"
+    check_task_file(request.task)
+    method = load(request.method or METHOD)
+    budget = check(_budget(request, Budget()))
+    baselines = parse_baselines(request.baselines)
+    if baselines[0] != "eager":
+        raise UsageError("--baseline must begin with eager: kernels are ranked by their speedup over it.")
+    folder = Path(request.run) if request.run else None
+    if folder is not None and (folder / "run.db").exists():
+        raise UsageError(f"{folder} holds a run already; continue it with --resume {folder}, or choose another.")
+    device, backend = opening.choose(request.device or "auto", request.backend)
+    choice = choose(request.proposer or "auto", request.options)
+    console = render.console(stderr=True)
+    _print(console, f"Proposer: {choice.sentence}")
+    settings = Settings(baselines=baselines)
+    order = opening.Order(
+        task=request.task,
+        method=method,
+        proposer=choice.spec,
+        budget=budget,
+        folder=folder,
+        device=request.device or "auto",
+        settings=settings,
+        seed=request.seed,
+        precision=request.precision,
+        repairs=request.repairs,
+        enough_share=request.stop_at,
+        parallel=request.parallel,
+    )
+    relay = _Relay(console)
+    with Evaluator(device, settings, on_progress=relay.progress, on_message=relay.message) as evaluator:
+        with _opening(console, Path(request.task).name):
+            session = opening.begin(order, evaluator, backend)
+        with session:
+            _print(console, f"Method: {method.title}. Run: {session.folder}. Device: {evaluator.device.label}.")
+            return _work(request, session, evaluator, choice, relay, console)
+
+
+def _resume(request: Request) -> int:
+    folder = opening.find(request.resume)
+    config = opening.config_of(folder).config
+    if request.method or request.precision or request.backend or request.run:
+        raise UsageError("--resume goes on with the run's own method, precision, backend and folder; leave those out.")
+    console = render.console(stderr=True)
+    relay = _Relay(console)
+    with Session.peek(folder) as before:
+        spec, budget, given = request.proposer or before.proposer, before.budget, before.replayed
+    choice = choose(spec, request.options, skip=given)
+    with opening.evaluator_for(config, request.device, relay.progress, relay.message) as evaluator:
+        with Session.resume(folder, choice.spec, _budget(request, budget)) as session:
+            totals = session.ledger.totals
+            _print(console, f"Proposer: {choice.sentence}")
+            _print(console, f"Resuming {folder}: {totals.trials} trials done, {best_line(session.ledger)}.")
+            return _work(request, session, evaluator, choice, relay, console)
+
+
+def _budget(request: Request, known: Budget) -> Budget:
+    return opening.extended(
+        known,
+        trials=request.trials,
+        seconds=request.seconds,
+        tokens=request.tokens,
+        usd=request.usd,
+        device_seconds=request.device_seconds,
+    )
+
+
+def _work(
+    request: Request, session: Session, evaluator: Evaluator, choice: Choice, relay: _Relay, console: Console
+) -> int:
+    proposer: Proposer = choice.open()
+    parallel = request.parallel or session.ledger.begun.config.parallel
+    bench = opening.bench_of(session, evaluator)
+    try:
+        with watching(console, session) as view:
+            relay.view = view
+            loop = Loop(session, proposer, bench, view, parallel=parallel)
+            with _interruptible(loop.interrupt):
+                reason = loop.run() or "told"
+    finally:
+        relay.view = None
+        proposer.close()
+    best = write_best(session, request.out)
+    session.end(reason, loop.refused)
+    if request.as_json:
+        sys.stdout.write(searchjson.dumps(searchjson.optimize_document(session, best, reason)) + "\n")
+    _summary(console, session, best, reason, loop.refused)
+    if reason == "interrupted":
+        return 130
+    if best is None and reason in ("proposer_refused", "proposer_failed", "evaluator_failed"):
+        return 2
+    return 0 if best is not None else 1
+
+
+def _summary(console: Console, session: Session, best: Path | None, reason: str, detail: str) -> None:
+    ledger = session.ledger
+    _print(console, "")
+    why = detail.rstrip(".") if detail else REASONS.get(reason, reason)
+    style = "yellow" if reason in ("proposer_refused", "proposer_failed", "evaluator_failed") else ""
+    _print(console, f"Stopped: {why}.", style)
+    said = (rates(ledger.totals), spending(ledger.totals), f"time: {ledger.totals.seconds:.0f} s")
+    _print(console, ", ".join(part for part in said if part) + ".")
+    if best is None:
+        _print(console, "No valid kernel was found.", "bold")
+        _print(console, f"See what was tried: warpsmith show {session.folder}")
+        return
+    evaluation = session.evaluation(ledger.best)
+    assert evaluation is not None, "the best was measured"
+    render.console(stderr=console.stderr).print("", render.card(render.Judged(str(best), evaluation)), sep="\n")
+    interval = evaluation.interval()
+    if interval is not None and interval.low <= 1.0:
+        _print(console, "\nNo kernel found here is surely faster than PyTorch; this is the best that was.", "bold")
+    _print(console, f"\nNext: warpsmith verify {_task(session)} {best}")
+    if reason not in ("speed_of_light", "proposer_refused"):
+        more = 2 * ledger.totals.trials
+        _print(console, f"  or: warpsmith optimize --resume {session.folder} --trials {more}")
+
+
+def _task(session: Session) -> str:
+    task = opening.task_of(session.folder, session.ledger.begun.config)
+    try:
+        return str(Path(task).relative_to(Path.cwd()))
+    except ValueError:
+        return task
+
+
+class _Relay:
+    """The evaluator is there before the view: what it says goes to whoever listens by then."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.view: View | None = None
+
+    def progress(self, progress: Progress) -> None:
+        """A candidate got on."""
+        if self.view is not None:
+            self.view.progress(progress)
+
+    def message(self, text: str) -> None:
+        """Something worth a line."""
+        if self.view is not None:
+            self.view.message(text)
+        else:
+            _print(self._console, text, "dim")
+
+
+@contextmanager
+def _interruptible(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and a request to end close the run instead of breaking it off."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda *_: interrupt())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _opening(console: Console, task: str) -> Iterator[None]:
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(f"opening {task}"):
+        yield
+
+
+def _print(console: Console, line: str, style: str = "") -> None:
+    console.print(Text(line, style), soft_wrap=True)

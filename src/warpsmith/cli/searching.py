@@ -1,0 +1,247 @@
+"""The commands that search: optimize, ask, tell, step, runs, show, tune. Each imports its own module when it runs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from warpsmith.cli.app import AsJson, PrecisionOption, app, reported
+
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's folder, its name under runs/, or last for the latest.")
+]
+DeviceHere = Annotated[
+    str | None, typer.Option("--device", metavar="auto|cpu|cuda[:n]", help="Where to judge.  [default: the run's own]")
+]
+
+
+class Part(StrEnum):
+    """What `show` can print by itself."""
+
+    CODE = "code"
+    DIFF = "diff"
+    PROMPT = "prompt"
+    REPLY = "reply"
+
+
+@app.command(short_help="Evolve a faster kernel for an operator.")
+def optimize(
+    task: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="A task file, or file.py::name; none with --resume.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="How to search, or a file with one's own method.  [evoengineer-full]"),
+    ] = None,
+    proposer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Who proposes: auto, template, openai:MODEL, anthropic:MODEL, several as A:M=2,B:N=1, command:CMD, "
+            "replay:RUN.  [auto]",
+        ),
+    ] = None,
+    trials: Annotated[int | None, typer.Option(metavar="N", help="Proposals at most, repairs included.  [45]")] = None,
+    time: Annotated[float | None, typer.Option(metavar="SECONDS", help="Wall time at most.")] = None,
+    tokens: Annotated[int | None, typer.Option(metavar="N", help="Tokens at most.")] = None,
+    cost: Annotated[float | None, typer.Option(metavar="USD", help="US dollars at most.")] = None,
+    device_time: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Time building and judging at most.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to run; auto takes a GPU if there is one.")
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(metavar="cuda|cpu|triton", help="The kernels' language.  [default: the device's own]")
+    ] = "",
+    precision: PrecisionOption = None,
+    baseline: Annotated[
+        str, typer.Option(metavar="NAMES", help="What to compare with: eager, or eager,compile.")
+    ] = "eager",
+    run: Annotated[str, typer.Option(metavar="DIR", help="The new run's folder.  [default: under runs/]")] = "",
+    resume: Annotated[str, typer.Option(metavar="RUN", help="Go on with this run.")] = "",
+    seed: Annotated[int, typer.Option(metavar="N", help="For everything that is drawn.")] = 0,
+    parallel: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Proposals under way at once.  [4 on a GPU, 2 on a CPU]")
+    ] = None,
+    repairs: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Times a failed kernel is given back with its error.  [the method's]"),
+    ] = None,
+    stop_at: Annotated[
+        float, typer.Option(min=0.0, metavar="SHARE", help="Stop at this share of the speed of light; 0 never.")
+    ] = 0.95,
+    choice: Annotated[
+        str, typer.Option(metavar="weighted|ucb", help="How to choose among several models.")
+    ] = "weighted",
+    base_url: Annotated[str, typer.Option(metavar="URL", help="An OpenAI-compatible or Anthropic endpoint.")] = "",
+    key_file: Annotated[str, typer.Option(metavar="FILE", help="Keys as NAME=value lines, readable by you only.")] = "",
+    prices: Annotated[str, typer.Option(metavar="FILE", help="A price table (TOML) for cost accounting.")] = "",
+    temperature: Annotated[
+        float | None, typer.Option(metavar="T", help="Of the models; not sent if not given.")
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Of one reply.")] = None,
+    request_time: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Longest one request to a model may take.  [600]")
+    ] = None,
+    out: Annotated[str, typer.Option(metavar="FILE", help="Where to write the best kernel.  [RUN/best.*]")] = "",
+    json: AsJson = False,
+) -> None:
+    """Evolve a kernel: propose, compile, check, time, keep the best; until a budget is spent.
+
+    Without a model the offline catalogue proposes. Ctrl-C closes the run; --resume goes on with it.
+    Exit status: 0 a valid kernel was found, 1 none was, 2 nothing could be done, 130 interrupted.
+    """
+    with reported():
+        from warpsmith.cli.optimize import Request
+        from warpsmith.cli.optimize import run as work
+        from warpsmith.propose.making import Options
+
+        options = Options(
+            base_url=base_url,
+            key_file=key_file,
+            prices=prices,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            request_s=request_time,
+            choice=choice,
+        )
+        status = work(
+            Request(
+                task=task,
+                method=method,
+                proposer=proposer,
+                trials=trials,
+                seconds=time,
+                tokens=tokens,
+                usd=cost,
+                device_seconds=device_time,
+                device=device,
+                backend=backend,
+                precision=precision,
+                baselines=baseline,
+                run=run,
+                resume=resume,
+                seed=seed,
+                parallel=parallel,
+                repairs=repairs,
+                stop_at=stop_at or None,
+                out=out,
+                options=options,
+                as_json=json,
+            )
+        )
+    raise typer.Exit(status)
+
+
+@app.command(short_help="Get the next brief of a run, to answer it yourself.")
+def ask(
+    what: Annotated[str, typer.Argument(metavar="RUN|TASK", help="A run, or a task file to start one with.")],
+    run: Annotated[str, typer.Option(metavar="DIR", help="With a TASK: the new run's folder.")] = "",
+    method: Annotated[str, typer.Option(metavar="NAME|FILE", help="With a TASK: how to search.")] = "evoengineer-full",
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:n]", help="With a TASK: where to run.")] = "auto",
+    backend: Annotated[str, typer.Option(metavar="cuda|cpu|triton", help="With a TASK: the kernels' language.")] = "",
+    trials: Annotated[int | None, typer.Option(metavar="N", help="With a TASK: proposals at most.  [45]")] = None,
+    json: AsJson = False,
+) -> None:
+    """Print the next brief: everything a coding agent or a person needs to propose a kernel.
+
+    The brief is on standard output. Answer it with `warpsmith tell`. Exit status: 1 if there is nothing to ask.
+    """
+    with reported():
+        from warpsmith.cli.agent import AskRequest
+        from warpsmith.cli.agent import ask as work
+
+        status = work(AskRequest(what, run, method, device, backend, trials, as_json=json))
+    raise typer.Exit(status)
+
+
+@app.command(short_help="Answer a brief with a kernel.")
+def tell(
+    run: RunArgument,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A kernel, or a reply to be read (.md, .txt, - for standard input).")
+    ],
+    brief: Annotated[int | None, typer.Option(metavar="N", help="Which brief, if several are open.")] = None,
+    later: Annotated[
+        bool, typer.Option("--later", help="Keep it; `warpsmith step` judges it, here or elsewhere.")
+    ] = False,
+    device: DeviceHere = None,
+    json: AsJson = False,
+) -> None:
+    """Hand in a kernel and have it judged; the run remembers it, and the next brief knows the verdict.
+
+    Exit status: 0 valid (or kept for later), 1 not valid.
+    """
+    with reported():
+        from warpsmith.cli.agent import TellRequest
+        from warpsmith.cli.agent import tell as work
+
+        status = work(TellRequest(run, file, brief, later, device, as_json=json))
+    raise typer.Exit(status)
+
+
+@app.command(short_help="Judge what is pending in a run.")
+def step(run: RunArgument, device: DeviceHere = None, json: AsJson = False) -> None:
+    """Judge what `tell --later` left: a run's folder can travel to a GPU machine and back."""
+    with reported():
+        from warpsmith.cli.agent import StepRequest
+        from warpsmith.cli.agent import step as work
+
+        status = work(StepRequest(run, device, as_json=json))
+    raise typer.Exit(status)
+
+
+@app.command(short_help="List runs.")
+def runs(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Where they are.  [default: runs]")] = "",
+    json: AsJson = False,
+) -> None:
+    """List the runs in a folder, the latest last."""
+    with reported():
+        from warpsmith.cli.history import runs as work
+
+        status = work(folder, as_json=json)
+    raise typer.Exit(status)
+
+
+@app.command(short_help="Show a run, or one of its candidates.")
+def show(
+    run: RunArgument,
+    id: Annotated[str, typer.Argument(metavar="ID", help="A trial's number, a candidate's id, or best.")] = "",
+    only: Annotated[Part | None, typer.Option(help="Only this, as it is, on standard output.")] = None,
+) -> None:
+    """Show a run's trials; with ID one of them: verdict and code, or its diff to its parent, prompt or reply."""
+    with reported():
+        from warpsmith.cli.history import ShowRequest
+        from warpsmith.cli.history import show as work
+
+        status = work(ShowRequest(run, id, only.value if only else ""))
+    raise typer.Exit(status)
+
+
+@app.command(short_help="Find good values for a kernel's tunables.")
+def tune(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task file, or file.py::name.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A kernel with lines such as `// tune: BLOCK = 128, 256, 512`.")
+    ],
+    budget: Annotated[int, typer.Option(min=1, metavar="N", help="Points to try at most.")] = 64,
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to run.")] = "auto",
+    precision: PrecisionOption = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="For points that are drawn.")] = 0,
+    out: Annotated[str, typer.Option(metavar="FILE", help="Write the source with the best values first.")] = "",
+    json: AsJson = False,
+) -> None:
+    """Search the values a kernel declares tunable, with no model; bad points are discarded early.
+
+    Exit status: 0 a valid point was found, 1 none was.
+    """
+    with reported():
+        from warpsmith.cli.tune import Request
+        from warpsmith.cli.tune import run as work
+
+        status = work(Request(task, file, budget, device, precision, seed, out, as_json=json))
+    raise typer.Exit(status)

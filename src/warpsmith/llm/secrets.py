@@ -1,0 +1,112 @@
+"""Keys: where they come from, and how they are kept out of everything that is shown or stored.
+
+A key comes from the environment or from a key file that only its owner can read. It is held in a `Secret`, which
+no `repr`, format string or pickle gives away, and every text that an endpoint sends back goes through `redact`.
+Not covered: a key that an endpoint echoes in some other form than itself (reversed, encoded).
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from warpsmith.core.errors import UsageError
+
+KEY_FILE_VARIABLE = "WARPSMITH_KEY_FILE"
+MASK = "[key]"
+_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD")  # how the names of variables that hold one end
+_SHORTEST = 6  # a placeholder such as "none" is no secret, and masking it would cut up every text
+
+
+class Secret:
+    """A text that shows itself only when asked by name."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself, for the one who sends it."""
+        return self._text
+
+    def redact(self, text: str) -> str:
+        """A text without it."""
+        return text.replace(self._text, MASK) if len(self._text) >= _SHORTEST else text
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is never written down; hand over the name of its variable instead")
+
+
+NO_SECRET = Secret("")
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """What the environment and a key file say, the file first. Shows names, never values."""
+
+    _values: Mapping[str, Secret] = field(default_factory=dict, repr=False)
+    file: Path | None = None
+
+    @staticmethod
+    def gather(environ: Mapping[str, str], file: Path | None = None) -> Keyring:
+        """Of an environment and of the file given, or of the one that `WARPSMITH_KEY_FILE` names."""
+        named = environ.get(KEY_FILE_VARIABLE, "").strip()
+        path = file or (Path(named) if named else None)
+        values = dict(environ)
+        if path is not None:
+            path = path.expanduser()
+            values.update(read_key_file(path))
+        return Keyring({name: Secret(value.strip()) for name, value in values.items()}, path)
+
+    def secret(self, name: str) -> Secret:
+        """A key; empty where there is none."""
+        found = self._values.get(name, NO_SECRET)
+        if not all(32 < ord(letter) < 127 for letter in found.reveal()):
+            raise UsageError(
+                f"{name} holds characters that no key has (a line break, a space?); set it to the key alone."
+            )
+        return found
+
+    def plain(self, name: str) -> str:
+        """A setting that is no secret; "" where it is not set."""
+        return self._values.get(name, NO_SECRET).reveal()
+
+    def redact(self, text: str) -> str:
+        """A text without the values of all variables that are named like secrets."""
+        for name, value in self._values.items():
+            if name.upper().endswith(_SECRET_NAMES):
+                text = value.redact(text)
+        return text
+
+
+def read_key_file(path: Path) -> dict[str, str]:
+    """Lines `NAME=value`, blank ones and comments between them. Nobody but its owner may be able to read it."""
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"cannot read the key file {path}: {reason}; give a text file of lines NAME=value.") from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise UsageError(f"the key file {path} can be read by other users; run `chmod 600 {path}`.")
+    values = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip().removeprefix("export ").strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        name, sign, value = stripped.partition("=")
+        if not sign or not name.strip().isidentifier():
+            # The line is not quoted: it may be a key that stands there alone.
+            raise UsageError(f"line {number} of the key file {path} is not NAME=value; write e.g. OPENAI_API_KEY=...")
+        values[name.strip()] = value.strip().strip("\"'")
+    return values

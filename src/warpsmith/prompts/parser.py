@@ -1,0 +1,306 @@
+"""From a reply to a proposal: finds the program in whatever a model, an agent or a person answered.
+
+The only place that decides what a reply means. It finds and never writes: no line of code is invented, and a reply in
+which no program can be found becomes a reason that tells its author how to answer instead.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from warpsmith.backends.source import MAX_SOURCE_BYTES, backend_named
+from warpsmith.core.candidate import Candidate, SourceFile
+from warpsmith.core.contract import Contract
+from warpsmith.core.method import Move
+from warpsmith.core.search import Brief, Exhibit, Proposal, Reply
+from warpsmith.prompts import programs
+from warpsmith.prompts.edits import (
+    Edit,
+    EditFailed,
+    diff_edits,
+    edited,
+    has_search_replace,
+    looks_like_diff,
+    new_file,
+    search_replace_edits,
+)
+from warpsmith.prompts.fields import Fields, field_of, fields_in, tidy
+from warpsmith.prompts.jsonish import read_object
+from warpsmith.prompts.replytext import Block, Parts, cleaned, split, without_thinking
+
+LONGEST_REPLY_CHARS = MAX_SOURCE_BYTES
+LONGEST_TEXT_CHARS = 60_000
+HOW = (
+    "Answer with the lines `name:`, `strategy:`, `thought:` and `code:`, then one fenced block that holds the complete "
+    "file."
+)
+CUT_OFF = (
+    "The reply was cut off before its code came to an end. Answer more briefly: one sentence of thought, then the "
+    "complete file in one fenced block."
+)
+_FIELD_COMMENT = re.compile(r"[ \t]*(?://|#)[ \t]*(name|strategy|thought)[ \t]*:(.*)", re.IGNORECASE)
+_COMMENT_LINES = 20  # how far into a file its name, strategy and thought are looked for
+_WORDS = ("name", "strategy", "thought")
+_EXTENSION = re.compile(r"\bPYBIND11_MODULE\b|\bTORCH_LIBRARY\b|\b(?:torch|at)::Tensor\b")
+
+
+_NO_FIELDS = Fields()
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What was found in a reply: files, or the reason why there are none."""
+
+    files: tuple[SourceFile, ...] = ()
+    failure: str = ""
+    fields: Fields = _NO_FIELDS
+
+
+def parse(reply: Reply, brief: Brief) -> Proposal:
+    """The proposal that a reply makes."""
+    if len(reply.text) > LONGEST_REPLY_CHARS:
+        failure = f"The reply has {len(reply.text)} characters, more than {LONGEST_REPLY_CHARS}. {HOW}"
+        return Proposal(reply, failure=failure)
+    if brief.move is Move.WRITE:
+        return _written(reply)
+    reading = _file_itself(reply, brief) if reply.file else _read(reply, brief)
+    failure = reading.failure or _unfit(reading.files)
+    if failure:
+        return Proposal(reply, failure=failure, name=reading.fields.name)
+    candidate = Candidate(
+        files=reading.files,
+        backend=brief.problem.backend,
+        parents=tuple(dict.fromkeys(shown.id for shown in _shown(brief) if shown.id)),
+        operator=brief.operator,
+        thought=reading.fields.thought,
+        strategy=reading.fields.strategy,
+    )
+    return Proposal(reply, candidate=candidate, name=reading.fields.name)
+
+
+def _shown(brief: Brief) -> tuple[Exhibit, ...]:
+    """Kernels a reply may be derived from, those it most likely is first."""
+    return tuple(each for each in (brief.failure, *brief.parents, brief.best) if each is not None)
+
+
+def _unfit(files: Sequence[SourceFile]) -> str:
+    """Why no backend could take these files; "" where one could."""
+    if not any(file.text.strip() for file in files):
+        return f"The code is empty. {HOW}"
+    if any("\0" in file.text for file in files):
+        return f"The code holds a NUL character, which no source may. {HOW}"
+    if sum(len(file.text.encode()) for file in files) > MAX_SOURCE_BYTES:
+        return f"The code is longer than {MAX_SOURCE_BYTES} bytes. Write a shorter program."
+    return ""
+
+
+def _written(reply: Reply) -> Proposal:
+    """A text: what stands in the only fence, or all of it."""
+    answer, unclosed = without_thinking(cleaned(reply.text))
+    if not answer.strip() and reply.finish != "length":
+        answer = unclosed
+    parts = split(answer)
+    if reply.finish == "length" and (not parts.blocks or not parts.blocks[-1].closed):
+        return Proposal(reply, failure="The text was cut off before its end. Write a shorter one.")
+    text = (parts.blocks[0].text if len(parts.blocks) == 1 else answer).strip().replace("\0", "")
+    if not text:
+        return Proposal(reply, failure="The reply is empty. Answer with what is asked for, in one fenced block.")
+    if len(text) > LONGEST_TEXT_CHARS:
+        return Proposal(reply, failure=f"The text is longer than {LONGEST_TEXT_CHARS} characters. Write a shorter one.")
+    return Proposal(reply, text=text)
+
+
+def _file_itself(reply: Reply, brief: Brief) -> _Reading:
+    """A source file as it is; its first comments may say what a reply's fields would."""
+    endings = backend_named(brief.problem.backend).suffixes
+    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(reply.file).name).lstrip("-.+")[-100:]
+    if not name.endswith(endings):
+        wanted = " or ".join(endings)
+        return _Reading(failure=f"{reply.file!r} is no file for this run, whose kernels end in {wanted}: rename it.")
+    text = cleaned(reply.text)
+    found: dict[str, str] = {}
+    for line in text.split("\n", _COMMENT_LINES)[:_COMMENT_LINES]:
+        comment = _FIELD_COMMENT.fullmatch(line)
+        if comment is not None:
+            found.setdefault(comment[1].lower(), comment[2])
+    fields = tidy(found.get("name", ""), found.get("strategy", ""), found.get("thought", ""))
+    return _Reading((SourceFile(name, text),), fields=fields)
+
+
+def _read(reply: Reply, brief: Brief) -> _Reading:
+    """The program in an answer; what stands behind an unclosed thinking tag is looked at only for want of another."""
+    answer, unclosed = without_thinking(cleaned(reply.text))
+    cut = reply.finish == "length"
+    reading = _answer(answer, brief, cut)
+    if reading.failure and unclosed:
+        if cut:
+            return replace(reading, failure=f"The reply ended while it was still thinking. {CUT_OFF}")
+        second = _answer(unclosed, brief, cut)
+        return second if not second.failure else reading if answer.strip() else second
+    return reading
+
+
+def _answer(text: str, brief: Brief, cut: bool) -> _Reading:
+    contract = brief.problem.contract
+    parts = split(text)
+    found, fields = _programs(text, parts, contract)
+    code = _chosen(found, brief, cut)
+    if code:
+        suffix = backend_named(brief.problem.backend).suffixes[0]
+        return _Reading((SourceFile(f"kernel{suffix}", code.strip("\n") + "\n"),), fields=fields)
+    try:
+        edits = _edits(text, parts)
+        if edits and not cut:
+            return _Reading(_changed(edits, brief), fields=fields)
+    except EditFailed as failed:
+        return _Reading(failure=f"{failed} Write the complete file instead. {HOW}", fields=fields)
+    return _Reading(failure=_why_not(text, found, contract, cut), fields=fields)
+
+
+def _programs(text: str, parts: Parts, contract: Contract) -> tuple[list[Block], Fields]:
+    """All blocks that may be programs, in the order of the reply, and what it says about them."""
+    prose = list(parts.prose) if parts.blocks else []
+    words: dict[str, str] = {}
+    found: list[Block] = []
+    for block in parts.blocks or (Block("", text, closed=False),):
+        meant = read_object(block.text, anywhere=not parts.blocks and contract.call is None)
+        if meant is not None:
+            words = meant.words
+            found += [Block("", _inner(code), meant.complete) for code in meant.codes]
+        elif not parts.blocks or any(_heads(line, contract, "code") for line in block.text.split("\n")):
+            code, around = _unfenced(block, contract)
+            found.append(code)
+            prose += around
+        elif looks_like_diff(block.text, block.label):
+            found.append(Block("", new_file(block.text), block.closed))
+        elif not has_search_replace(block.text):
+            code, after = (block, []) if block.closed else _ended(block, contract)
+            found.append(code)
+            prose += after
+    fields = fields_in(prose)
+    fields = tidy(*(words.get(word) or getattr(fields, word) for word in _WORDS))
+    return [block for block in found if block.text.strip()], fields
+
+
+def _inner(code: str) -> str:
+    """Code that is fenced once more inside its field."""
+    blocks = split(code).blocks
+    return blocks[0].text if len(blocks) == 1 else code
+
+
+def _unfenced(block: Block, contract: Contract) -> tuple[Block, list[str]]:
+    """Code in a text in which no fence tells it from words, and the lines around it."""
+    lines = block.text.split("\n")
+    heads = [number for number, line in enumerate(lines) if _heads(line, contract, "code")]
+    start = heads[-1] + 1 if heads else programs.first_line(lines, contract)
+    if start is None:
+        return Block("", ""), lines
+    behind = next((number for number in range(start, len(lines)) if _heads(lines[number], contract, *_WORDS)), None)
+    section = textwrap.dedent("\n".join(lines[start:behind])).split("\n")
+    offset = programs.first_line(section, contract)
+    if offset is None:
+        return Block("", ""), lines
+    count = programs.without_tail(section[offset:], contract)
+    code = Block("", "\n".join(section[offset : offset + count]), closed=block.closed or behind is not None)
+    return code, lines[: start + offset] + lines[start + offset + count :]
+
+
+def _ended(block: Block, contract: Contract) -> tuple[Block, list[str]]:
+    """A block whose fence was never closed, and the fields that follow its code, which end it too."""
+    lines = block.text.split("\n")
+    behind = next((number for number, line in enumerate(lines) if _heads(line, contract, *_WORDS)), None)
+    if behind is None:
+        return block, []
+    return Block(block.label, "\n".join(lines[:behind]).strip("\n"), closed=True), lines[behind:]
+
+
+def _heads(line: str, contract: Contract, *words: str) -> bool:
+    """Whether a line begins one of these fields; what is indented, or a comment of Python, is code."""
+    if line.startswith((" ", "\t") if contract.call is None else (" ", "\t", "#")):
+        return False
+    found = field_of(line)
+    return found is not None and found[0] in words
+
+
+def _chosen(found: Sequence[Block], brief: Brief, cut: bool) -> str:
+    """The last complete program with the entry point, joined with what it needs of other blocks; "" for none."""
+    contract = brief.problem.contract
+    entries: list[Block] = []
+    others: list[str] = []
+    for block in found:
+        if programs.defines(block.text, contract) and not _foreign(block, contract):
+            entries.append(block)
+        else:
+            others.append(block.text)
+    whole = [b for b in entries if (b.closed or not cut) and programs.complete(b.text, contract)]
+    if whole:
+        # A kernel of the brief quoted for comparison is not the answer, unless it is all there is.
+        shown = {_bare(file.text) for each in _shown(brief) for file in each.files}
+        block = next((each for each in reversed(whole) if _bare(each.text) not in shown), whole[-1])
+        lines = block.text.split("\n")
+        text = block.text if block.closed else "\n".join(lines[: programs.without_tail(lines, contract)])
+        return programs.joined(text, others, contract)
+    # With a closed fence and a bracket missing it was not cut off; the compiler knows best what is wrong.
+    closed = [block for block in entries if block.closed]
+    return closed[-1].text if closed and not cut else ""
+
+
+def _foreign(block: Block, contract: Contract) -> bool:
+    """Whether a block says that it is Python, which may hold C++ in a string, where C++ is wanted."""
+    return contract.call is None and block.label in ("python", "py")
+
+
+def _bare(text: str) -> str:
+    return "".join(text.split())
+
+
+def _edits(text: str, parts: Parts) -> tuple[Edit, ...]:
+    found = search_replace_edits(text)
+    if found:
+        return found
+    diffs = [block for block in parts.blocks if looks_like_diff(block.text, block.label)]
+    if not parts.blocks and looks_like_diff(text):
+        diffs = [Block("diff", text)]
+    if any(not block.closed for block in diffs):
+        raise EditFailed("The diff has no end.")
+    return tuple(edit for block in diffs for edit in diff_edits(block.text))
+
+
+def _changed(edits: tuple[Edit, ...], brief: Brief) -> tuple[SourceFile, ...]:
+    """The first kernel shown in which all edits can be done, with them done."""
+    bases = [shown for shown in _shown(brief) if shown.id and shown.files]
+    if not bases:
+        raise EditFailed("The reply changes a kernel, and none was shown.")
+    failures: list[EditFailed] = []
+    for base in bases:
+        try:
+            main = base.files[0]
+            text = edited(main.text, edits, indented=brief.problem.contract.call is not None)
+            return (SourceFile(main.name, text), *base.files[1:])
+        except EditFailed as failed:
+            failures.append(failed)
+    raise failures[0]
+
+
+def _why_not(text: str, found: Sequence[Block], contract: Contract, cut: bool) -> str:
+    """The reason why no program was found, with what to do about it."""
+    if not text.strip():
+        return f"The reply is empty. {HOW}"
+    if cut or (found and not found[-1].closed and not programs.complete(found[-1].text, contract)):
+        return CUT_OFF
+    wanted = f"`{programs.declaration(contract)}`"
+    code = "\n".join(block.text for block in found)
+    native = contract.call is None
+    if native and _EXTENSION.search(code):
+        return f"The code is a torch extension. Define {wanted} instead, with plain pointers and without PyTorch. {HOW}"
+    if native and programs.is_python(code) and not programs.is_native(code):
+        return f"The code is Python. Write C++ that defines {wanted}. {HOW}"
+    if not native and programs.is_native(code) and not programs.is_python(code):
+        return f"The code is C++. Write Python that defines {wanted}. {HOW}"
+    if programs.is_native(code) or programs.is_python(code):
+        return f"The code does not define {wanted}. Define it in the same file. {HOW}"
+    return f"The reply holds no code. {HOW}"

@@ -1,0 +1,173 @@
+"""What can be told about a program from its text: whether it defines the entry point, came to its end, needs another.
+
+Two languages, C++ with CUDA and Python; nothing is compiled or run here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Sequence
+
+from warpsmith.core.contract import Contract
+from warpsmith.core.tokens import Token, meaningful, tokens
+
+_PAIRS = {")": "(", "]": "[", "}": "{"}
+_NATIVE_START = re.compile(
+    r"[ \t]*(?:#[ \t]*(?:include|define|pragma|if)|extern[ \t]+\"C\"|template[ \t]*<|__global__|__device__|constexpr\s"
+    r"|using[ \t]+(?:namespace\b|\w+[ \t]*=)|(?:static[ \t]+|inline[ \t]+)*(?:int|void|float|double)[ \t]+\w+[ \t]*\()"
+)
+_PYTHON_START = re.compile(r"(?:import[ \t]+\w|from[ \t]+[\w.]+[ \t]+import\b|@\w|def[ \t]+\w+[ \t]*\(|class[ \t]+\w+)")
+_PYTHON_NAMES = re.compile(
+    r"^(?:(?:def|class)[ \t]+(\w+)|(\w+)[ \t]*=[^=]|import[ \t]+(?:[\w.]+[ \t]+as[ \t]+)?(\w+)|from[ \t]+[\w.]+[ \t]+"
+    r"import[ \t]+(\w+))",
+    re.MULTILINE,
+)
+_WORKSPACE = "workspace_bytes"
+_DIRECTIVE = re.compile(r"#[ \t]*(?:include|define|undef|if|else|el|endif|pragma|error)")
+_OWN_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"[^"\n]*"[^\n]*\n?', re.MULTILINE)
+
+
+def declaration(contract: Contract) -> str:
+    """The entry point to define, as code."""
+    if contract.call is None:
+        return f'extern "C" int {contract.entry}({", ".join(f"{a.ctype} {a.name}" for a in contract.arguments)})'
+    if contract.call.form == "module":
+        return f"class {contract.entry}(torch.nn.Module)"
+    return f"def {contract.entry}({', '.join(a.name for a in contract.arguments)})"
+
+
+def defines(code: str, contract: Contract) -> bool:
+    """Whether a program has the entry point, and not only a call or declaration of it."""
+    if contract.call is not None:
+        name = re.escape(contract.entry)
+        return (
+            re.search(rf"^(?:(?:async[ \t]+)?def|class)[ \t]+{name}\b|^{name}[ \t]*[:=]", code, re.MULTILINE)
+            is not None
+        )
+    if contract.entry not in code:
+        return False
+    words = list(meaningful(code))
+    return any(words[at].text == contract.entry for at in _function_heads(words))
+
+
+def complete(code: str, contract: Contract) -> bool:
+    """Whether a program seems to be all there: brackets, comments and strings are closed."""
+    if contract.call is not None:
+        return _python_complete(code)
+    open_brackets: list[str] = []
+    for token in tokens(code):
+        if token.kind == "comment" and token.text.startswith("/*") and not token.text.endswith("*/"):
+            return False
+        if token.kind == "sign" and token.text in "([{":
+            open_brackets.append(token.text)
+        elif token.text in _PAIRS and (not open_brackets or open_brackets.pop() != _PAIRS[token.text]):
+            return True  # crooked rather than cut off: the compiler will say where
+    return not open_brackets
+
+
+def _python_complete(code: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(code)
+    except SyntaxError as wrong:
+        message = str(wrong.msg)
+        return not any(
+            sign in message for sign in ("never closed", "unexpected EOF", "unterminated", "expected an indented")
+        )
+    except (ValueError, RecursionError, MemoryError):
+        return True
+    return True
+
+
+def is_python(code: str) -> bool:
+    """Whether lines of a text look like Python."""
+    return any(_PYTHON_START.match(line) for line in code.split("\n"))
+
+
+def is_native(code: str) -> bool:
+    """Whether lines of a text look like C++."""
+    return any(_NATIVE_START.match(line) for line in code.split("\n"))
+
+
+def first_line(lines: Sequence[str], contract: Contract) -> int | None:
+    """The number of the line at which code seems to begin."""
+    start = _NATIVE_START if contract.call is None else _PYTHON_START
+    return next((number for number, line in enumerate(lines) if start.match(line)), None)
+
+
+def without_tail(lines: Sequence[str], contract: Contract) -> int:
+    """How many of the lines are code, where words may follow it."""
+    count = len(lines)
+    while count and not (_ends_statement(lines[count - 1]) if contract.call is None else lines[count - 1].strip()):
+        count -= 1
+    return count
+
+
+def _ends_statement(line: str) -> bool:
+    line = line.strip()
+    if line.startswith("//") or line.endswith("*/") or _DIRECTIVE.match(line):
+        return True
+    return line.partition("//")[0].rstrip().endswith((";", "}", "\\"))
+
+
+def joined(main: str, others: Sequence[str], contract: Contract) -> str:
+    """The program with those of the other blocks that define what it uses and lacks; itself where there are none."""
+    own, used = _native_names(main) if contract.call is None else _python_names(main)
+    missing = (used | {_WORKSPACE}) - own  # nothing in a program calls that one: the harness does
+    helpers: list[str] = []
+    for other in reversed(others):  # the last block that defines a name is the one that counts
+        theirs, needs = _native_names(other) if contract.call is None else _python_names(other)
+        if theirs & missing:
+            helpers.insert(0, other)
+            missing = (missing | needs) - theirs
+    if not helpers:
+        return main
+    whole = "\n\n".join((*helpers, main))
+    # One file now: what it would have included from the others stands above.
+    return _OWN_INCLUDE.sub("", whole) if contract.call is None else whole
+
+
+def _function_heads(words: Sequence[Token]) -> list[int]:
+    """Where `name ( ... ) {` begins."""
+    closing: dict[int, int] = {}
+    stack: list[int] = []
+    for at, word in enumerate(words):
+        if word.text == "(":
+            stack.append(at)
+        elif word.text == ")" and stack:
+            closing[stack.pop()] = at
+    found = []
+    for opening, end in closing.items():
+        after = end + 1
+        if after < len(words) and words[after].text in ("noexcept", "->"):
+            after += 1 if words[after].text == "noexcept" else 2
+        if opening and words[opening - 1].kind == "name" and after < len(words) and words[after].text == "{":
+            found.append(opening - 1)
+    return found
+
+
+def _native_names(code: str) -> tuple[set[str], set[str]]:
+    """Functions, types and macros that a text defines outside of functions, and all names it uses."""
+    words = list(meaningful(code))
+    heads = set(_function_heads(words))
+    defined: set[str] = set()
+    depth = 0
+    for at, word in enumerate(words):
+        before = words[at - 1].text if at else ""
+        if word.text in ("{", "}"):
+            depth += 1 if word.text == "{" else -1
+        elif word.kind == "name" and (
+            (at in heads and depth <= 0)
+            or (before in ("struct", "class", "union") and at + 1 < len(words) and words[at + 1].text in ("{", ":"))
+            or (before == "define" and at > 1 and words[at - 2].text == "#")
+        ):
+            defined.add(word.text)
+    return defined, {word.text for word in words if word.kind == "name"}
+
+
+def _python_names(code: str) -> tuple[set[str], set[str]]:
+    defined = {next(name for name in groups if name) for groups in _PYTHON_NAMES.findall(code)}
+    return defined, set(re.findall(r"\w+", code))

@@ -1,0 +1,1 @@
+"""Those who write replies to briefs: models, commands, the catalogue, recordings."""

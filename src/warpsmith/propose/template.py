@@ -1,0 +1,239 @@
+"""The offline proposer: chooses strategies of the catalogue and has a template write them as code.
+
+No model, no key, no network. It goes by a brief's move and by the plans of the kernels shown, and draws by the brief's
+seed: the same brief gets the same reply. It writes its replies as a model would, so that all that follows is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from warpsmith.backends.wording import code
+from warpsmith.core.errors import ProposerRefused
+from warpsmith.core.evaluation import Status
+from warpsmith.core.method import Move
+from warpsmith.core.search import Brief, Exhibit, Message, Problem, Prompt, Reply, Role, Usage
+from warpsmith.core.strategy import Choice, Plan, Strategy
+from warpsmith.strategies import genome
+
+NAME = "template"
+
+_FRESH = 0.25  # the chance that a new kernel, though a best one is shown, does not start from it
+_SECOND_STEP = 0.3  # the chance that it goes two steps from the best
+_REDRAWS = 200  # plans whose code turned out to be that of a plan tried before
+_WARY = ("fast-intrinsics",)  # may cost precision: not in the very first kernel
+_FENCES = {"cuda": "cuda", "cpu": "cpp"}
+_ASKED = {
+    Move.INIT: "a new kernel, started from the best one where there is one",
+    Move.MUTATE: "the parent with one strategy more, less, exchanged or set otherwise",
+    Move.CROSS: "a kernel with the strategies of both parents, as far as they go together",
+    Move.TUNE: "the parent's strategies with other settings",
+    Move.DIVERGE: "a kernel as unlike the parents as the catalogue allows",
+    Move.REPAIR: "the failed kernel without the strategy that is most likely to blame",
+    Move.WRITE: "the reference as text",
+}
+_PRECISION = ("fast-intrinsics", "tensor-cores", "vector-exp", "online-softmax", "split-k", "atomic-reduction")
+_ADDRESSES = ("vector-loads", "async-copy", "row-in-shared", "packed-panels", "shared-tile", "non-temporal-stores")
+_SUSPECTS: Mapping[Status, tuple[str, ...]] = {
+    Status.WRONG: (*_PRECISION, "async-copy", "double-buffer", "two-stage-reduction"),
+    Status.REJECTED: _PRECISION,
+    Status.BUILD_ERROR: ("tensor-cores", "async-copy", "non-temporal-stores", "simd"),
+    Status.OUT_OF_BOUNDS: _ADDRESSES,
+    Status.CRASHED: _ADDRESSES,
+    Status.UNWRITTEN: ("split-k", "vector-loads", "grid-stride", "static-chunks"),
+    Status.LAUNCH_FAILED: ("row-in-shared", "double-buffer", "shared-tile", "row-in-registers", "block-size"),
+    Status.OUT_OF_MEMORY: ("split-k", "two-stage-reduction", "packed-panels", "row-in-shared"),
+}
+"""Which strategies a failure is often due to, the likeliest first."""
+
+
+class Templates(Protocol):
+    """What writes a plan as code: `warpsmith.strategies.templates`, or a stand-in for it."""
+
+    def abilities(self, problem: Problem) -> tuple[Strategy, ...]:
+        """The strategies it can carry out there; () where no template fits."""
+        ...
+
+    def translate(self, problem: Problem, plan: Plan) -> str:
+        """The source."""
+        ...
+
+    def carried(self, problem: Problem, source: str) -> Plan | None:
+        """Which strategies a source of its own really contains."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What a plan was made from, for the words that go with it."""
+
+    words: str  # "a new kernel", "from 3f2a90c1d2e3"
+    plans: tuple[Plan, ...] = ()
+
+
+class TemplateProposer:
+    """A proposer with nothing but the catalogue."""
+
+    name = NAME
+    concurrency = 1
+
+    def __init__(self, templates: Templates | None = None) -> None:
+        self._templates = templates or _own_templates()
+
+    @classmethod
+    def supports(cls, problem: Problem, templates: Templates | None = None) -> bool:
+        """Whether a template fits the problem."""
+        return bool((templates or _own_templates()).abilities(problem))
+
+    def prompt(self, brief: Brief) -> Prompt:
+        """What is asked of the catalogue, in words for the archive's reader."""
+        problem = brief.problem
+        lines = [
+            f"To the catalogue of strategies, for {problem.task.name} in {problem.backend} on {problem.device}: "
+            f"{_ASKED[brief.move]}.",
+            *(f"Parent {exhibit.id}: {exhibit.strategy or genome.PLAIN}" for exhibit in brief.parents),
+        ]
+        if brief.best is not None:
+            lines.append(f"Best so far {brief.best.id}: {brief.best.strategy or genome.PLAIN}")
+        if brief.failure is not None:
+            failed = brief.failure
+            lines.append(f"Failed ({failed.status}) {failed.id}: {failed.strategy or genome.PLAIN}. {failed.reason}")
+        lines.append(f"Plans tried before: {len(set(brief.tried))}. Seed: {brief.seed}.")
+        return Prompt((Message(Role.USER, "\n".join(lines)),))
+
+    def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+        """The next plan as code, in the form every reply has."""
+        if brief.move is Move.WRITE:
+            return _reply(f"The reference as it is; templates need no other form.\n\n{_reference(brief.problem)}\n")
+        abilities = self._templates.abilities(brief.problem)
+        if not abilities:
+            raise ProposerRefused(_no_template(brief.problem))
+        rng = Random(brief.seed)
+        tried = {*brief.tried, *(e.strategy for e in _exhibits(brief) if e.strategy)}
+        for _ in range(_REDRAWS):
+            plan, start = self._next(brief, abilities, rng, tried)
+            if plan is None:
+                break
+            source = self._templates.translate(brief.problem, plan)
+            truth = self._templates.carried(brief.problem, source)
+            told = plan if truth is None else truth
+            if truth is None or str(truth) == str(plan) or genome.text_of(truth) not in tried:
+                return _reply(_answer(brief.problem, told, start, abilities, source))
+            tried.add(genome.text_of(plan))  # another name for code that was tried
+        raise ProposerRefused(
+            f"every plan of the catalogue for {brief.problem.task.name} was tried; "
+            "end the run here, or go on with a model (--proposer openai:MODEL, anthropic:MODEL or command:CMD)."
+        )
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+    def _next(
+        self, brief: Brief, abilities: tuple[Strategy, ...], rng: Random, tried: set[str]
+    ) -> tuple[Plan | None, _Start]:
+        """A plan that was not tried, by the brief's move, and what it was made from."""
+        parents = [(each, self._plan(brief.problem, each, abilities)) for each in brief.parents]
+        if not parents and brief.best is not None:
+            parents = [(brief.best, self._plan(brief.problem, brief.best, abilities))]
+        plans = tuple(plan for _, plan in parents)
+        ids = " and ".join(exhibit.id for exhibit, _ in parents)
+        if brief.move is Move.REPAIR and brief.failure is not None:
+            failed = self._plan(brief.problem, brief.failure, abilities)
+            suspects = _SUSPECTS.get(brief.failure.status, ())
+            mended = genome.repair(failed, abilities, rng, tried, sound=plans, suspects=suspects)
+            return mended, _Start(f"from {brief.failure.id}, which failed ({brief.failure.status})", (failed,))
+        if not plans or (brief.move is Move.INIT and rng.random() < _FRESH):
+            return genome.initial(abilities, rng, tried, wary=_WARY), _Start("a new kernel")
+        if brief.move is Move.DIVERGE:
+            return genome.diverge(plans, abilities, rng, tried), _Start(f"unlike {ids}", plans)
+        if brief.move is Move.CROSS and len(plans) > 1:
+            return genome.cross(plans[0], plans[1], abilities, rng, tried), _Start(f"from {ids}", plans[:2])
+        one = _Start(f"from {parents[0][0].id}", plans[:1])
+        if brief.move is Move.TUNE:
+            tuned = genome.tune(plans[0], abilities, rng, tried)
+            if tuned is not None:
+                return tuned, one
+        further = brief.move is Move.INIT and rng.random() < _SECOND_STEP
+        base = genome.mutate(plans[0], abilities, rng, ()) if further else plans[0]
+        return genome.mutate(base or plans[0], abilities, rng, tried), one
+
+    def _plan(self, problem: Problem, exhibit: Exhibit, abilities: tuple[Strategy, ...]) -> Plan:
+        """The plan behind a kernel: what it says, else what its code shows, else a plain one."""
+        said = genome.plan_of(exhibit.strategy, abilities) if exhibit.strategy.strip() else None
+        if said is not None:
+            return said
+        found = self._templates.carried(problem, exhibit.files[0].text) if exhibit.files else None
+        return genome.fit(found, abilities) if found is not None else Plan()
+
+
+def _own_templates() -> Templates:
+    from warpsmith.strategies import templates
+
+    return templates
+
+
+def _exhibits(brief: Brief) -> tuple[Exhibit, ...]:
+    shown = (brief.best, brief.failure, *brief.parents)
+    return tuple(exhibit for exhibit in shown if exhibit is not None)
+
+
+def _reference(problem: Problem) -> str:
+    return code("python", problem.task.source.strip())
+
+
+def _no_template(problem: Problem) -> str:
+    return (
+        f"no template fits {problem.task.name} in {problem.backend}: they write element-wise chains, row reductions, "
+        "full reductions and matrix products in CUDA C++ and C++; connect a model for it with "
+        "--proposer openai:MODEL, anthropic:MODEL or command:CMD."
+    )
+
+
+def _reply(text: str) -> Reply:
+    return Reply(text, NAME, Usage(cost_usd=0.0, requests=0))
+
+
+def _answer(problem: Problem, plan: Plan, start: _Start, abilities: Sequence[Strategy], source: str) -> str:
+    lines = (
+        f"name: {_short(plan)}",
+        f"strategy: {genome.text_of(plan)}",
+        f"thought: {_thought(plan, start, {each.name: each for each in abilities})}",
+        "code:",
+        code(_FENCES.get(problem.backend, "cpp"), source.rstrip("\n")),
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _short(plan: Plan) -> str:
+    names = plan.names
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more or genome.PLAIN
+
+
+def _thought(plan: Plan, start: _Start, known: Mapping[str, Strategy]) -> str:
+    """What was changed against what it was made from, and what the catalogue expects of that."""
+    before = {choice.strategy: choice for each in start.plans for choice in each.choices}
+    after = {choice.strategy: choice for choice in plan.choices}
+    added = [name for name in plan.names if name not in before]
+    dropped = [name for name in sorted(before) if name not in after]
+    changed = [name for name in plan.names if name in before and not _same(name, after[name], start.plans)]
+    parts = []
+    if added:
+        parts.append(f"{'added' if start.plans else 'with'} {', '.join(str(after[name]) for name in added)}")
+    if dropped:
+        parts.append(f"dropped {', '.join(dropped)}")
+    if changed:
+        parts.append(f"set {', '.join(str(after[name]) for name in changed)}")
+    if len(start.plans) > 1 and not added and not changed:
+        parts.append("combined their strategies")
+    said = f"{start.words[0].upper()}{start.words[1:]}: {'; '.join(parts) or 'plain code'}."
+    effects = [f"{name}: {known[name].effect}" for name in [*added, *changed][:2] if name in known]
+    return " ".join([said, *(["Expected of"] if effects else []), *effects]).replace("\n", " ")
+
+
+def _same(name: str, choice: Choice, plans: Sequence[Plan]) -> bool:
+    """Whether some plan it was made from has the strategy with the same settings."""
+    return any(str(choice) == str(old) for plan in plans for old in plan.choices if old.strategy == name)

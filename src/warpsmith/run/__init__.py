@@ -1,0 +1,1 @@
+"""A run: the session (ask/tell), the loop that drives it, tuning."""

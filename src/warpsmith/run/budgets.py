@@ -1,0 +1,63 @@
+"""When a run has had enough: of trials, time, tokens, money or the device, or because nothing is left to gain."""
+
+from __future__ import annotations
+
+from warpsmith.archive.events import Budget
+from warpsmith.core.errors import UsageError
+from warpsmith.run.ledger import Ledger
+
+MOST_FAULTS = 5
+"""Calls in a row without a reply, or verdicts in a row that we failed to reach, after which a run stops."""
+
+REASONS = {
+    "trials": "all trials are spent",
+    "time": "the time is up",
+    "tokens": "the tokens are spent",
+    "cost": "the money is spent",
+    "device_time": "the device time is spent",
+    "speed_of_light": "the best kernel is as fast as the hardware allows",
+    "proposer_failed": "the proposer gave no reply several times in a row",
+    "proposer_refused": "the proposer gives no more replies",
+    "evaluator_failed": "the evaluator failed several times in a row",
+    "interrupted": "it was interrupted",
+    "told": "it was told to",
+}
+"""Why a run stopped, for people."""
+
+
+def spent(ledger: Ledger, budget: Budget, now: float) -> str:
+    """Why nothing more should be asked, as a key of REASONS; "" where there is no reason."""
+    totals, config = ledger.totals, ledger.begun.config
+    best = ledger.trials.get(ledger.best)
+    limits = (
+        ("trials", totals.trials, budget.trials),
+        ("time", ledger.elapsed(now), budget.seconds),
+        ("tokens", totals.tokens, budget.tokens),
+        ("cost", totals.cost_usd, budget.usd),
+        ("device_time", totals.device_seconds, budget.device_seconds),
+        ("speed_of_light", best.share if best else None, config.enough_share),
+    )
+    for reason, used, limit in limits:
+        if used is not None and limit is not None and used >= limit:
+            return reason
+    if ledger.faults_in_a_row >= MOST_FAULTS:
+        return "proposer_failed"
+    if ledger.not_judged_in_a_row >= MOST_FAULTS:
+        return "evaluator_failed"
+    return ""
+
+
+def check(budget: Budget) -> Budget:
+    """The budget, if it is one."""
+    if budget.trials < 1:
+        raise UsageError(f"--trials {budget.trials} leaves nothing to try; give 1 or more.")
+    given = (
+        ("--time", budget.seconds),
+        ("--tokens", budget.tokens),
+        ("--cost", budget.usd),
+        ("--device-time", budget.device_seconds),
+    )
+    for option, value in given:
+        if value is not None and not value > 0:
+            raise UsageError(f"{option} {value:g} is no budget; give a number above 0, or leave it out for no limit.")
+    return budget

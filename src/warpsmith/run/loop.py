@@ -1,0 +1,211 @@
+"""Drives a session: several proposals in flight, verdicts reached meanwhile, until the budget or the user says stop.
+
+The session stays in the caller's thread; proposers and the evaluator work in theirs and put what they have into one
+queue. Replies are kept the moment they are taken out of it, before anything is done with them.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from warpsmith.core.errors import ProposerFault, ProposerRefused
+from warpsmith.core.evaluation import Evaluation
+from warpsmith.core.search import Brief, Prompt, Proposer, Record, Reply
+from warpsmith.run.judging import Evaluate, Judging
+from warpsmith.run.session import Job, Session
+
+_LAST_CALLS_S = 60.0  # how long replies that may be paid for are waited for once the run is to end
+_HURRIED = ("time", "device_time", "interrupted")  # reasons to end that leave verdicts for the next sitting
+
+
+class Watcher:
+    """Sees what happens. This one does nothing with it; override what you want to see."""
+
+    def asked(self, brief: Brief) -> None:
+        """A proposer is about to work on a brief."""
+
+    def replied(self, brief: Brief, reply: Reply) -> None:
+        """It has answered."""
+
+    def failed(self, brief: Brief, reason: str) -> None:
+        """It has not, and the trial is not spent."""
+
+    def recorded(self, record: Record, evaluation: Evaluation | None) -> None:
+        """A proposal was read, or judged."""
+
+    def message(self, text: str) -> None:
+        """Something worth a line."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    brief: Brief
+    reply: Reply | BaseException
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    job: Job | None
+    evaluation: Evaluation | BaseException
+
+
+class Loop:
+    """One sitting of a run."""
+
+    def __init__(
+        self, session: Session, proposer: Proposer, evaluate: Evaluate, watcher: Watcher, *, parallel: int = 4
+    ) -> None:
+        self._session = session
+        self._proposer = proposer
+        self._watcher = watcher
+        self._parallel = max(1, parallel)
+        self._arrived: queue.SimpleQueue[_Answer | _Verdict | None] = queue.SimpleQueue()
+        self._flying: set[int] = set()  # briefs with the proposer
+        self._judging: set[int] = set()  # trials with the evaluator
+        self._refused = ""
+        self._interrupted = False
+        self._patient = True  # waits for replies under way
+        self._evaluate = evaluate
+
+    def run(self) -> str:
+        """Work until there is a reason to stop, and say which: a key of `budgets.REASONS`."""
+        pool = ThreadPoolExecutor(min(self._parallel, self._proposer.concurrency), thread_name_prefix="propose")
+        judging = Judging(self._evaluate, lambda job, found: self._arrived.put(_Verdict(job, found)))
+        try:
+            self._work(pool, judging)
+            return self._reason()
+        finally:
+            judging.close()
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not self._arrived.empty():  # what came while we were leaving
+                self._take(self._arrived.get())
+
+    def interrupt(self) -> None:
+        """Stop soon, from a signal handler or another thread; the second time without waiting for replies."""
+        self._patient = not self._interrupted
+        self._interrupted = True
+        self._arrived.put(None)
+
+    def _work(self, pool: ThreadPoolExecutor, judging: Judging) -> None:
+        while not self._reason():
+            self._hand_in(judging)
+            self._ask(pool)
+            if not self._flying and not self._judging:
+                return  # nothing to wait for and nothing to ask
+            self._wait(self._left_s())
+        self._finish(judging)
+
+    def _finish(self, judging: Judging) -> None:
+        """Take in what is under way; ask for nothing new."""
+        if self._reason() in _HURRIED:
+            judging.drop()
+        else:
+            self._hand_in(judging)
+        if self._flying:
+            self._watcher.message(f"waiting for {len(self._flying)} replies under way (Ctrl-C again to leave them)")
+        until = time.monotonic() + _LAST_CALLS_S
+        while self._flying and self._patient and time.monotonic() < until:
+            self._wait(until - time.monotonic())
+        while self._reason() not in _HURRIED:
+            self._hand_in(judging)  # a verdict may ask for a second one
+            if not self._judging:
+                return
+            self._wait(1.0)
+
+    def _reason(self) -> str:
+        if self._interrupted:
+            return "interrupted"
+        return "proposer_refused" if self._refused else self._session.stopped_because
+
+    @property
+    def refused(self) -> str:
+        """What the proposer said when it gave up; "" where it did not."""
+        return self._refused
+
+    def _left_s(self) -> float:
+        """How long to wait at most before looking at the clock again."""
+        seconds = self._session.budget.seconds
+        if seconds is None:
+            return 3600.0
+        return min(3600.0, max(0.0, seconds - self._session.elapsed()) + 0.01)
+
+    def _ask(self, pool: ThreadPoolExecutor) -> None:
+        # Verdicts on what was proposed guide what is asked next: no more is under way than keeps everybody busy, and
+        # no brief is made before somebody can take it.
+        most = min(self._parallel, self._proposer.concurrency)
+        while len(self._flying) < most and len(self._flying) + len(self._judging) < self._parallel:
+            if self._reason():
+                return
+            brief = self._session.ask()
+            if brief is None:
+                return
+            prompt = self._proposer.prompt(brief)
+            self._session.sent(brief, prompt)
+            self._watcher.asked(brief)
+            self._flying.add(brief.number)
+            pool.submit(self._propose, brief, prompt)
+
+    def _propose(self, brief: Brief, prompt: Prompt) -> None:
+        """In a thread of the pool."""
+        try:
+            reply: Reply | BaseException = self._proposer.propose(brief, prompt)
+        except BaseException as error:  # noqa: BLE001  (a thread's top frame: the run's own thread raises it)
+            reply = error
+        self._arrived.put(_Answer(brief, reply))
+
+    def _hand_in(self, judging: Judging) -> None:
+        jobs = [job for job in self._session.pending() if job.trial not in self._judging]
+        self._judging.update(job.trial for job in jobs)
+        if jobs:
+            judging.submit(jobs)
+
+    def _wait(self, seconds: float) -> None:
+        try:
+            arrived = self._arrived.get(timeout=max(0.01, seconds))
+        except queue.Empty:
+            return
+        self._take(arrived)
+
+    def _take(self, arrived: _Answer | _Verdict | None) -> None:
+        if arrived is None:  # only to wake us
+            return
+        if isinstance(arrived, _Verdict):
+            self._judged(arrived)
+            return
+        brief, reply = arrived.brief, arrived.reply
+        self._flying.discard(brief.number)
+        if isinstance(reply, Reply):
+            self._session.received(brief, reply)
+            self._watcher.replied(brief, reply)
+            self._watcher.recorded(self._session.answer(brief, reply), None)
+        elif isinstance(reply, ProposerFault):
+            self._session.failed(brief, str(reply), reply.usage)
+            self._watcher.failed(brief, str(reply))
+            if isinstance(reply, ProposerRefused):
+                self._refused = str(reply)
+        else:
+            raise reply
+
+    def _judged(self, verdict: _Verdict) -> None:
+        if isinstance(verdict.evaluation, BaseException):
+            raise verdict.evaluation
+        assert verdict.job is not None, "a verdict is about a job"
+        self._judging.discard(verdict.job.trial)
+        record = self._session.judge(verdict.job, verdict.evaluation)
+        self._watcher.recorded(record, verdict.evaluation)
+
+
+def judge_pending(session: Session, evaluate: Evaluate, on_record: Callable[[Record, Evaluation], None]) -> int:
+    """Judge everything that is pending, and what that makes pending; how many verdicts were reached."""
+    count = 0
+    while jobs := session.pending():
+        again = [job for job in jobs if job.again]
+        batch = again or list(jobs)
+        for position, evaluation in evaluate([job.candidate for job in batch], fresh=batch[0].again):
+            on_record(session.judge(batch[position], evaluation), evaluation)
+            count += 1
+    return count

@@ -1,0 +1,178 @@
+"""The commands that search, as a user runs them: real processes, real compilers, the offline catalogue."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.test_cli_commands import RIGHT, TASK, WRONG, Desk, desk
+from typer.testing import CliRunner
+
+from warpsmith.cli.main import app
+
+__all__ = ["desk"]  # the fixture: a folder with a task and kernels
+
+TUNABLE = "// tune: STEP = 1, 2, 4\n" + RIGHT.replace("++i) out[i] = 2 * x[i];", "i += STEP) BODY").replace(
+    "BODY", "for (int64_t j = i; j < i + STEP && j < rows * cols; ++j) out[j] = 2 * x[j];"
+)
+
+
+@pytest.fixture(scope="module")
+def run(desk: Desk) -> str:
+    """A run with the catalogue, four trials long."""
+    outcome = desk.run("optimize", "double.py", "--trials", "4", "--run", "first", "--json", "--stop-at", "0")
+    assert outcome.status == 0, outcome.err
+    document = json.loads(outcome.out)
+    assert document["status"] == "ok"
+    assert (document["trials"], document["stopped_because"]) == (4, "trials")
+    assert document["proposer"] == "template"
+    assert document["best"]["speedup"]["eager"] > 0
+    low, high = document["best"]["speedup_interval"]["eager"]
+    assert low <= document["best"]["speedup"]["eager"] <= high
+    assert document["best"]["error_limit"] > 0
+    assert (document["tokens"], document["cost_usd"]) == (0, 0.0)
+    assert "the offline catalogue" in outcome.err
+    assert "No model is connected" in outcome.err
+    assert "Next: warpsmith verify" in outcome.err
+    best = desk.folder / document["best"]["file"]
+    assert "Found by warpsmith: task double" in best.read_text()
+    return "first"
+
+
+def test_a_run_goes_on_where_it_stopped(desk: Desk, run: str) -> None:
+    shutil.copytree(desk.folder / run, desk.folder / "again")
+    outcome = desk.run("optimize", "--resume", "again", "--trials", "6", "--json")
+    assert outcome.status == 0, outcome.err
+    document = json.loads(outcome.out)
+    assert document["trials"] == 6
+    assert "4 trials done" in outcome.err
+
+
+def test_runs_and_show_say_what_was_done(desk: Desk, run: str) -> None:
+    listed = desk.run("runs", ".")
+    assert re.search(r"first +double +evoengineer-full +template +4/4", listed.out), listed.out
+    shown = desk.run("show", run)
+    assert len(re.findall(r"^ +\d+ [★✓✗=·]", shown.out, re.MULTILINE)) == 4, shown.out
+    best = desk.run("show", run, "best")
+    assert "strategy:" in best.out
+    assert "launch(" in best.out
+    code = desk.run("show", run, "best", "--only", "code").out
+    assert code in (desk.folder / run / "best.cpp").read_text()
+    assert "code:" in desk.run("show", run, "1", "--only", "reply").out
+    assert "--- user" in desk.run("show", run, "1", "--only", "prompt").out
+
+
+def test_a_recorded_run_is_replayed_live(desk: Desk, run: str) -> None:
+    outcome = desk.run("optimize", "double.py", "--proposer", f"replay:{run}", "--run", "replayed", "--json")
+    assert outcome.status == 0, outcome.err
+    document = json.loads(outcome.out)
+    assert document["stopped_because"] in ("proposer_refused", "speed_of_light")
+    assert 1 <= document["trials"] <= 4
+    programs = [desk.run("show", name, "1", "--only", "code").out for name in (run, "replayed")]
+    assert programs[0].strip() == programs[1].strip()
+
+
+def test_an_agent_asks_and_tells_across_two_machines(desk: Desk, run: str) -> None:
+    asked = desk.run("ask", "double.py", "--run", "mine", "--json")
+    assert asked.status == 0, asked.err
+    brief = json.loads(asked.out)
+    assert "launch(" in brief["prompt"]
+    kept = desk.run("tell", "mine", "wrong.cpp", "--later", "--json")
+    assert (kept.status, json.loads(kept.out)["outcome"]) == (0, "pending")
+    # A reply as a model writes it is as good as a file; the error of the first is not known here yet.
+    reply = f"name: mine\nthought: two times\ncode:\n```cpp\n{RIGHT}```\n"
+    (desk.folder / "reply.md").write_text(reply)
+    assert json.loads(desk.run("tell", "mine", "reply.md", "--later", "--json").out)["trial"] == 2
+    shutil.move(desk.folder / "mine", desk.folder / "travelled")
+    stepped = desk.run("step", "travelled", "--json")
+    verdicts = [json.loads(line) for line in stepped.out.splitlines()]
+    assert [(v["trial"], v["status"]) for v in verdicts] == [(1, "wrong"), (2, "ok"), (2, "ok")]
+    assert verdicts[-1]["best"]
+    again = desk.run("ask", "travelled")
+    assert again.status == 0
+    assert WRONG.strip() in again.out  # the failure comes back to be repaired, with its reason
+    assert "instead of" in again.out or "expected" in again.out or "got" in again.out
+    assert "warpsmith tell travelled FILE" in again.err
+
+
+def test_tuning_tries_the_declared_values(desk: Desk) -> None:
+    (desk.folder / "tunable.cpp").write_text(TUNABLE)
+    outcome = desk.run("tune", "double.py", "tunable.cpp", "--json", "--out", "tuned.cpp")
+    assert outcome.status == 0, outcome.err
+    document = json.loads(outcome.out)
+    assert (document["points"], document["tried"]) == (3, 3)
+    chosen = document["values"].get("STEP", "1")
+    assert f"STEP = {chosen}" in (desk.folder / "tuned.cpp").read_text()
+
+
+def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> None:
+    process = desk.start("optimize", "double.py", "--trials", "200", "--run", "cut", "--stop-at", "0")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (desk.folder / "cut" / "run.db").exists():
+        time.sleep(0.05)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "it was interrupted" in err
+    outcome = desk.run("runs", ".", "--json")
+    (cut,) = [each for each in map(json.loads, outcome.out.splitlines()) if each["run"] == "cut"]
+    assert cut["state"] == "interrupted"
+    done = cut["trials"]
+    resumed = desk.run("optimize", "--resume", "cut", "--trials", str(done + 1), "--json")
+    assert json.loads(resumed.out)["trials"] == done + 1, resumed.err
+
+
+# --- mistakes: one sentence each, exit status 2 ---
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["optimize"], "needs a TASK"),
+        (["optimize", "double.py", "--resume", "first"], "needs a TASK to start a run, or --resume"),
+        (["optimize", "absent.py"], "there is no task file absent.py"),
+        (["optimize", "double.py", "--method", "magic"], "unknown method 'magic'; known: ai-cuda-engineer"),
+        (["optimize", "double.py", "--method", "absent.py"], "absent.py"),
+        (["optimize", "double.py", "--trials", "0"], "--trials 0 leaves nothing to try"),
+        (["optimize", "double.py", "--cost", "-1"], "--cost -1 is no budget"),
+        (["optimize", "double.py", "--proposer", "oracle"], "unknown proposer 'oracle'; known: auto, template"),
+        (["optimize", "double.py", "--proposer", "openai:gpt"], "openai needs a key: set OPENAI_API_KEY"),
+        (["optimize", "double.py", "--proposer", "replay:absent"], "there is no folder absent"),
+        (["optimize", "double.py", "--proposer", "command: "], "names no command"),
+        (["optimize", "double.py", "--device", "tpu"], "unknown device 'tpu'"),
+        (["optimize", "double.py", "--backend", "fortran"], "unknown backend 'fortran'"),
+        (["optimize", "--resume", "absent"], "there is no folder absent"),
+        (["optimize", "--resume", "junk"], "cannot be read as a run"),
+        (["show", "junk"], "cannot be read as a run"),
+        (["show", "absent"], "there is no folder absent"),
+        (["ask", "notes.txt"], "neither the folder of a run nor a task file"),
+        (["tell", "absent", "right.cpp"], "there is no folder absent"),
+        (["step", "junk"], "cannot be read as a run"),
+        (["tune", "double.py", "right.cpp"], "declares nothing to tune"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    Path("double.py").write_text(TASK)
+    Path("right.cpp").write_text(RIGHT)
+    Path("notes.txt").write_text("not a kernel\n")
+    Path("junk").mkdir()
+    Path("junk/run.db").write_text("this is no database, whatever its name says " * 50)
+    result = CliRunner().invoke(app, words, prog_name="warpsmith")
+    line = result.stderr.strip()
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert line.startswith("error: ")
+    assert said in line
+    assert "\n" not in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["double.py", "junk", "notes.txt", "right.cpp"]

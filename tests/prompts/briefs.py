@@ -1,0 +1,176 @@
+"""Briefs to render and to answer: one task, kernels that were judged, and whatever an operator shows of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from warpsmith.backends.source import backend_named
+from warpsmith.core.candidate import SourceFile
+from warpsmith.core.evaluation import Interval, Status
+from warpsmith.core.method import Move, Operator, Show
+from warpsmith.core.search import Bound, Brief, Exhibit, Insight, Problem
+from warpsmith.core.strategy import Strategy
+from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
+
+TASK = Task(
+    name="softmax",
+    source="import torch\n\n\ndef softmax(x):\n    return torch.softmax(x, dim=-1)\n",
+    kind="native",
+    tensors=(
+        TensorSpec("x", "float32", ("rows", "cols"), TensorRole.INPUT),
+        TensorSpec("out", "float32", ("rows", "cols"), TensorRole.OUTPUT),
+    ),
+    scalars=(),
+    workloads=(
+        Workload("short", (("rows", 64), ("cols", 1024))),
+        Workload("tall", (("rows", 4096), ("cols", 1024))),
+    ),
+    precision=Precision.FP32,
+    digest="digest",
+    description="Softmax over the last axis.",
+)
+BOUNDS = (
+    Bound("short", (("rows", 64), ("cols", 1024)), 524288, 262144, 0.00013, "latency", 0.00912),
+    Bound("tall", (("rows", 4096), ("cols", 1024)), 33554432, 16777216, 0.00833, "memory", 0.02714),
+)
+DEVICES = {
+    "cuda": ("NVIDIA H200", "cuda", "sm_90a"),
+    "cpu": ("AMD EPYC 9534", "cpu", ""),
+    "triton": ("NVIDIA H200", "cuda", "sm_90a"),
+    "torch_module": ("NVIDIA H200", "cuda", "sm_90a"),
+}
+
+
+def problem(backend: str = "cuda") -> Problem:
+    """Softmax in one language."""
+    device, kind, arch = DEVICES[backend]
+    return Problem(TASK, backend_named(backend).contract(TASK), backend, device, kind, arch, BOUNDS)
+
+
+def source(width: int) -> str:
+    """A kernel in outline; it is read and never compiled."""
+    return (
+        f"__global__ void rows(const float* x, float* out, int64_t cols) {{\n"
+        f"    // {width} floats at a time\n"
+        f"    out[blockIdx.x * cols + threadIdx.x * {width}] = expf(x[threadIdx.x]);\n"
+        "}\n"
+        "\n"
+        'extern "C" int launch(const float* x, float* out, int64_t rows_, int64_t cols, void* workspace, '
+        "void* stream) {\n"
+        f"    rows<<<rows_, 256, 0, (cudaStream_t)stream>>>(x, out, cols);  // {width}\n"
+        "    return (int)cudaGetLastError();\n"
+        "}\n"
+    )
+
+
+def exhibit(number: int, speedup: float, *, profile: str = "") -> Exhibit:
+    """A valid kernel."""
+    return Exhibit(
+        id=f"{number:012x}",
+        name=f"vector width {number}",
+        files=(SourceFile("kernel.cu", source(number)),),
+        thought=f"Loads {number} floats at a time, so that fewer instructions move the same bytes.",
+        strategy=f"vector-loads(width={number})",
+        status=Status.OK,
+        reason="",
+        trial=number,
+        latency_ms=(("short", 0.00912 / speedup), ("tall", 0.02714 / speedup)),
+        speedup=speedup,
+        interval=Interval(speedup * 0.98, speedup * 1.03),
+        share_of_floor=0.31 * speedup,
+        resources=("rows: 32 registers, 0 bytes of shared memory",),
+        profile=profile,
+    )
+
+
+PROFILE = "Memory-bound: 71 % of the bandwidth is used, 12 % of the instructions wait for loads. Try wider loads."
+BEST = exhibit(8, 1.6234, profile=PROFILE)
+SLOWER = (exhibit(2, 1.0512), exhibit(4, 1.2841), exhibit(5, 1.3), exhibit(6, 1.41))
+FAILED = Exhibit(
+    id="f" * 12,
+    name="one pass",
+    files=(SourceFile("kernel.cu", source(3)),),
+    thought="Keeps a running maximum.",
+    strategy="online-softmax",
+    status=Status.WRONG,
+    reason="out[3, 17] is 0.25 instead of 0.5: the error 1.2e+05 is over the limit 1 in workload tall.",
+    trial=7,
+)
+UNREADABLE = Exhibit(
+    id="",
+    name="",
+    files=(SourceFile("reply.txt", "I would use shared memory."),),
+    thought="",
+    strategy="",
+    status=Status.BUILD_ERROR,
+    reason="The reply holds no code.",
+    trial=9,
+)
+BROKEN = replace(
+    FAILED,
+    id="e" * 12,
+    name="warp shuffle",
+    files=(),
+    status=Status.BUILD_ERROR,
+    reason='kernel.cu:3: error: identifier "blockIdxx" is undefined\n    int row = blockIdxx.x;',
+    trial=5,
+)
+INSIGHTS = (
+    Insight(BEST.id, "Wider loads move the same bytes with fewer instructions.", 1.6234, 1.2642),
+    Insight(SLOWER[0].id, "Two rows in one block hide the latency of the reduction.", 1.0512, None),
+    Insight(SLOWER[1].id, "expf in place of exp saves half of the arithmetic.", 1.2841, 0.9712),
+)
+STRATEGIES = (
+    Strategy(
+        name="vector-loads",
+        title="Wide loads and stores",
+        backends=("cuda",),
+        zones=("memory",),
+        families=(),
+        advice="Move 16 bytes per instruction with float4.",
+        effect="Up to 1.3 times where bytes decide; none where a row is short.",
+        example="float4 v = reinterpret_cast<const float4*>(x)[i];",
+    ),
+    Strategy(
+        name="one-warp-per-row",
+        title="A warp for each row",
+        backends=("cuda",),
+        zones=("memory", "latency"),
+        families=("row_reduction",),
+        advice="Reduce a row with shuffles in one warp.",
+        effect="Saves the barriers of a block.",
+        example="",
+    ),
+)
+NOTES = (("convert", "def softmax(x):  # [rows, cols]\n    return torch.softmax(x, dim=-1)"),)
+REPAIR = Operator("repair", Move.REPAIR, "common/repair", frozenset({Show.FAILURES}))
+
+
+def brief(operator: Operator, backend: str = "cuda", *, first: bool = False) -> Brief:
+    """What the operator shows, of a run that has found a few kernels; `first`: of one that has found none yet."""
+    shows = operator.shows if not first else operator.shows & {Show.NOTES, Show.STRATEGIES, Show.ROOFLINE}
+    parents = (*SLOWER[1:], BEST, SLOWER[0])[: operator.parents]
+    parents = tuple(sorted(parents, key=lambda each: each.speedup or 0, reverse=operator.order == "best_first"))
+    best = BEST if Show.PROFILE in shows else replace(BEST, profile="")
+    return Brief(
+        number=12,
+        operator=operator.name,
+        move=operator.move,
+        wording=operator.wording,
+        problem=problem(backend),
+        seed=7,
+        best=best if Show.BEST in shows else None,
+        parents=parents if Show.PARENTS in shows else (),
+        insights=INSIGHTS[: operator.insights] if Show.INSIGHTS in shows else (),
+        failure=FAILED if operator.move is Move.REPAIR else None,
+        attempt=1 if operator.move is Move.REPAIR else 0,
+        failures=(BROKEN, UNREADABLE) if Show.FAILURES in shows else (),
+        retrieved=SLOWER[1:3] if Show.RETRIEVED in shows else (),
+        notes=NOTES if Show.NOTES in shows else (),
+        strategies=STRATEGIES if Show.STRATEGIES in shows else (),
+        roofline=Show.ROOFLINE in shows,
+    )
+
+
+EVERYTHING = Operator("everything", Move.CROSS, "evoengineer/crossover", frozenset(Show), parents=3, insights=3)
+"""An operator that shows all there is."""

@@ -1,0 +1,546 @@
+"""Replies as models really write them, and what is read from them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.prompts.briefs import BEST, FAILED, REPAIR, SLOWER, UNREADABLE, brief, source
+from warpsmith.core.candidate import Candidate, SourceFile
+from warpsmith.core.method import Move, Operator
+from warpsmith.core.search import Brief, Proposal, Reply
+from warpsmith.prompts.parser import LONGEST_REPLY_CHARS, parse
+
+INIT = Operator("init", Move.INIT, "evoengineer/init")
+WRITE = Operator("convert", Move.WRITE, "ai-cuda-engineer/convert")
+CODE = source(4)
+KERNEL, LAUNCH = (part.strip() for part in CODE.split("\n\n"))
+PYTHON = "import torch\nimport triton\n\n\ndef launch(x, out, rows, cols):\n    out.copy_(torch.softmax(x, -1))\n"
+EMPTY = brief(INIT)
+WITH_BEST = replace(EMPTY, best=BEST)
+
+
+def read(text: str, asked: Brief = EMPTY, finish: str = "stop") -> Proposal:
+    return parse(Reply(text, "model", finish=finish), asked)
+
+
+def found(text: str, asked: Brief = EMPTY, finish: str = "stop") -> Candidate:
+    proposal = read(text, asked, finish)
+    assert proposal.candidate is not None, proposal.failure
+    return proposal.candidate
+
+
+def code_of(text: str, asked: Brief = EMPTY, finish: str = "stop") -> str:
+    return found(text, asked, finish).main.text
+
+
+def failure(text: str, asked: Brief = EMPTY, finish: str = "stop") -> str:
+    proposal = read(text, asked, finish)
+    assert proposal.failure, proposal.candidate
+    return proposal.failure
+
+
+def fenced(code: str, label: str = "cuda") -> str:
+    return f"```{label}\n{code.rstrip()}\n```\n"
+
+
+ASKED = f"name: wide loads\nstrategy: vector-loads\nthought: Fewer instructions.\ncode:\n{fenced(CODE)}"
+
+
+def test_the_asked_form() -> None:
+    asked = replace(brief(INIT), best=BEST, parents=(SLOWER[0], BEST), failure=FAILED)
+    proposal = read(ASKED, asked)
+    candidate = found(ASKED, asked)
+
+    assert candidate.files == (SourceFile("kernel.cu", CODE),)
+    assert (proposal.name, candidate.strategy, candidate.thought) == (
+        "wide loads",
+        "vector-loads",
+        "Fewer instructions.",
+    )
+    assert (candidate.backend, candidate.operator) == ("cuda", "init")
+    assert set(candidate.parents) == {FAILED.id, SLOWER[0].id, BEST.id}
+    assert len(candidate.parents) == 3
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "code"),
+    [("cpu", "kernel.cpp", CODE), ("triton", "kernel.py", PYTHON), ("cuda", "kernel.cu", CODE)],
+)
+def test_the_file_is_named_for_its_backend(backend: str, name: str, code: str) -> None:
+    assert found(f"code:\n{fenced(code, '')}", brief(INIT, backend)).main == SourceFile(name, code)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ASKED.replace("\n", "\r\n"),
+        f"Sure! Here it is:\n\n{fenced(CODE, 'c++')}\nHope this helps.",
+        f"code: {fenced(CODE, 'CUDA')}",
+        f"**Code:** {fenced(CODE, 'cpp')}",
+        f"1. First, the code:\n\n   {fenced(CODE).replace(chr(10), chr(10) + '   ')}",
+        f"~~~cuda\n{CODE}~~~\n",
+        f"````cuda\n{CODE}````\n",
+        f"```cuda\n{CODE.rstrip()}```\n",
+        f"```cuda\n{CODE}",
+        f"```\n{CODE}```",
+        f"<code>\n{CODE}</code>\n",
+        f"name: x\n\n{CODE}",
+        f"name: x\ncode:\n{CODE}\nthought: Fast.",
+        f"Here is the kernel.\n\n{CODE}\nThis kernel is fast because it is short.",
+        f"```cuda\n{CODE}\nthought: The fence was forgotten.",
+        f"```plaintext\nstrategy: s\n\ncode:\n{CODE}```\n",
+        f"name: x\ncode: |\n  {CODE.replace(chr(10), chr(10) + '  ')}\nthought: As YAML.",
+        f"```yaml\nname: x\ncode: |\n  {CODE.replace(chr(10), chr(10) + '  ')}\n```",
+        f"### Kernel\n\n{CODE}\n### Explanation\n\nIt is fast.",
+        f"Here it is: {json.dumps({'code': CODE})}",
+        f"\ufeff{ASKED}",
+        f"<answer>\n{fenced(CODE)}</answer>",
+        f"{fenced('nvcc -O3 kernel.cu', 'bash')}\n{fenced(CODE)}\n{fenced('int main() { return 0; }', 'cpp')}",
+    ],
+    ids=[
+        *("windows", "chatty", "fence-behind-code", "bold", "in-a-list", "tildes", "four-ticks", "fence-behind-brace"),
+        *(
+            "unclosed",
+            "no-label",
+            "tags",
+            "no-fence",
+            "no-fence-with-fields",
+            "no-fence-in-prose",
+            "unclosed-with-thought",
+        ),
+        *(
+            "all-in-one-fence",
+            "yaml",
+            "fenced-yaml",
+            "no-fence-headings",
+            "json-in-prose",
+            "byte-order-mark",
+            "answer-tags",
+            "other-blocks",
+        ),
+    ],
+)
+def test_the_code_comes_out_as_it_was_meant(text: str) -> None:
+    assert code_of(text) == CODE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<think>\nFirst try:\n{fenced(source(1))}\nNo, better:\n</think>\n{ASKED}",
+        f"First try:\n{fenced(source(1))}\n</think>\n\n{ASKED}",
+        f"<thinking>\nHm, <think> about it.\n</thinking>\n{ASKED}",
+        f"<think>\nI will answer now.\n\n{ASKED}",
+        f"<|channel|>analysis<|message|>{fenced(source(1))}<|end|><|channel|>final<|message|>{ASKED}",
+    ],
+    ids=["closed", "opened-by-the-prompt", "nested", "unclosed", "channels"],
+)
+def test_thinking_is_not_the_answer(text: str) -> None:
+    assert code_of(text) == CODE
+
+
+def test_a_program_that_was_only_thought_of_is_none() -> None:
+    for thought in (f"<think>\n{ASKED}\n</think>\n", f"{ASKED}\n</think>\n"):
+        assert "no code" in failure(f"{thought}I cannot do this.")
+
+
+def test_a_reply_that_only_thought_is_told_so() -> None:
+    assert "still thinking" in failure(f"<think>\nFirst try:\n{fenced(source(1))}\nNo, bet", finish="length")
+
+
+def test_the_last_complete_program_wins_over_drafts() -> None:
+    text = f"Draft:\n{fenced(source(1))}\nBetter:\n{fenced(CODE)}\nAnd then:\n```cuda\n{source(9)[:200]}"
+
+    assert code_of(text) == CODE
+    assert code_of(text, finish="length") == CODE
+
+
+def test_a_program_in_pieces_is_joined_with_what_it_needs() -> None:
+    unused = "__device__ float other(float x) {\n    return x;\n}"
+    header = "#pragma once\nstruct Row {\n    float first;\n};"
+    kernel = f'#include "row.h"\n{KERNEL.replace("expf", "Row{expf").replace("]);", "])}.first;")}'
+    text = "\n".join(fenced(part) for part in (header, unused, KERNEL.replace("8", "9"), kernel, LAUNCH))
+    joined = code_of(text)
+
+    assert joined == f"{header}\n\n{kernel.split(chr(10), 1)[1]}\n\n{LAUNCH}\n"
+
+
+def test_the_function_that_only_the_harness_calls_is_not_lost() -> None:
+    workspace = 'extern "C" int64_t workspace_bytes(int64_t rows, int64_t cols) {\n    return 64;\n}'
+
+    assert code_of(fenced(CODE) + fenced(workspace)) == f"{workspace}\n\n{CODE}"
+
+
+def test_a_kernel_of_the_brief_quoted_behind_the_answer_is_not_the_answer() -> None:
+    assert code_of(f"{ASKED}\nBefore it was:\n{fenced(source(8))}", WITH_BEST) == CODE
+    assert code_of(fenced(source(8)), WITH_BEST) == source(8)
+
+
+def test_cuda_inside_python_is_not_a_cuda_file() -> None:
+    assert "Define it" in failure(fenced(f'import torch\nsource = r"""\n{CODE}"""\n', "python"))
+
+
+def test_a_diff_that_adds_the_file_is_the_file() -> None:
+    added = "".join(f"+{line}\n" for line in CODE.splitlines())
+
+    assert code_of(fenced(f"--- /dev/null\n+++ b/kernel.cu\n@@ -0,0 +1,9 @@\n{added}", "diff"), WITH_BEST) == CODE
+
+
+def test_python_in_pieces_is_joined_too() -> None:
+    helper = "import torch\n\ndef scale():\n    return 2.0"
+    main = "def launch(x, out, rows, cols):\n    torch.mul(x, scale(), out=out)"
+    text = "\n".join(fenced(part, "python") for part in (helper, "def unused():\n    pass", main))
+
+    assert code_of(text, brief(INIT, "triton")) == f"{helper}\n\n{main}\n"
+
+
+def test_an_excerpt_in_the_thought_is_left_where_it_is() -> None:
+    text = f"thought: I replaced\n```cuda\nfloat s = x[0];\n```\nby `rows`, see ```this```.\ncode:\n{fenced(CODE)}"
+
+    assert code_of(text) == CODE
+    assert "I replaced" in found(text).thought
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"name": "n", "strategy": "s", "thought": "t", "code": CODE}),
+        fenced(json.dumps({"name": "n", "strategy": "s", "thought": "t", "code": CODE}, indent=2), "json"),
+        fenced(json.dumps({"name": "n", "strategy": "s", "thought": ["t"], "code": CODE.split("\n")}), "json"),
+        fenced(json.dumps({"name": "n", "strategy": "s", "thought": "t", "files": {"k.cu": CODE}}), "json"),
+        fenced(
+            json.dumps({"name": "n", "strategy": "s", "thought": "t", "files": [{"path": "k", "text": CODE}]}), "json"
+        ),
+        fenced(json.dumps({"name": "n", "strategy": "s", "thought": "t", "code": fenced(CODE)}), "json"),
+        fenced(json.dumps({"name": "n", "strategy": "s", "thought": "t", "code": CODE}).replace("\\n", "\n"), "json"),
+        fenced('{"name": "n", "strategy": "s", "thought": "t", "code": "' + CODE + '",\n}', "json"),
+        fenced('{"name": "n", "strategy": "s", "thought": "t",\n"code": "' + CODE.replace("\n", "\\n") + '"}', "json"),
+        fenced('{\n"name": "n",\n"strategy": "s",\n"code": R"(' + CODE + ')",\n"thought": "t",\n}', "json"),
+        fenced('{\n"name": "n",\n"strategy": "s",\n"thought": "t",\n"code": `\n' + CODE + "`\n}", "json"),
+        fenced('{\n"name": "n",\n"strategy": "s",\n"thought": "t",\n"code": """\n' + CODE + '"""\n}', "json"),
+    ],
+    ids=[
+        *("bare", "fenced", "lines", "files", "file-list", "fence-in-code", "raw-line-breaks", "raw-quotes-and-comma"),
+        *("escaped-lines-raw-quotes", "raw-string", "backticks", "triple-quotes"),
+    ],
+)
+def test_json_and_what_was_meant_to_be_json(text: str) -> None:
+    candidate, name = found(text), read(text).name
+
+    assert candidate.main.text.strip() == CODE.strip()
+    assert (name, candidate.strategy, candidate.thought) == ("n", "s", "t")
+
+
+def test_escapes_of_the_program_survive_json() -> None:
+    printing = CODE.replace("// 4\n", '// 4\n    printf("a\\n\\"b\\"\\t");\n')
+
+    assert code_of(json.dumps({"code": printing})) == printing
+    assert code_of(fenced('{"name": "n",\n"code": `\n' + printing + "`\n}", "json")) == printing
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("**Name:** `fast`\n**Strategy:** tiles\n**Thought:** good\n", ("fast", "tiles", "good")),
+        (
+            "### Name\nfast\n\n### Strategy\n1. tiles\n2. loads\n\n### Explanation\ngood\n",
+            ("fast", "1. tiles\n2. loads", "good"),
+        ),
+        ("- name: fast\n- strategy: tiles\n- thought: good\n", ("fast", "tiles", "good")),
+        ("1. **Strategy**: tiles\n2. **Rationale**:\n   good\n", ("", "tiles", "good")),
+        ("NAME: fast\nthought: good\nmore of it\nSTRATEGY : tiles\n", ("fast", "tiles", "good\nmore of it")),
+        ("It is good.\n", ("", "", "It is good.")),
+        ("", ("", "", "")),
+    ],
+)
+@pytest.mark.parametrize("order", ["before", "behind"])
+def test_name_strategy_and_thought_in_many_guises(text: str, fields: tuple[str, str, str], order: str) -> None:
+    whole = f"{text}\n{fenced(CODE)}" if order == "before" else f"{fenced(CODE)}\n{text}"
+    proposal, candidate = read(whole), found(whole)
+
+    assert (proposal.name, candidate.strategy, candidate.thought) == fields
+
+
+EDIT = """\
+thought: Eight is better.
+<<<<<<< SEARCH
+    // 8 floats at a time
+=======
+    // 16 floats at a time
+>>>>>>> REPLACE
+
+```cuda
+<<<<<<< SEARCH
+    rows<<<rows_, 256, 0, (cudaStream_t)stream>>>(x, out, cols);  // 8
+=======
+    rows<<<rows_, 512, 0, (cudaStream_t)stream>>>(x, out, cols);
+>>>>>>> REPLACE
+```
+"""
+DIFF = """\
+name: by diff
+```diff
+--- a/kernel.cu
++++ b/kernel.cu
+@@ -77,3 +1,3 @@ whatever
+ __global__ void rows(const float* x, float* out, int64_t cols) {
+-    // 8 floats at a time
++    // 16 floats at a time
+@@ -6,3 +6,3 @@
+ extern "C" int launch(const float* x, float* out, int64_t rows_, int64_t cols, void* workspace, void* stream) {
+-    rows<<<rows_, 256, 0, (cudaStream_t)stream>>>(x, out, cols);  // 8
++    rows<<<rows_, 512, 0, (cudaStream_t)stream>>>(x, out, cols);
+     return (int)cudaGetLastError();
+```
+"""
+EDITED = source(8).replace("// 8 floats", "// 16 floats").replace("256", "512").replace("cols);  // 8", "cols);")
+
+
+@pytest.mark.parametrize(
+    "text", [EDIT, DIFF, EDIT.replace("    //", "//"), DIFF.replace("@@ -77,3 +1,3 @@ whatever", "@@")]
+)
+def test_edits_are_done_in_the_kernel_shown(text: str) -> None:
+    assert "".join(code_of(text, WITH_BEST).split()) == "".join(EDITED.split())
+    assert found(text, WITH_BEST).parents == (BEST.id,)
+
+
+def test_edits_go_to_the_kernel_they_fit_and_keep_its_other_files() -> None:
+    files = (*BEST.files, SourceFile("part.h", "int a;"))
+    asked = replace(brief(REPAIR), parents=(SLOWER[0],), best=replace(BEST, files=files))
+    candidate = found(EDIT, asked)
+
+    assert candidate.files == (SourceFile("kernel.cu", EDITED), files[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            EDIT.replace("(cudaStream_t)stream", "0"),
+            "edit 2, which begins with `rows<<<rows_, 256, 0, 0>>>(x, out, cols);  // 8`, is not",
+        ),
+        (EDIT.replace("    // 8 floats at a time", "}"), "edit 1, which begins with `}`, is found 2 times"),
+        (EDIT.replace("    // 8 floats at a time\n", ""), "Edit 1 names no text"),
+        (DIFF.replace("-    // 8", "-    // 9"), "edit 1, which begins with"),
+        (EDIT.removesuffix(">>>>>>> REPLACE\n```\n"), "block 2 has no end"),
+    ],
+)
+def test_an_edit_that_does_not_fit_is_named(text: str, reason: str) -> None:
+    assert reason in failure(text, WITH_BEST)
+    assert "complete file" in failure(text, WITH_BEST)
+
+
+def test_a_hunk_that_fits_twice_goes_where_it_says() -> None:
+    hunk = "@@ -9,1 +9,1 @@\n-}\n+}  // the end\n"
+
+    assert code_of(fenced(hunk, "diff"), WITH_BEST) == source(8).rstrip("\n").removesuffix("}") + "}  // the end\n"
+    assert "is found 2 times" in failure(fenced(hunk.replace("9", "7"), "diff"), WITH_BEST)
+
+
+def test_edits_need_something_to_edit() -> None:
+    assert "none was shown" in failure(EDIT)
+    assert "none was shown" in failure(DIFF, replace(brief(REPAIR), failure=UNREADABLE))
+    assert "cut off" in failure(EDIT, WITH_BEST, finish="length")
+
+
+@pytest.mark.parametrize(
+    ("text", "finish"),
+    [
+        (ASKED[: ASKED.index("return")], "length"),
+        (ASKED[: ASKED.index("return")], "stop"),
+        (ASKED[: ASKED.index("code:")], "length"),
+        (ASKED.removesuffix("```\n"), "length"),
+        (CODE[:-20], "length"),
+        (CODE[:-4], "stop"),
+        (json.dumps({"name": "n", "code": CODE})[:-60], "length"),
+        (json.dumps({"name": "n", "code": CODE})[:-60], "stop"),
+    ],
+)
+def test_a_reply_that_was_cut_off_is_told_to_be_briefer(text: str, finish: str) -> None:
+    reason = failure(text, finish=finish)
+
+    assert "cut off" in reason
+    assert "more briefly" in reason
+
+
+def test_what_was_cut_off_behind_its_code_still_counts() -> None:
+    assert code_of(f"{ASKED}\nThis is better bec", finish="length") == CODE
+    assert code_of(f"```cuda\n{CODE}\nthought: The fence was for", finish="length") == CODE
+
+
+def test_a_closed_block_with_a_missing_brace_goes_to_the_compiler() -> None:
+    assert code_of(fenced(CODE.rstrip().removesuffix("}"))).strip() == CODE.rstrip().removesuffix("}").strip()
+
+
+EXTENSION = """
+#include <torch/extension.h>
+torch::Tensor f(torch::Tensor x) { return x; }
+PYBIND11_MODULE(m, n) { n.def("f", &f); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "backend", "reason"),
+    [
+        ("", "cuda", "The reply is empty."),
+        ("   \n\n", "cuda", "The reply is empty."),
+        ("I would use shared memory.", "cuda", "The reply holds no code."),
+        ("```\n```", "cuda", "The reply holds no code."),
+        (fenced("<the complete file>"), "cuda", "The reply holds no code."),
+        (fenced(EXTENSION), "cuda", "torch extension"),
+        (fenced(PYTHON, "python"), "cuda", "The code is Python."),
+        (fenced(CODE), "triton", "The code is C++."),
+        (fenced(KERNEL), "cuda", "does not define"),
+        (fenced(LAUNCH.split("{")[0].strip() + ";\n" + KERNEL), "cuda", "does not define"),
+        (fenced("import torch\nx = 1", "python"), "triton", "does not define `def launch(x, out, rows, cols)`"),
+        (fenced("import torch\nx = 1", "python"), "torch_module", "`class ModelNew(torch.nn.Module)`"),
+        (fenced(CODE.replace("// 4", "// \0")), "cuda", "NUL"),
+        ("x" * (LONGEST_REPLY_CHARS + 1), "cuda", "more than"),
+    ],
+)
+def test_each_failure_says_what_is_wrong_and_how_to_answer(text: str, backend: str, reason: str) -> None:
+    said = failure(text, brief(INIT, backend))
+
+    assert reason in said
+    assert "one fenced block" in said
+
+
+def test_the_entry_point_to_define_is_spelled_out() -> None:
+    said = failure(fenced(KERNEL))
+
+    assert (
+        'extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream)'
+        in said
+    )
+
+
+def test_a_file_is_taken_as_it_is() -> None:
+    text = f"// name: mine\n// strategy: by hand\n\n{KERNEL}\n"
+    proposal = parse(Reply(text, "person", file="some/where/my kernel.cu"), EMPTY)
+
+    assert proposal.candidate is not None
+    assert proposal.candidate.files == (SourceFile("my_kernel.cu", text),)
+    assert (proposal.name, proposal.candidate.strategy) == ("mine", "by hand")
+    assert ".cu" in parse(Reply(text, "person", file="kernel.txt"), EMPTY).failure
+    assert "empty" in parse(Reply(" \n", "person", file="kernel.cu"), EMPTY).failure
+
+
+def test_text_is_kept_where_text_was_asked_for() -> None:
+    asked = brief(WRITE)
+    function = "def f(x):\n    return x"
+
+    assert read(f"Here:\n{fenced(function, 'python')}Done.", asked).text == function
+    assert read("<think>\nhm\n</think>\nTile the rows.", asked).text == "Tile the rows."
+    assert read("a\n```\nb\n```\nc\n```\nd\n```", asked).text.startswith("a\n")
+    assert "empty" in failure("<think>hm</think>", asked)
+    assert "cut off" in failure("```python\ndef f(", asked, finish="length")
+    assert "longer" in failure("x" * 100_000, asked)
+
+
+REAL = [json.loads(line) for line in (Path(__file__).parent / "replies.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("number", range(len(REAL)))
+def test_replies_of_a_small_model(number: int) -> None:
+    reply = REAL[number]
+    proposal = read(reply["reply"], brief(INIT, reply["backend"]), reply["finish"])
+
+    if "launch(" not in reply["reply"].partition("```")[2]:  # nothing but includes, and then the end
+        assert "cut off" in proposal.failure
+        return
+    assert proposal.candidate is not None, proposal.failure
+    text = proposal.candidate.main.text
+    assert "launch(" in text
+    assert text.rstrip().endswith("}")
+    assert not any(mark in text for mark in ("```", "thought:", '"code"'))
+    assert bool(proposal.candidate.strategy) == (reply["format"] == "strategy")
+
+
+def test_all_but_the_truncated_real_reply_hold_a_program() -> None:
+    read_ones = [read(r["reply"], brief(INIT, r["backend"]), r["finish"]).candidate for r in REAL]
+
+    assert [number for number, candidate in enumerate(read_ones) if candidate is None] == [10]
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "```",
+            "```cuda\n",
+            "~~~",
+            "````",
+            "\n",
+            "<think>",
+            "</think>",
+            "code:",
+            "thought:",
+            "name: x",
+            "{",
+            "}",
+            '"',
+        ),
+        *("(", ")", '{"code": "', '"code": `', 'R"(', ")", "<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n", "@@ "),
+        *(
+            "-a",
+            "+b",
+            "/*",
+            "*/",
+            "//",
+            "'",
+            "\\",
+            "\0",
+            "\ud800",
+            "\r",
+            "\u2028",
+            "launch(",
+            "launch() {",
+            "def launch():",
+        ),
+        *("#include <a>\n", KERNEL, LAUNCH, CODE, PYTHON, "class ModelNew:", "  ", "\t", "diff\n", "--- a/x\n"),
+    ]
+)
+
+
+@settings(max_examples=200)
+@given(
+    text=st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=25).map("".join)),
+    backend=st.sampled_from(["cuda", "cpu", "triton", "torch_module"]),
+    finish=st.sampled_from(["stop", "length"]),
+    file=st.sampled_from(["", "", "k.cu", "k.py", "\0"]),
+    move=st.sampled_from([INIT, WRITE, REPAIR]),
+)
+def test_no_reply_makes_it_stumble(text: str, backend: str, finish: str, file: str, move: Operator) -> None:
+    asked = replace(brief(move, backend), best=BEST)
+    proposal = parse(Reply(text, "model", finish=finish, file=file), asked)
+
+    if proposal.candidate is not None:
+        assert proposal.candidate.main.text.encode()
+        assert "\0" not in proposal.candidate.main.text
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "```cuda\n",
+        "<think>\n",
+        '{"code": "',
+        "launch(",
+        "/*",
+        "<<<<<<< SEARCH\n=======\n",
+        "@@ \n-a\n",
+        "   ",
+        "code:\n",
+        "(",
+        "x = '",
+    ],
+)
+def test_a_flood_of_junk_is_read_in_one_go(unit: str) -> None:
+    flood = unit * (150_000 // len(unit))
+
+    assert read(flood, WITH_BEST).candidate is None  # a pattern that went over it again and again would take hours

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.prompts.briefs import BEST, EVERYTHING, FAILED, REPAIR, SLOWER, UNREADABLE, brief, exhibit
+from warpsmith.core.candidate import SourceFile
+from warpsmith.core.errors import UsageError
+from warpsmith.core.method import Move, Operator
+from warpsmith.core.search import Brief, Role
+from warpsmith.prompts import figures
+from warpsmith.prompts.architectures import facts
+from warpsmith.prompts.renderer import LIMIT_CHARS, render
+
+BARE = Operator("init", Move.INIT, "evoengineer/init")
+
+
+def user(asked: Brief, limit_chars: int = LIMIT_CHARS) -> str:
+    return render(asked, limit_chars).messages[1].text
+
+
+def headings(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("# ")]
+
+
+def test_there_is_one_system_and_one_user_message() -> None:
+    prompt = render(brief(BARE))
+
+    assert [message.role for message in prompt.messages] == [Role.SYSTEM, Role.USER]
+    assert "CUDA C++" in prompt.messages[0].text
+    assert "NVIDIA H200" in prompt.messages[0].text
+
+
+def test_a_brief_without_anything_has_only_what_is_always_there() -> None:
+    assert headings(user(brief(BARE))) == [
+        "# softmax in CUDA C++17",
+        "# Device",
+        "# What is not allowed",
+        "# What is wanted",
+        "# Your reply",
+    ]
+
+
+def test_floor_and_zone_are_spoken_of_only_where_the_operator_shows_them() -> None:
+    everything = brief(EVERYTHING)
+
+    assert "speed of light" in user(everything)
+    assert "speed of light" not in user(replace(everything, roofline=False))
+
+
+def test_parents_keep_their_order_and_the_best_is_shown_once() -> None:
+    text = user(replace(brief(EVERYTHING), parents=(SLOWER[0], BEST, SLOWER[1]), retrieved=()))
+
+    assert text.index("vector-loads(width=2)") < text.index("shown above") < text.index("vector-loads(width=4)")
+    assert text.count(BEST.files[0].text.strip()) == 1
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cpu", "triton", "torch_module"])
+def test_every_language_says_what_to_define_and_how_to_fence_it(backend: str) -> None:
+    asked = brief(BARE, backend)
+    text = user(asked)
+
+    assert asked.problem.contract.text.strip() in text
+    assert {"cuda": "```cuda\n<", "cpu": "```cpp\n<"}.get(backend, "```python\n<") in text
+
+
+def test_a_contract_that_does_not_tell_the_task_has_it_told() -> None:
+    asked = brief(BARE)
+    terse = replace(asked.problem.contract, text="`softmax` is called as it stands here.")
+    text = user(replace(asked, problem=replace(asked.problem, contract=terse)))
+
+    assert "torch.softmax(x, dim=-1)" in text
+    assert "- `x`: input, float32 [rows, cols]" in text
+    assert "- tall: rows = 4096, cols = 1024" in text
+    assert "TF32, fp16 and bf16 arithmetic are too coarse" in text
+
+
+def test_an_allowed_library_is_named() -> None:
+    asked = brief(BARE)
+    task = replace(asked.problem.task, allow=("cublas",))
+
+    assert "other than cublas" in user(replace(asked, problem=replace(asked.problem, task=task)))
+
+
+def test_a_failure_comes_with_its_reason_and_its_code() -> None:
+    text = user(replace(brief(REPAIR), attempt=2))
+
+    assert FAILED.reason in text
+    assert FAILED.files[0].text.strip() in text
+    assert "attempt 2" in text
+
+
+def test_a_reply_that_could_not_be_read_is_asked_for_once_more() -> None:
+    text = user(replace(brief(REPAIR), failure=UNREADABLE))
+
+    assert "# Your last reply could not be read" in text
+    assert UNREADABLE.reason in text
+    assert "once more" in text
+
+
+def test_code_with_fences_in_it_does_not_end_its_block() -> None:
+    fenced = replace(BEST, files=(SourceFile("kernel.cu", "// ```\nint a;\n"),))
+
+    assert "````cuda\n// ```\nint a;\n````" in user(replace(brief(EVERYTHING), best=fenced))
+
+
+def test_what_matters_least_is_left_out_first_and_said_so() -> None:
+    everything = brief(EVERYTHING)
+    shorter = user(everything, len(user(everything)))  # the system message is over
+    shortest = user(everything, 8600)
+
+    assert "(Left out here for length: 1 of 2 similar kernels.)" in shorter
+    assert "# What earlier proposals thought" in shorter
+    assert "# What earlier proposals thought" not in shortest
+    assert "# The best kernel so far" in shortest
+    assert "# Parent 3 of 3" in shortest
+
+
+def test_the_order_in_which_sections_go() -> None:
+    everything = brief(EVERYTHING)
+    signs = {
+        "similar": "# A similar kernel",
+        "failures": "# What went wrong lately",
+        "strategies": "# Strategies that may help",
+        "insights": "# What earlier proposals thought",
+        "notes": "# Notes of earlier steps",
+    }
+    gone: dict[str, None] = {}
+    for limit in range(len(user(everything)) + 300, 7000, -150):
+        text = user(everything, limit)
+        gone.update((name, None) for name, sign in signs.items() if sign not in text)
+
+    assert list(gone) == list(signs)
+
+
+@pytest.mark.parametrize("limit", [3000, 6000, 20_000, LIMIT_CHARS])
+def test_a_prompt_never_exceeds_its_limit_and_always_says_how_to_reply(limit: int) -> None:
+    vast = replace(exhibit(9, 2.0), files=(SourceFile("kernel.cu", "int a;\n" * 100_000),), thought="t" * 100_000)
+    asked = replace(brief(EVERYTHING), best=vast, parents=(vast, vast), notes=(("convert", "n" * 200_000),))
+    prompt = render(asked, limit)
+
+    assert sum(len(message.text) for message in prompt.messages) <= limit
+    assert "left out here" in prompt.messages[1].text
+    assert prompt.messages[1].text.rstrip().endswith("no diff.")
+
+
+def test_a_users_own_template_is_found_by_its_path(tmp_path: Path) -> None:
+    template = tmp_path / "mine.j2"
+    template.write_text("Beat {{ brief.best.speedup | times }}, please.")
+
+    for wording in (str(template), str(template.with_suffix(""))):
+        assert "Beat 1.62×, please." in user(replace(brief(EVERYTHING), wording=wording))
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [(None, "no prompt template"), ("{% if %}", "cannot be rendered"), ("{{ brief.nothing }}", "cannot be rendered")],
+)
+def test_a_template_that_does_not_work_is_one_sentence(tmp_path: Path, content: str | None, complaint: str) -> None:
+    template = tmp_path / "mine.j2"
+    if content is not None:
+        template.write_text(content)
+
+    with pytest.raises(UsageError, match=complaint) as error:
+        render(replace(brief(BARE), wording=str(template)))
+    assert "mine.j2" in str(error.value)
+
+
+def test_figures_are_rounded_for_reading() -> None:
+    assert figures.time(0.0081234) == "8.12 µs"
+    assert figures.time(0.5) == "0.5 ms"
+    assert figures.time(12.345) == "12.3 ms"
+    assert figures.time(123456.0) == "123 s"
+    assert figures.times(1.6234) == "1.62×"
+    assert figures.times(0.0123) == "0.012×"
+    assert figures.percent(0.503) == "50 %"
+    assert figures.amount(33554432, "B") == "33.6 MB"
+    assert figures.amount(12, "FLOP") == "12 FLOP"
+
+
+def test_unknown_architectures_get_no_facts() -> None:
+    assert "227 KiB" in facts("sm_90a")
+    assert facts("") == facts("sm_999") == facts("gfx942") == ""

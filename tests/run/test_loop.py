@@ -1,0 +1,219 @@
+"""The loop: parallel proposals, verdicts meanwhile, and every way a run can end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.searching import CannedJudge, CannedProposer, factor, invalid, new_session, reply_text, valid
+from warpsmith.archive.events import Budget
+from warpsmith.core.candidate import Candidate
+from warpsmith.core.errors import HarnessFault, ProposerFault, ProposerRefused
+from warpsmith.core.evaluation import Evaluation
+from warpsmith.core.search import Brief, Outcome, Prompt, Record, Reply
+from warpsmith.methods.loading import load
+from warpsmith.run.loop import Loop, Watcher, judge_pending
+from warpsmith.run.session import Session
+
+FULL = load("evoengineer-full")
+
+
+def judge() -> CannedJudge:
+    return CannedJudge(lambda c: invalid(c) if factor(c) % 4 == 3 else valid(c, 1 + factor(c) / 100))
+
+
+class Notes(Watcher):
+    """Keeps what it sees."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.failures: list[str] = []
+
+    def failed(self, brief: Brief, reason: str) -> None:
+        self.failures.append(reason)
+
+    def recorded(self, record: Record, evaluation: Evaluation | None) -> None:
+        self.records.append(record)
+
+
+def test_a_run_spends_its_trials_and_keeps_the_best(tmp_path: Path) -> None:
+    notes, judging = Notes(), judge()
+    with new_session(tmp_path / "run", FULL, budget=Budget(trials=30)) as session:
+        reason = Loop(session, CannedProposer(lambda b: reply_text(b.number)), judging, notes).run()
+        ledger = session.ledger
+        assert reason == "trials"
+        assert ledger.totals.trials == 30
+        assert not ledger.pending
+        assert not ledger.in_flight
+        scores = [trial.score for trial in ledger.trials.values() if trial.score]
+        assert ledger.trials[ledger.best].score == max(scores)
+        assert judging.judged == 30 + judging.again
+        assert sum(record.outcome is Outcome.JUDGED for record in notes.records) == 30
+
+
+class SlowProposer(CannedProposer):
+    """Thinks for a moment; counts how many think at once."""
+
+    concurrency = 4
+    thinking = 0
+    most = 0
+    lock = threading.Lock()
+
+    def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+        with self.lock:
+            SlowProposer.thinking += 1
+            SlowProposer.most = max(self.most, self.thinking)
+        time.sleep(0.02)
+        with self.lock:
+            SlowProposer.thinking -= 1
+        return super().propose(brief, prompt)
+
+
+def test_proposals_overlap_with_each_other_and_with_verdicts(tmp_path: Path) -> None:
+    overlapped = threading.Event()
+
+    def slowly(candidate: Candidate) -> Evaluation:
+        time.sleep(0.01)
+        if SlowProposer.thinking:
+            overlapped.set()
+        return valid(candidate, 1 + factor(candidate) / 100)
+
+    SlowProposer.most = 0
+    with new_session(tmp_path / "run", FULL, budget=Budget(trials=24)) as session:
+        proposer = SlowProposer(lambda b: reply_text(b.number), concurrency=4)
+        Loop(session, proposer, CannedJudge(slowly), Watcher(), parallel=4).run()
+        assert session.ledger.totals.trials == 24
+    assert 2 <= SlowProposer.most <= 4
+    assert overlapped.is_set()
+
+
+def test_verdicts_keep_up_with_a_proposer_that_answers_at_once(tmp_path: Path) -> None:
+    ahead = 0
+
+    def slowly(candidate: Candidate) -> Evaluation:
+        nonlocal ahead
+        time.sleep(0.005)
+        ahead = max(ahead, len(session.ledger.pending))
+        return valid(candidate, 1 + factor(candidate) / 100)
+
+    with new_session(tmp_path / "run", FULL, budget=Budget(trials=20)) as session:
+        Loop(session, CannedProposer(lambda b: reply_text(b.number)), CannedJudge(slowly), Watcher(), parallel=3).run()
+    assert ahead <= 4
+
+
+class FailingProposer(CannedProposer):
+    """Every second call fails."""
+
+    calls = 0
+
+    def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+        FailingProposer.calls += 1
+        if FailingProposer.calls % 2:
+            raise ProposerFault("the endpoint did not answer")
+        return super().propose(brief, prompt)
+
+
+def test_failed_calls_spend_no_trial(tmp_path: Path) -> None:
+    notes = Notes()
+    with new_session(tmp_path / "run", FULL, budget=Budget(trials=10)) as session:
+        proposer = FailingProposer(lambda b: reply_text(b.number))
+        assert Loop(session, proposer, judge(), notes, parallel=1).run() == "trials"
+        assert session.ledger.totals.trials == 10
+        assert session.ledger.totals.failed_calls == len(notes.failures) == 10
+
+
+class RefusingProposer(CannedProposer):
+    """Works for a while, then gives up."""
+
+    def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+        if brief.number > 5:
+            raise ProposerRefused("the account has no credit left; top it up and resume.")
+        return super().propose(brief, prompt)
+
+
+def test_a_proposer_that_gives_up_ends_the_run_with_what_there_is(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", FULL) as session:
+        loop = Loop(session, RefusingProposer(lambda b: reply_text(b.number)), judge(), Watcher())
+        assert loop.run() == "proposer_refused"
+        assert "no credit" in loop.refused
+        assert session.ledger.totals.trials == 5
+        assert session.ledger.best
+        assert not session.ledger.pending
+
+
+def test_an_interruption_waits_for_replies_and_leaves_verdicts_for_later(tmp_path: Path) -> None:
+    started = threading.Event()
+    folder = tmp_path / "run"
+
+    class Patient(CannedProposer):
+        def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+            started.set()
+            time.sleep(0.2)
+            return super().propose(brief, prompt)
+
+    with new_session(folder, FULL) as session:
+        loop = Loop(session, Patient(lambda b: reply_text(b.number), concurrency=2), judge(), Watcher(), parallel=2)
+        threading.Thread(target=lambda: (started.wait(), loop.interrupt())).start()
+        assert loop.run() == "interrupted"
+        assert session.ledger.totals.replies == 2
+        session.end("interrupted")
+    with Session.resume(folder) as session:
+        assert len(session.pending()) == 2
+        assert judge_pending(session, judge(), lambda record, evaluation: None) >= 2
+        assert session.ledger.best
+
+
+def test_a_second_interruption_does_not_wait(tmp_path: Path) -> None:
+    release, started = threading.Event(), threading.Event()
+
+    class Stuck(CannedProposer):
+        def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+            started.set()
+            release.wait(20)
+            return super().propose(brief, prompt)
+
+    with new_session(tmp_path / "run", FULL) as session:
+        loop = Loop(session, Stuck(lambda b: reply_text(b.number)), judge(), Watcher(), parallel=1)
+
+        def twice() -> None:
+            started.wait()
+            loop.interrupt()
+            time.sleep(0.05)
+            loop.interrupt()
+
+        threading.Thread(target=twice).start()
+        begun = time.monotonic()
+        assert loop.run() == "interrupted"
+        assert time.monotonic() - begun < 15
+        release.set()
+
+
+def test_time_ends_a_run_though_nothing_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warpsmith.run.loop._LAST_CALLS_S", 0.1)
+    release = threading.Event()
+
+    class Stuck(CannedProposer):
+        def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+            release.wait(20)
+            return super().propose(brief, prompt)
+
+    with new_session(tmp_path / "run", FULL, budget=Budget(trials=9, seconds=0.3)) as session:
+        assert Loop(session, Stuck(lambda b: reply_text(b.number)), judge(), Watcher(), parallel=1).run() == "time"
+    release.set()
+
+
+def test_a_fault_in_the_evaluator_surfaces(tmp_path: Path) -> None:
+    def broken(candidates: Sequence[Candidate], *, fresh: bool) -> Iterator[tuple[int, Evaluation]]:
+        raise HarnessFault("no such device")
+        yield
+
+    with new_session(tmp_path / "run", FULL) as session:
+        loop = Loop(session, CannedProposer(lambda b: reply_text(b.number)), broken, Watcher())
+        with pytest.raises(HarnessFault, match="no such device"):
+            loop.run()
+    with Session.resume(tmp_path / "run") as session:
+        assert session.pending()
