@@ -17,6 +17,7 @@ from warpsmith.cli.main import app
 
 __all__ = ["desk"]  # the fixture: a folder with a task and kernels
 
+QUICK = ("--time-budget", "0.02")
 TUNABLE = "// tune: STEP = 1, 2, 4\n" + RIGHT.replace("++i) out[i] = 2 * x[i];", "i += STEP) BODY").replace(
     "BODY", "for (int64_t j = i; j < i + STEP && j < rows * cols; ++j) out[j] = 2 * x[j];"
 )
@@ -25,7 +26,7 @@ TUNABLE = "// tune: STEP = 1, 2, 4\n" + RIGHT.replace("++i) out[i] = 2 * x[i];",
 @pytest.fixture(scope="module")
 def run(desk: Desk) -> str:
     """A run with the catalogue, four trials long."""
-    outcome = desk.run("optimize", "double.py", "--trials", "4", "--run", "first", "--json", "--stop-at", "0")
+    outcome = desk.run("optimize", "double.py", "--trials", "4", "--run", "first", "--json", "--stop-at", "0", *QUICK)
     assert outcome.status == 0, outcome.err
     document = json.loads(outcome.out)
     assert document["status"] == "ok"
@@ -44,15 +45,6 @@ def run(desk: Desk) -> str:
     return "first"
 
 
-def test_a_run_goes_on_where_it_stopped(desk: Desk, run: str) -> None:
-    shutil.copytree(desk.folder / run, desk.folder / "again")
-    outcome = desk.run("optimize", "--resume", "again", "--trials", "6", "--json")
-    assert outcome.status == 0, outcome.err
-    document = json.loads(outcome.out)
-    assert document["trials"] == 6
-    assert "4 trials done" in outcome.err
-
-
 def test_runs_and_show_say_what_was_done(desk: Desk, run: str) -> None:
     listed = desk.run("runs", ".")
     assert re.search(r"first +double +evoengineer-full +template +4/4", listed.out), listed.out
@@ -67,18 +59,8 @@ def test_runs_and_show_say_what_was_done(desk: Desk, run: str) -> None:
     assert "--- user" in desk.run("show", run, "1", "--only", "prompt").out
 
 
-def test_a_recorded_run_is_replayed_live(desk: Desk, run: str) -> None:
-    outcome = desk.run("optimize", "double.py", "--proposer", f"replay:{run}", "--run", "replayed", "--json")
-    assert outcome.status == 0, outcome.err
-    document = json.loads(outcome.out)
-    assert document["stopped_because"] in ("proposer_refused", "speed_of_light")
-    assert 1 <= document["trials"] <= 4
-    programs = [desk.run("show", name, "1", "--only", "code").out for name in (run, "replayed")]
-    assert programs[0].strip() == programs[1].strip()
-
-
 def test_an_agent_asks_and_tells_across_two_machines(desk: Desk, run: str) -> None:
-    asked = desk.run("ask", "double.py", "--run", "mine", "--json")
+    asked = desk.run("ask", "double.py", "--run", "mine", "--json", *QUICK)
     assert asked.status == 0, asked.err
     brief = json.loads(asked.out)
     assert "launch(" in brief["prompt"]
@@ -91,7 +73,7 @@ def test_an_agent_asks_and_tells_across_two_machines(desk: Desk, run: str) -> No
     shutil.move(desk.folder / "mine", desk.folder / "travelled")
     stepped = desk.run("step", "travelled", "--json")
     verdicts = [json.loads(line) for line in stepped.out.splitlines()]
-    assert [(v["trial"], v["status"]) for v in verdicts] == [(1, "wrong"), (2, "ok"), (2, "ok")]
+    assert sorted((v["trial"], v["status"]) for v in verdicts) == [(1, "wrong"), (2, "ok"), (2, "ok")]
     assert verdicts[-1]["best"]
     again = desk.run("ask", "travelled")
     assert again.status == 0
@@ -102,7 +84,7 @@ def test_an_agent_asks_and_tells_across_two_machines(desk: Desk, run: str) -> No
 
 def test_tuning_tries_the_declared_values(desk: Desk) -> None:
     (desk.folder / "tunable.cpp").write_text(TUNABLE)
-    outcome = desk.run("tune", "double.py", "tunable.cpp", "--json", "--out", "tuned.cpp")
+    outcome = desk.run("tune", "double.py", "tunable.cpp", "--json", "--out", "tuned.cpp", *QUICK)
     assert outcome.status == 0, outcome.err
     document = json.loads(outcome.out)
     assert (document["points"], document["tried"]) == (3, 3)
@@ -111,7 +93,7 @@ def test_tuning_tries_the_declared_values(desk: Desk) -> None:
 
 
 def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> None:
-    process = desk.start("optimize", "double.py", "--trials", "200", "--run", "cut", "--stop-at", "0")
+    process = desk.start("optimize", "double.py", "--trials", "200", "--run", "cut", "--stop-at", "0", *QUICK)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (desk.folder / "cut" / "run.db").exists():
         time.sleep(0.05)

@@ -8,15 +8,17 @@ from dataclasses import replace
 import pytest
 
 from tests.strategies.problems import SOURCE, make_problem
+from warpsmith.backends.source import backend_named
 from warpsmith.core.candidate import SourceFile
 from warpsmith.core.errors import ProposerRefused
 from warpsmith.core.evaluation import Status
 from warpsmith.core.method import Move
-from warpsmith.core.outline import Family
+from warpsmith.core.outline import Family, Node, Outline, Value
 from warpsmith.core.search import Brief, Exhibit, Problem, Reply, Role
 from warpsmith.core.strategy import Parameter, Plan, Strategy
+from warpsmith.prompts.parser import parse
 from warpsmith.propose.template import TemplateProposer
-from warpsmith.strategies import genome
+from warpsmith.strategies import genome, templates
 
 PROBLEM = make_problem(backend="cpu")
 
@@ -73,6 +75,18 @@ def plan(reply: Reply) -> Plan:
     read = genome.plan_of(field(reply, "strategy"), Fake.strategies)
     assert read is not None
     return read
+
+
+def softmax_problem(backend: str) -> Problem:
+    """With an outline and a contract as the judge and the backend give them."""
+    problem = make_problem(backend=backend)
+    matrix = Value("x", "float32", ("rows", "cols"))
+    node = Node("aten._softmax.default", '[{"$": "x"}, -1, false]', "{}", (replace(matrix, name="%0"),))
+    return replace(
+        problem,
+        contract=backend_named(backend).contract(problem.task),
+        outline=Outline(Family.ROW_REDUCTION, (matrix,), (node,), ("%0",)),
+    )
 
 
 def exhaust(move: Move, fake: Fake) -> tuple[list[str], str]:
@@ -143,10 +157,10 @@ def test_something_divergent_is_unlike_the_parents() -> None:
 
 
 def test_a_repair_drops_the_strategy_that_such_failures_are_often_due_to() -> None:
-    failed = exhibit("f", "fast-intrinsics + simd + unroll(size=2)", status=Status.WRONG, reason="too far off")
+    failed = exhibit("f", "columns + fast-intrinsics + unroll(size=2)", status=Status.WRONG, reason="too far off")
     reply = propose(replace(brief(Move.REPAIR), failure=failed, attempt=1))
 
-    assert field(reply, "strategy") == "simd + unroll(size=2)"
+    assert field(reply, "strategy") == "columns + unroll(size=2)"
     assert "From f, which failed (wrong): dropped fast-intrinsics." in field(reply, "thought")
 
 
@@ -196,6 +210,32 @@ def test_what_is_to_be_written_as_text_is_the_reference() -> None:
     reply = propose(brief(Move.WRITE, problem=make_problem(family=Family.OTHER)))
 
     assert f"```python\n{SOURCE}\n```" in reply.text
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_with_the_real_templates_every_move_gives_a_candidate_whose_strategy_is_in_its_code(backend: str) -> None:
+    problem = softmax_problem(backend)
+    able = templates.abilities(problem)
+    proposer = TemplateProposer()
+    shown: list[Exhibit] = []
+    for number, move in enumerate([move for move in Move if move is not Move.WRITE] * 3):
+        tried = tuple(each.strategy for each in shown)
+        asked = replace(brief(move, seed=number, tried=tried, problem=problem), parents=tuple(shown[-2:]))
+        if shown:
+            asked = replace(asked, best=shown[0], failure=replace(shown[-1], status=Status.WRONG, reason="it is off."))
+        proposal = parse(proposer.propose(asked, proposer.prompt(asked)), asked)
+        candidate = proposal.candidate
+        assert candidate is not None, proposal.failure
+        read = genome.plan_of(candidate.strategy, able)
+        assert read is not None
+        assert str(templates.carried(problem, candidate.main.text)) == str(read)
+        assert candidate.strategy not in tried
+        assert proposal.name
+        assert candidate.thought
+        shown.append(exhibit(candidate.id, candidate.strategy, candidate.main.text))
+
+    assert TemplateProposer.supports(problem)
+    assert len({each.id for each in shown}) == len(shown)
 
 
 @pytest.mark.parametrize("move", Move)

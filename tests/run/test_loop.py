@@ -145,6 +145,11 @@ def test_a_proposer_that_gives_up_ends_the_run_with_what_there_is(tmp_path: Path
         assert not session.ledger.pending
 
 
+def interrupt_when(loop: Loop, started: threading.Event) -> None:
+    started.wait()
+    loop.interrupt()
+
+
 def test_an_interruption_waits_for_replies_and_leaves_verdicts_for_later(tmp_path: Path) -> None:
     started = threading.Event()
     folder = tmp_path / "run"
@@ -157,7 +162,7 @@ def test_an_interruption_waits_for_replies_and_leaves_verdicts_for_later(tmp_pat
 
     with new_session(folder, FULL) as session:
         loop = Loop(session, Patient(lambda b: reply_text(b.number), concurrency=2), judge(), Watcher(), parallel=2)
-        threading.Thread(target=lambda: (started.wait(), loop.interrupt())).start()
+        threading.Thread(target=interrupt_when, args=(loop, started)).start()
         assert loop.run() == "interrupted"
         assert session.ledger.totals.replies == 2
         session.end("interrupted")
@@ -206,10 +211,13 @@ def test_time_ends_a_run_though_nothing_comes_back(tmp_path: Path, monkeypatch: 
     release.set()
 
 
+def _failing() -> list[tuple[int, Evaluation]]:
+    raise HarnessFault("no such device")
+
+
 def test_a_fault_in_the_evaluator_surfaces(tmp_path: Path) -> None:
     def broken(candidates: Sequence[Candidate], *, fresh: bool) -> Iterator[tuple[int, Evaluation]]:
-        raise HarnessFault("no such device")
-        yield
+        yield from _failing()
 
     with new_session(tmp_path / "run", FULL) as session:
         loop = Loop(session, CannedProposer(lambda b: reply_text(b.number)), broken, Watcher())

@@ -222,17 +222,21 @@ def test_a_real_kernel_is_tuned_on_this_machine(
     assert tuned.before.status is Status.BUILD_ERROR
 
 
-def test_an_evaluator_is_opened_for_each_kind_of_settings_and_closed_before_the_next() -> None:
+def test_one_evaluator_is_opened_and_gets_a_new_judge_where_settings_change() -> None:
     events: list[str] = []
 
     @dataclass
     class Stub:
         settings: Settings
 
+        def renew(self, settings: Settings) -> None:
+            events.append("renew")
+            self.settings = settings
+
         def evaluate(
             self, task: str, candidates: Sequence[Candidate], precision: None, *, fresh: bool
         ) -> Iterator[tuple[int, Evaluation]]:
-            events.append("evaluate")
+            events.append(f"evaluate with {self.settings.max_samples}")
             yield from ((place, verdict(each, 1.0)) for place, each in enumerate(candidates))
 
     @contextmanager
@@ -244,4 +248,8 @@ def test_an_evaluator_is_opened_for_each_kind_of_settings_and_closed_before_the_
     with evaluating(opened, "task.py") as judge:
         tune(judge, KERNEL, 100, 0)
 
-    assert events == ["open", "evaluate", "close", "open", "evaluate", "evaluate", "close"]
+    few, many = screening(Settings()).max_samples, Settings().max_samples
+    assert events == [
+        *("open", "renew", f"evaluate with {few}"),
+        *("renew", f"evaluate with {many}", f"evaluate with {many}", "close"),
+    ]

@@ -19,7 +19,7 @@ from warpsmith.archive.events import Budget
 from warpsmith.archive.log import FILE
 from warpsmith.backends.source import backend_named
 from warpsmith.cli import render, searchjson
-from warpsmith.cli.evaluate import check_cache, check_task_file
+from warpsmith.cli.evaluate import check_cache, check_task_file, timed_for
 from warpsmith.cli.live import best_line, verdict_line
 from warpsmith.core.config import Paths
 from warpsmith.core.errors import CandidateError, RunError, UsageError
@@ -48,6 +48,7 @@ class AskRequest:
     device: str = "auto"
     backend: str = ""
     trials: int | None = None
+    timing_budget_s: float | None = None
     as_json: bool = False
 
 
@@ -146,6 +147,7 @@ def _opened(request: AskRequest) -> Session:
         budget=budget,
         folder=Path(request.run) if request.run else None,
         device=request.device,
+        settings=timed_for(request.timing_budget_s),
     )
     with Evaluator(device, order.settings) as evaluator:
         return opening.begin(order, evaluator, backend)

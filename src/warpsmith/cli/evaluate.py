@@ -231,6 +231,12 @@ def _settings(request: Request) -> Settings:
     )
 
 
+def timed_for(seconds: float | None) -> Settings:
+    """The usual settings, with another time for timing where one is given."""
+    default = Settings()
+    return default if seconds is None else replace(default, timing_budget_s=seconds)
+
+
 def parse_baselines(text: str) -> tuple[str, ...]:
     """`eager,compile` as names, each once."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

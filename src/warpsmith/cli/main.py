@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from warpsmith.cli import searching as searching  # registers its commands
-from warpsmith.cli.app import AsJson, PrecisionOption, app, reported, start
+from warpsmith.cli.app import AsJson, PrecisionOption, reported, start
+from warpsmith.cli.app import app as app
 from warpsmith.core.errors import UsageError
 from warpsmith.core.task import Precision
 

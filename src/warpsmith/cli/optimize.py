@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -14,9 +14,9 @@ from rich.text import Text
 
 from warpsmith.archive.events import Budget
 from warpsmith.cli import render, searchjson
-from warpsmith.cli.evaluate import check_cache, check_task_file, parse_baselines
+from warpsmith.cli.evaluate import check_cache, check_task_file, parse_baselines, timed_for
 from warpsmith.cli.live import View, best_line, rates, spending, watching
-from warpsmith.core.config import Paths, Settings
+from warpsmith.core.config import Paths
 from warpsmith.core.errors import UsageError
 from warpsmith.core.search import Proposer
 from warpsmith.core.task import Precision
@@ -48,6 +48,7 @@ class Request:
     backend: str = ""
     precision: Precision | None = None
     baselines: str = "eager"
+    timing_budget_s: float | None = None
     run: str = ""
     resume: str = ""
     seed: int = 0
@@ -82,7 +83,7 @@ def _start(request: Request) -> int:
     choice = choose(request.proposer or "auto", request.options)
     console = render.console(stderr=True)
     _print(console, f"Proposer: {choice.sentence}")
-    settings = Settings(baselines=baselines)
+    settings = replace(timed_for(request.timing_budget_s), baselines=baselines)
     order = opening.Order(
         task=request.task,
         method=method,

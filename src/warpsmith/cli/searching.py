@@ -12,6 +12,10 @@ from warpsmith.cli.app import AsJson, PrecisionOption, app, reported
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's folder, its name under runs/, or last for the latest.")
 ]
+TimeBudget = Annotated[
+    float | None,
+    typer.Option(min=0.0, metavar="SECONDS", help="Time for timing, per workload and baseline.  [default: 1]"),
+]
 DeviceHere = Annotated[
     str | None, typer.Option("--device", metavar="auto|cpu|cuda[:n]", help="Where to judge.  [default: the run's own]")
 ]
@@ -60,6 +64,7 @@ def optimize(
     baseline: Annotated[
         str, typer.Option(metavar="NAMES", help="What to compare with: eager, or eager,compile.")
     ] = "eager",
+    time_budget: TimeBudget = None,
     run: Annotated[str, typer.Option(metavar="DIR", help="The new run's folder.  [default: under runs/]")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Go on with this run.")] = "",
     seed: Annotated[int, typer.Option(metavar="N", help="For everything that is drawn.")] = 0,
@@ -122,6 +127,7 @@ def optimize(
                 backend=backend,
                 precision=precision,
                 baselines=baseline,
+                timing_budget_s=time_budget,
                 run=run,
                 resume=resume,
                 seed=seed,
@@ -144,6 +150,7 @@ def ask(
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:n]", help="With a TASK: where to run.")] = "auto",
     backend: Annotated[str, typer.Option(metavar="cuda|cpu|triton", help="With a TASK: the kernels' language.")] = "",
     trials: Annotated[int | None, typer.Option(metavar="N", help="With a TASK: proposals at most.  [45]")] = None,
+    time_budget: TimeBudget = None,
     json: AsJson = False,
 ) -> None:
     """Print the next brief: everything a coding agent or a person needs to propose a kernel.
@@ -154,7 +161,7 @@ def ask(
         from warpsmith.cli.agent import AskRequest
         from warpsmith.cli.agent import ask as work
 
-        status = work(AskRequest(what, run, method, device, backend, trials, as_json=json))
+        status = work(AskRequest(what, run, method, device, backend, trials, time_budget, as_json=json))
     raise typer.Exit(status)
 
 
@@ -231,6 +238,7 @@ def tune(
     budget: Annotated[int, typer.Option(min=1, metavar="N", help="Points to try at most.")] = 64,
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to run.")] = "auto",
     precision: PrecisionOption = None,
+    time_budget: TimeBudget = None,
     seed: Annotated[int, typer.Option(metavar="N", help="For points that are drawn.")] = 0,
     out: Annotated[str, typer.Option(metavar="FILE", help="Write the source with the best values first.")] = "",
     json: AsJson = False,
@@ -243,5 +251,5 @@ def tune(
         from warpsmith.cli.tune import Request
         from warpsmith.cli.tune import run as work
 
-        status = work(Request(task, file, budget, device, precision, seed, out, as_json=json))
+        status = work(Request(task, file, budget, device, precision, time_budget, seed, out, as_json=json))
     raise typer.Exit(status)

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from warpsmith.backends.source import read_candidate
 from warpsmith.cli import render, searchjson
-from warpsmith.cli.evaluate import check_cache, check_task_file, choose_device
-from warpsmith.core.config import Paths, Settings
+from warpsmith.cli.evaluate import check_cache, check_task_file, choose_device, timed_for
+from warpsmith.core.config import Paths
 from warpsmith.core.errors import UsageError
 from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator
@@ -31,6 +31,7 @@ class Request:
     budget: int = 64
     device: str = "auto"
     precision: Precision | None = None
+    timing_budget_s: float | None = None
     seed: int = 0
     out: str = ""
     as_json: bool = False
@@ -65,7 +66,7 @@ def run(request: Request) -> int:
         with evaluating(
             lambda settings: Evaluator(device, settings, paths=paths), request.task, request.precision
         ) as judge:
-            tuned = tune(judge, candidate, request.budget, request.seed, on_result, Settings())
+            tuned = tune(judge, candidate, request.budget, request.seed, on_result, timed_for(request.timing_budget_s))
     written = _write(request, tuned)
     if request.as_json:
         sys.stdout.write(searchjson.dumps(searchjson.tune_document(request.task, request.file, written, tuned)) + "\n")

@@ -161,9 +161,10 @@ class Evaluator:
                 yield index, known
         yield from self._judge_all(str(task), precision, pending)
 
-    def renew(self) -> None:
-        """The next evaluation has a new judge."""
+    def renew(self, settings: Settings | None = None) -> None:
+        """The next evaluation has a new judge, and other settings where they are given."""
         self._close_courts()
+        self.settings = settings or self.settings
 
     @contextmanager
     def reopened(

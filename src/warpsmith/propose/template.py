@@ -24,7 +24,7 @@ NAME = "template"
 _FRESH = 0.25  # the chance that a new kernel, though a best one is shown, does not start from it
 _SECOND_STEP = 0.3  # the chance that it goes two steps from the best
 _REDRAWS = 200  # plans whose code turned out to be that of a plan tried before
-_WARY = ("fast-intrinsics",)  # may cost precision: not in the very first kernel
+_WARY = ("fast-intrinsics", "online-softmax", "split-k")  # may cost as much as they give: not in the first kernel
 _FENCES = {"cuda": "cuda", "cpu": "cpp"}
 _ASKED = {
     Move.INIT: "a new kernel, started from the best one where there is one",

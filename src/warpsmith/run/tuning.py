@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
@@ -160,17 +160,15 @@ def evaluating(
     task: str | Path,
     precision: Precision | None = None,
 ) -> Iterator[Judge]:
-    """A judge by real evaluators: one at a time, a new one whenever the settings change."""
-    with ExitStack() as stack:
-        current: list[Evaluator] = []
+    """A judge by a real evaluator, which gets a new court whenever the settings change."""
+    with open_evaluator(Settings()) as evaluator:
 
         def judge(
             candidates: Sequence[Candidate], settings: Settings, *, fresh: bool
         ) -> Iterable[tuple[int, Evaluation]]:
-            if not current or current[0].settings != settings:
-                stack.close()
-                current[:] = [stack.enter_context(open_evaluator(settings))]
-            return current[0].evaluate(task, candidates, precision, fresh=fresh)
+            if evaluator.settings != settings:
+                evaluator.renew(settings)
+            return evaluator.evaluate(task, candidates, precision, fresh=fresh)
 
         yield judge
 

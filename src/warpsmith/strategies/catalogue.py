@@ -1,0 +1,97 @@
+"""All strategies there are, and those worth saying for a problem, the most relevant first.
+
+Only choosing happens here. The strategies are files of this package with a `PLUGIN`; carrying them out is the part of
+`templates` or of whoever reads the advice.
+"""
+
+from __future__ import annotations
+
+import re
+
+from warpsmith.core.registry import plugins
+from warpsmith.core.search import Problem
+from warpsmith.core.strategy import Strategy
+
+# What an operation's name says about the work, finer than `Family`: the word is searched for in ATen names such as
+# "aten.convolution.default" and, where no outline was recorded, in the reference's source.
+_WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("attention", re.compile(r"attention")),
+    ("convolution", re.compile(r"conv(?:olution|_?(?:transpose)?[123]d)", re.IGNORECASE)),
+    ("gather", re.compile(r"\b(?:gather|index_select|embedding|index\.Tensor|scatter\w*|index_add)\b")),
+    ("normalisation", re.compile(r"(?:layer|batch|group|instance|rms)_?norm", re.IGNORECASE)),
+    ("pooling", re.compile(r"pool", re.IGNORECASE)),
+    ("scan", re.compile(r"\b(?:cumsum|cumprod|cummax|cummin|logcumsumexp)\b")),
+    ("selection", re.compile(r"\b(?:topk|kthvalue|sort|argsort|median|unique)\b")),
+    ("structured", re.compile(r"\b(?:tril|triu|diag|diag_embed|diagonal|eye)\b")),
+    ("transpose", re.compile(r"\b(?:clone|contiguous)\b")),
+)
+_PRODUCTS = re.compile(r"\b(?:b?mm|baddbmm|addmm|matmul|einsum|linear)\b")
+_MIDDLE = "middle"
+_SIDES = {"memory", "compute"}  # between the ridges, what helps on either side helps
+
+
+def strategies() -> dict[str, Strategy]:
+    """The whole catalogue by name, those of other packages with it."""
+    found: dict[str, Strategy] = plugins("warpsmith.strategies")
+    return dict(sorted(found.items()))
+
+
+def advice(problem: Problem, limit: int) -> tuple[Strategy, ...]:
+    """What applies to the backend, device, zone, family and precision, the most specific first."""
+    words = families(problem)
+    fitting = [each for each in strategies().values() if _applies(each, problem, words)]
+    fitting.sort(key=lambda each: (-_relevance(each, problem, words), each.name))
+    return tuple(fitting[:limit])
+
+
+def families(problem: Problem) -> frozenset[str]:
+    """The family of the problem's work and the finer words for it; empty where nothing is known."""
+    outline = problem.outline
+    text = " ".join(node.op for node in outline.nodes) if outline and outline.nodes else problem.task.source
+    found = {word for word, pattern in _WORDS if pattern.search(text)}
+    if outline is not None:
+        found.add(outline.family.value)
+    if _PRODUCTS.search(text):
+        found.add("matmul")
+        if "softmax" in text and len(_PRODUCTS.findall(text)) > 1:
+            found.add("attention")
+    return frozenset(found)
+
+
+def _applies(strategy: Strategy, problem: Problem, words: frozenset[str]) -> bool:
+    return (
+        _speaks(strategy, problem)
+        and (not strategy.zones or not problem.zone or _zone_hit(strategy, problem.zone))
+        and (not strategy.families or not words or bool(words & set(strategy.families)))
+        and (not strategy.precisions or problem.task.precision.value in strategy.precisions)
+        and (not strategy.least_arch or _arch(problem.arch) >= strategy.least_arch)
+    )
+
+
+def _speaks(strategy: Strategy, problem: Problem) -> bool:
+    """Whether it can be said in the backend's language; a torch module may hold sources of the device's own."""
+    language = problem.kind if problem.backend == "torch_module" else problem.backend
+    return not strategy.backends or language in strategy.backends
+
+
+def _zone_hit(strategy: Strategy, zone: str) -> bool:
+    return zone in strategy.zones or (zone == _MIDDLE and bool(_SIDES & set(strategy.zones)))
+
+
+def _arch(text: str) -> int:
+    """90 for "sm_90a"; 0 for a CPU."""
+    digits = re.search(r"\d+", text)
+    return int(digits[0]) if digits else 0
+
+
+def _relevance(strategy: Strategy, problem: Problem, words: frozenset[str]) -> float:
+    """A strategy that names this kind of work, and little else, says more than one that is always right."""
+    hits = words & set(strategy.families)
+    general = problem.outline.family.value if problem.outline else ""
+    score = 0.0
+    if hits:
+        score += (4.0 if hits - {general} else 3.0) - 0.25 * len(strategy.families)
+    if strategy.zones and problem.zone and _zone_hit(strategy, problem.zone):
+        score += 2.0 - 0.25 * len(strategy.zones)
+    # What only new devices have is the hardest to get right, and seldom the first thing to try.
+    return score - (0.5 if strategy.least_arch else 0.0)

@@ -1,0 +1,223 @@
+"""Which strategies the templates can carry out for a kernel, and which a generated source contains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from warpsmith.backends.tunables import tunables
+from warpsmith.core.registry import plugins
+from warpsmith.core.search import Problem
+from warpsmith.core.strategy import Choice, Parameter, Plan, Strategy
+from warpsmith.core.task import Precision
+from warpsmith.strategies.templates.code import COSTLY, levels, softmax_pair
+from warpsmith.strategies.templates.graph import parts
+from warpsmith.strategies.templates.stages import Kind, Layout, Stage, product_of
+
+_FUNCTIONS = frozenset(("exp", "expm1", "tanh", "erf", "log", "log1p"))  # those that `functions` has vector forms of
+
+
+def able(problem: Problem, layout: Layout) -> tuple[Strategy, ...]:
+    """The strategies that make a difference to the code of this kernel, with the values that make sense for it."""
+    names = _cpu(layout) if problem.backend == "cpu" else _cuda(problem, layout)
+    catalogue = plugins("warpsmith.strategies")
+    found = []
+    for name, values in names.items():
+        strategy: Strategy = catalogue[name]
+        parameters = tuple(
+            Parameter(p.name, values.get(p.name, p.values)) for p in strategy.parameters if values.get(p.name) != ()
+        )
+        needs = tuple(n for n in strategy.needs if n in names)
+        if any(s.kind is Kind.PRODUCT for s in layout.stages):
+            needs = _NEEDS.get((problem.backend, name), needs)
+        excludes = tuple(n for n in strategy.excludes if n in names)
+        found.append(replace(strategy, parameters=parameters, needs=needs, excludes=excludes))
+    return tuple(found)
+
+
+_NEEDS = {
+    ("cpu", "register-tile"): ("packed-panels",),
+    ("cpu", "packed-panels"): ("register-tile",),
+    ("cuda", "register-tile"): ("shared-tile",),
+    ("cuda", "split-k"): ("shared-tile",),
+    ("cuda", "vector-loads"): ("shared-tile",),
+}
+"""What a strategy builds on in products of one language only."""
+
+Values = Mapping[str, tuple[str, ...]]
+_ANY: Values = {}
+
+
+def _is_columns(stage: Stage) -> bool:
+    return stage.kind is Kind.ROWS and bool(stage.inner)
+
+
+def _fuses(stage: Stage) -> bool:
+    """Whether loops along a row can be joined, or a costly value kept for the last one."""
+    groups = [[r for r in level if not r.name.startswith("arg")] for level in levels(stage)]
+    if any(len(group) > 1 for group in groups):
+        return True
+    last = {e for r in groups[-1] for e in parts(*r.args) if e.op in COSTLY}
+    return any(e in last for s in stage.stores if set(s.axes) & set(stage.along) for e in parts(s.expr))
+
+
+def _cpu(layout: Layout) -> dict[str, Values]:
+    stages = layout.stages
+    kinds = {s.kind for s in stages}
+    rows = [s for s in stages if s.kind is Kind.ROWS and not s.inner]
+    columns = any(_is_columns(s) for s in stages)
+    exprs = [s.expr for stage in stages for s in stage.stores]
+    reduced = [r for s in stages if s.kind in (Kind.ROWS, Kind.WHOLE) and not s.inner for r in s.reduces]
+    found: dict[str, Values] = {}
+    if kinds & {Kind.MAP, Kind.ROWS, Kind.PRODUCT}:
+        found["parallel-rows"] = found["static-chunks"] = _ANY
+    if columns or Kind.PRODUCT in kinds:
+        found["cache-blocking"] = _ANY
+    if any(_fuses(s) for s in rows):
+        found["fused-passes"] = _ANY
+    if any(not r.name.startswith("arg") for r in reduced):
+        found["multiple-accumulators"] = _ANY
+    if any(set(store.axes) & set(s.along) for s in rows for store in s.stores) or Kind.MAP in kinds:
+        found["non-temporal-stores"] = _ANY
+    if any(softmax_pair(s) for s in rows):
+        found["online-softmax"] = _ANY
+    if Kind.PRODUCT in kinds:
+        found["packed-panels"] = _ANY
+        found["register-tile"] = _ANY
+    found["simd"] = _ANY
+    if Kind.WHOLE in kinds and not any(
+        r.name.startswith("arg") for s in stages if s.kind is Kind.WHOLE for r in s.reduces
+    ):
+        found["two-stage-reduction"] = _ANY
+    found["unroll"] = _ANY
+    if any(e.op in _FUNCTIONS and e.ctype == "float" for e in parts(*exprs)):
+        found["vector-exp"] = _ANY
+    return found
+
+
+def _cuda(problem: Problem, layout: Layout) -> dict[str, Values]:
+    stages = layout.stages
+    kinds = {s.kind for s in stages}
+    rows = [s for s in stages if s.kind is Kind.ROWS and not s.inner]
+    exprs = [s.expr for stage in stages for s in stage.stores]
+    found: dict[str, Values] = {}
+    if kinds - {Kind.PRODUCT}:
+        found["block-size"] = _ANY
+        found["read-only-loads"] = _ANY
+        found["unroll"] = _ANY
+    if Kind.MAP in kinds or rows or Kind.WHOLE in kinds:
+        found["vector-loads"] = _ANY
+    if Kind.MAP in kinds or Kind.WHOLE in kinds:
+        found["grid-stride"] = _ANY
+    if rows:
+        found["warp-per-row"] = found["block-per-row"] = found["row-in-registers"] = found["row-in-shared"] = _ANY
+    if rows or Kind.WHOLE in kinds:
+        found["warp-shuffle-reduction"] = _ANY
+    if any(softmax_pair(s) for s in rows):
+        found["online-softmax"] = _ANY
+    if Kind.MAP in kinds or any(set(store.axes) & set(s.along) for s in rows for store in s.stores):
+        found["streaming-stores"] = _ANY
+    if any(e.ctype == "float" and ((e.op in COSTLY and e.op != "erf") or e.op == "div") for e in parts(*exprs)):
+        found["fast-intrinsics"] = _ANY
+    if Kind.WHOLE in kinds:
+        found["two-stage-reduction"] = {"block": ()}
+        found["atomic-reduction"] = _ANY
+    if Kind.PRODUCT in kinds:
+        found |= {"shared-tile": _ANY, "register-tile": {"rows": ("8", "4")}, "double-buffer": _ANY}
+        found |= {"padded-shared": _ANY, "async-copy": _ANY, "split-k": _ANY, "vector-loads": {"width": ("4",)}}
+        if _tensor_cores(problem, layout):
+            found["tensor-cores"] = _ANY
+    return found
+
+
+def _tensor_cores(problem: Problem, layout: Layout) -> bool:
+    """Whether the precision class and the operands' types allow tensor cores."""
+    product = next(product_of(s.reduces[0]) for s in layout.stages if s.kind is Kind.PRODUCT)
+    if product is None:
+        return False
+    types = {layout.dtypes[product.left.name], layout.dtypes[product.right.name]}
+    precision = problem.task.precision
+    if types == {"float32"}:
+        return precision is Precision.TF32
+    return types in ({"float16"}, {"bfloat16"})
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How code shows that it carries a strategy."""
+
+    pattern: str  # found in the code without comments
+    settings: Mapping[str, str] = field(default_factory=dict)  # parameter -> macro, or a pattern with one group
+
+
+_UNROLLED = r"#pragma GCC unroll (\d+)\n\s*for \(int64_t"
+_MARKS: Mapping[str, Mapping[str, Mark]] = {
+    "cpu": {
+        "parallel-rows": Mark(r"#pragma omp parallel for"),
+        "static-chunks": Mark(r"schedule\(static, CHUNK\)", {"chunk": "CHUNK"}),
+        "simd": Mark(r"#pragma omp simd", {"width": "prefer-vector-width"}),
+        "unroll": Mark(_UNROLLED, {"factor": _UNROLLED}),
+        "fused-passes": Mark(r"\bfused\d+_"),
+        "online-softmax": Mark(r"\+= ONLINE_BLOCK"),
+        "vector-exp": Mark(r"\bvector_\w+\("),
+        "non-temporal-stores": Mark(r"stream_out\("),
+        "cache-blocking": Mark(r"\bTILE\b", {"tile": "TILE"}),
+        "packed-panels": Mark(r"\bpanels_\b"),
+        "register-tile": Mark(r"\bTILE_ROWS\b", {"rows": "TILE_ROWS"}),
+        "multiple-accumulators": Mark(r"stretch\d+_ = along_ / (\d+)", {"count": r"stretch\d+_ = along_ / (\d+)"}),
+        "two-stage-reduction": Mark(r"omp_get_thread_num\(\)", {"block": "REDUCE_BLOCK"}),
+    },
+    "cuda": {
+        "vector-loads": Mark(r"\bVECTOR\b", {"width": "VECTOR"}),
+        "block-size": Mark(r"\bTHREADS\b", {"threads": "THREADS"}),
+        "grid-stride": Mark(r"\bBLOCKS_PER_SM\b", {"blocks-per-sm": "BLOCKS_PER_SM"}),
+        "unroll": Mark(r"\bUNROLL(?:_BY)?\b", {"factor": "UNROLL"}),
+        "warp-per-row": Mark(r"\bROWS_PER_BLOCK\b"),
+        "block-per-row": Mark(r"row_ = blockIdx\.x;"),
+        "row-in-registers": Mark(r"\bkept\d*_\[KEEP\]"),
+        "row-in-shared": Mark(r"extern __shared__"),
+        "online-softmax": Mark(r"\bonline_most_"),
+        "streaming-stores": Mark(r"__stcs\("),
+        "read-only-loads": Mark(r"__ldg\("),
+        "fast-intrinsics": Mark(r"__expf\(|__fdividef\(|__logf\(|tanh\.approx|__powf\(|__sinf\(|__cosf\("),
+        "warp-shuffle-reduction": Mark(r"__shfl_xor_sync"),
+        "two-stage-reduction": Mark(r"finish\d*_<<<"),
+        "atomic-reduction": Mark(r"atomicAdd\(ticket_"),
+        "shared-tile": Mark(r"\bTILE_DEPTH\b", {"depth": "TILE_DEPTH"}),
+        "register-tile": Mark(r"\bTHREAD_ROWS\b", {"rows": "THREAD_ROWS"}),
+        "double-buffer": Mark(r"\bfetched_a_\b"),
+        "padded-shared": Mark(r"\bPAD = 4\b"),
+        "async-copy": Mark(r"__pipeline_memcpy_async\("),
+        "split-k": Mark(r"\bSPLIT\b", {"parts": "SPLIT"}),
+        "tensor-cores": Mark(r"wmma::mma_sync"),
+    },
+}  # fmt: skip
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def contained(backend: str, source: str, strategies: tuple[Strategy, ...]) -> Plan:
+    """The plan that a source contains, read from its code and its macros."""
+    code = _COMMENT.sub("", source)
+    macros = {t.name: t.values[0] for t in tunables(source)}
+    choices = []
+    for strategy in strategies:
+        mark = _MARKS[backend].get(strategy.name)
+        if mark is None or not re.search(mark.pattern, code):
+            continue
+        needed = [word for word in mark.settings.values() if word.isupper()]
+        if any(word not in macros for word in needed):
+            continue
+        settings = []
+        for parameter in strategy.parameters:
+            where = mark.settings.get(parameter.name, "")
+            if where == "prefer-vector-width":
+                value = "512" if where in code else "256"
+            elif where in macros:
+                value = macros[where]
+            else:
+                found = re.search(where, code) if where else None
+                value = found[1] if found and found.groups() else parameter.values[0]
+            settings.append((parameter.name, value))
+        choices.append(Choice(strategy.name, tuple(sorted(settings))))
+    return Plan(tuple(choices))

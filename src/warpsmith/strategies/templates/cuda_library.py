@@ -1,0 +1,112 @@
+"""Device functions that the CUDA templates bring along: packs of elements, and reductions across lanes."""
+
+from __future__ import annotations
+
+from warpsmith.strategies.templates.switches import Switches
+
+_PACK = """
+// Several neighbouring elements that are loaded and stored as one.
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T at[N];
+};
+template <int BYTES> struct Word { using type = uint4; };
+template <> struct Word<8> { using type = uint2; };
+template <> struct Word<4> { using type = unsigned int; };
+template <> struct Word<2> { using type = unsigned short; };
+template <> struct Word<1> { using type = unsigned char; };
+
+template <int N, typename T>
+__device__ __forceinline__ Pack<T, N> load_pack(const T* from) {
+  using W = typename Word<sizeof(Pack<T, N>)>::type;
+  Pack<T, N> pack;
+#pragma unroll
+  for (int i = 0; i < int(sizeof(pack) / sizeof(W)); ++i)
+    reinterpret_cast<W*>(&pack)[i] = LOAD;
+  return pack;
+}
+template <int N, typename T>
+__device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& pack) {
+  using W = typename Word<sizeof(Pack<T, N>)>::type;
+#pragma unroll
+  for (int i = 0; i < int(sizeof(pack) / sizeof(W)); ++i)
+    STORE;
+}
+"""
+
+_OPERATIONS = """
+struct sum_of { template <typename T> __device__ T operator()(T a, T b) const { return a + b; } };
+struct prod_of { template <typename T> __device__ T operator()(T a, T b) const { return a * b; } };
+struct max_of { template <typename T> __device__ T operator()(T a, T b) const { return a < b ? b : a; } };
+struct min_of { template <typename T> __device__ T operator()(T a, T b) const { return b < a ? b : a; } };
+"""
+
+_WARP = """
+// Afterwards every lane of the warp has the result.
+template <typename T, typename Op>
+__device__ __forceinline__ T across_warp(T value, Op op) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) value = op(value, __shfl_xor_sync(0xffffffffu, value, step));
+  return value;
+}
+"""
+
+_BLOCK_SHUFFLE = """
+// Afterwards every thread of the block has the result.
+template <typename T, typename Op>
+__device__ __forceinline__ T across_block(T value, Op op) {
+  __shared__ T cells[32];
+  value = across_warp(value, op);
+  if (threadIdx.x % 32 == 0) cells[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = cells[0];
+#pragma unroll
+  for (int warp = 1; warp < THREADS / 32; ++warp) value = op(value, cells[warp]);
+  __syncthreads();
+  return value;
+}
+"""
+
+_BLOCK_TREE = """
+// Afterwards every thread of the block has the result.
+template <typename T, typename Op>
+__device__ __forceinline__ T across_block(T value, Op op) {
+  __shared__ T cells[THREADS];
+  cells[threadIdx.x] = value;
+  __syncthreads();
+  for (int half = THREADS / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) cells[threadIdx.x] = op(cells[threadIdx.x], cells[threadIdx.x + half]);
+    __syncthreads();
+  }
+  value = cells[0];
+  __syncthreads();
+  return value;
+}
+"""
+
+_SMS = """
+static int multiprocessors() {
+  int device = 0, count = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 1;
+  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 1;
+  return count;
+}
+"""
+
+
+def library(on: Switches, kernels: str, *, counts: bool) -> str:
+    """What the kernels of a file need before them."""
+    source = "reinterpret_cast<const W*>(from)"
+    load = f"__ldg({source} + i)" if "read-only-loads" in on else f"{source}[i]"
+    word = "reinterpret_cast<const W*>(&pack)[i]"
+    streams = "streaming-stores" in on
+    store = f"__stcs(reinterpret_cast<W*>(to) + i, {word})" if streams else f"reinterpret_cast<W*>(to)[i] = {word}"
+    text = _PACK.replace("LOAD", load).replace("STORE", store)
+    if "_of()" in kernels:
+        text += _OPERATIONS
+    shuffles = "warp-shuffle-reduction" in on
+    if "across_warp(" in kernels or ("across_block(" in kernels and shuffles):
+        text += _WARP
+    if "across_block(" in kernels:
+        text += _BLOCK_SHUFFLE if shuffles else _BLOCK_TREE
+    return text + (_SMS if counts else "")

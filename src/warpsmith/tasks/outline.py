@@ -1,0 +1,332 @@
+"""Records which ATen operations a reference makes, on tensors without data.
+
+The outcome is `core.outline.Outline`: plain data for those who have no torch. It costs milliseconds, because nothing
+is compiled and no fake tensor is made; a reference that cannot be followed this way gets an outline of the family
+"other". It neither judges nor counts; for bytes and operations see `hardware.work`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from warpsmith.core.errors import WarpsmithError
+from warpsmith.core.outline import Family, Node, Outline, Value
+from warpsmith.core.task import Dim, Task, Workload
+from warpsmith.tasks.program import Program, dtype_name
+from warpsmith.tasks.shapes import prime_sizes
+from warpsmith.tasks.usercode import Attempt
+
+UNKNOWN = "?"
+"""The name in `{"$": "?"}`: a number that hangs on the sizes in a way no axis explains."""
+
+_CONTRACTIONS = frozenset(("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "vdot", "linear", "matmul"))
+_REDUCTIONS = frozenset(
+    (
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "prod",
+        "argmax",
+        "argmin",
+        "logsumexp",
+        "_softmax",
+        "_log_softmax",
+        "native_layer_norm",
+        "var",
+        "var_mean",
+        "std",
+        "std_mean",
+        "linalg_vector_norm",
+        "norm",
+        "mse_loss",
+        "smooth_l1_loss",
+        "huber_loss",
+        "nll_loss_forward",
+        "all",
+        "any",
+        "_fused_rms_norm",
+        "soft_margin_loss",
+        "binary_cross_entropy",
+        "aminmax",
+        "dot",
+        "vdot",
+        "native_group_norm",
+    )
+)
+_VIEWS = frozenset(
+    ("clone", "contiguous", "_unsafe_view", "reshape", "_reshape_copy", "detach", "lift_fresh", "alias", "expand_copy")
+)
+_CONSTANTS = frozenset(
+    ("full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "scalar_tensor", "new_zeros", "new_ones")
+)
+_POINTWISE = frozenset(
+    (
+        "where",
+        "hardswish",
+        "hardswish_",
+        "hardtanh",
+        "_to_copy",
+        "copy_",
+        "rsub",
+        "prelu",
+        "_prelu_kernel",
+        "log_sigmoid_forward",
+    )
+)
+
+
+def outline(program: Program) -> Outline:
+    """What the reference of a program does. Never raises: what cannot be followed is of the family "other"."""
+    task = program.task
+    inputs = tuple(Value(spec.name, spec.dtype, spec.dims) for spec in task.inputs)
+    recorded: list[_Trace] = []
+    for workloads in _runs(program):
+        recorded = [trace for workload in workloads if (trace := _traced(program, workload)) is not None]
+        if len(recorded) == len(workloads) and all(t.ended for t in recorded) and _alike(recorded):
+            nodes = tuple(_node(task, recorded, index) for index in range(len(recorded[0].calls)))
+            outputs = tuple(recorded[0].outputs)
+            complete = recorded[0].sound and len(outputs) == len(task.outputs)
+            return Outline(_family(recorded[0]) if complete else Family.OTHER, inputs, nodes, outputs)
+    if not recorded:
+        return Outline(Family.OTHER, inputs, (), ())
+    seen = tuple(_node(task, recorded[:1], index) for index in range(len(recorded[0].calls)))
+    return Outline(Family.OTHER, inputs, seen, tuple(recorded[0].outputs))
+
+
+def _runs(program: Program) -> Iterator[list[Workload]]:
+    """Sets of workloads that tell axes apart: primes first; the task's own where it cannot be run on primes."""
+    task = program.task
+    if task.axes:
+        with contextlib.suppress(WarpsmithError):
+            yield [program.workload(f"primes {n}", sizes) for n, sizes in enumerate(prime_sizes(task.axes))]
+    largest = max(task.workloads, key=lambda w: sum(t.nbytes(w.sizes) for t in task.tensors))
+    yield [largest, *(w for w in task.workloads if w is not largest)]
+
+
+@dataclass
+class _Call:
+    """One operation as it was seen."""
+
+    op: str  # "aten.add.Tensor"
+    name: str  # "add"
+    args: object  # JSON, numbers not yet named
+    kwargs: object
+    results: list[tuple[str, str, tuple[int, ...]]]  # name, dtype, shape
+    operand: int  # elements of its largest operand
+    pointwise: bool
+    view: bool
+
+
+@dataclass
+class _Trace:
+    """One run of the reference."""
+
+    sizes: Mapping[str, int]
+    calls: list[_Call] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    sound: bool = True  # nothing was seen that these records cannot express
+    ended: bool = False  # the reference ran to its end
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes each call. Keeps the tensors alive: an address is a tensor's name."""
+
+    def __init__(self, trace: _Trace, inputs: Mapping[str, Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._trace = trace
+        self._keep: list[Tensor] = list(inputs.values())
+        self._names: dict[int, str] = {id(t): name for name, t in inputs.items()}
+        self._inputs = {_place(t): name for name, t in inputs.items()}
+        self._holders: dict[int, int] = {}  # how many tensors lie in a storage
+        self._made = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise the first operator seen imports torch's compiler, for a second or two
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        given, options = self._json(args), self._json(kwargs)
+        result = func(*args, **kwargs)
+        tensors = [t for t in (result if isinstance(result, list | tuple) else (result,)) if isinstance(t, Tensor)]
+        operands = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
+        before = {id(t): self._names.get(id(t)) for t in tensors}
+        results = [(self._new(t), dtype_name(t), tuple(t.shape)) for t in tensors]
+        name = func._schema.name.removeprefix("aten::")
+        if func._schema.is_mutable:
+            shared = any(self._holders.get(_storage(t), 1) > 1 for t in operands[:1])
+            target = operands[0] if operands else None
+            simple = len(tensors) == 1 and tensors[0] is target and before[id(tensors[0])] is not None
+            # What was written may be seen through another tensor: no list of values says that.
+            self._trace.sound &= simple and not shared
+        self._trace.calls.append(
+            _Call(
+                f"aten.{name}.{func._overloadname}" if func.namespace == "aten" else str(func),
+                name,
+                given,
+                options,
+                results,
+                max((t.numel() for t in operands), default=0),
+                torch.Tag.pointwise in func.tags,
+                bool(func.is_view),
+            )
+        )
+        return result
+
+    def name(self, tensor: Tensor) -> str | None:
+        """What a tensor is called; an input keeps its name when a module wraps it anew."""
+        return self._names.get(id(tensor)) or self._inputs.get(_place(tensor))
+
+    def _new(self, tensor: Tensor) -> str:
+        if id(tensor) not in self._names:
+            self._holders[_storage(tensor)] = self._holders.get(_storage(tensor), 0) + 1
+        self._keep.append(tensor)
+        self._names[id(tensor)] = f"%{self._made}"
+        self._made += 1
+        return self._names[id(tensor)]
+
+    def _json(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            name = self.name(value)
+            if name is None:
+                self._trace.sound = False
+            return {"$": name or UNKNOWN}
+        if isinstance(value, torch.dtype):
+            return str(value).removeprefix("torch.")
+        if isinstance(value, list | tuple):
+            return [self._json(v) for v in value]
+        if isinstance(value, dict):
+            return {key: self._json(v) for key, v in value.items() if key not in ("device", "layout", "pin_memory")}
+        return value if isinstance(value, bool | int | float | str) or value is None else None
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _place(tensor: Tensor) -> tuple[object, ...]:
+    return (_storage(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+
+
+def _traced(program: Program, workload: Workload) -> _Trace | None:
+    """One run on meta tensors; None where the reference cannot be run so."""
+    trace = _Trace(workload.sizes)
+    with Attempt(Path(program.task.name)) as attempt:
+        fake = program.fake_inputs(workload)
+        if any(type(t) is not Tensor or not t.is_meta for t in fake.tensors.values()):
+            return None  # its code looks at values, or needs torch's compiler to be followed
+        recorder = _Recorder(trace, fake.tensors)
+        with fake.mode, recorder:
+            outputs = program.run(fake.tensors)
+        trace.outputs = [recorder.name(tensor) or UNKNOWN for tensor in outputs]
+    trace.ended = attempt.error is None
+    trace.sound &= trace.ended and UNKNOWN not in trace.outputs
+    return trace if trace.calls or trace.sound else None
+
+
+def _alike(traces: Sequence[_Trace]) -> bool:
+    """Whether all runs made the same calls."""
+    first = traces[0]
+    return all(
+        trace.outputs == first.outputs
+        and [(c.op, [(*r[:2], len(r[2])) for r in c.results]) for c in trace.calls]
+        == [(c.op, [(*r[:2], len(r[2])) for r in c.results]) for c in first.calls]
+        for trace in traces
+    )
+
+
+def _node(task: Task, traces: Sequence[_Trace], index: int) -> Node:
+    calls = [trace.calls[index] for trace in traces]
+    sizes = [trace.sizes for trace in traces]
+    results = tuple(
+        Value(
+            name,
+            dtype,
+            tuple(_dim([c.results[place][2][d] for c in calls], sizes) for d in range(len(shape))),
+        )
+        for place, (name, dtype, shape) in enumerate(calls[0].results)
+    )
+    return Node(
+        calls[0].op,
+        json.dumps(_merged([c.args for c in calls], sizes)),
+        json.dumps(_merged([c.kwargs for c in calls], sizes)),
+        results,
+    )
+
+
+def _dim(extents: Sequence[int], sizes: Sequence[Mapping[str, int]]) -> Dim:
+    """The one axis that has these extents in all runs; a number where they agree; else a product, "2*rows*cols"."""
+
+    def factor(axes: Sequence[str]) -> int:
+        """The number by which the axes' product must be multiplied in every run; 0 where there is none."""
+        quotients = {divmod(e, math.prod(s[a] for a in axes)) for e, s in zip(extents, sizes, strict=True)}
+        return next(iter(quotients))[0] if len(quotients) == 1 and next(iter(quotients))[1] == 0 else 0
+
+    named = [axis for axis in sizes[0] if factor([axis]) == 1]
+    if len(set(extents)) == 1:
+        # Where the task's own workloads are all there is, two axes may agree in all of them: a number is safer.
+        return named[0] if len(named) == 1 else extents[0]
+    if named:
+        return named[0]
+    for count in (1, 2, 3, 4):
+        for axes in combinations(sizes[0], count):
+            if number := factor(axes):
+                return "*".join((*((str(number),) if number > 1 else ()), *axes))
+    return UNKNOWN
+
+
+def _merged(found: Sequence[Any], sizes: Sequence[Mapping[str, int]]) -> object:
+    """The same arguments of all runs as one: a number that follows an axis becomes that axis."""
+    first = found[0]
+    if isinstance(first, dict):
+        return {key: _merged([f[key] for f in found], sizes) for key in first}
+    if isinstance(first, list):
+        if any(len(f) != len(first) for f in found):
+            return {"$": UNKNOWN}
+        return [_merged([f[place] for f in found], sizes) for place in range(len(first))]
+    if all(f == first or (f != f and first != first) for f in found):
+        return first
+    if isinstance(first, int):
+        dim = _dim(found, sizes)
+        return {"$": dim}
+    return {"$": UNKNOWN}
+
+
+def _family(trace: _Trace) -> Family:
+    """By the kinds of operations; whether a template really fits is for the template to say."""
+    contractions = 0
+    reductions: list[bool] = []  # for each whether it leaves one number
+    for call in trace.calls:
+        name = call.name.rstrip("_") if call.name.endswith("_") else call.name
+        if name in _CONTRACTIONS and name not in ("dot", "vdot"):
+            contractions += 1
+        elif name in _REDUCTIONS and not (call.pointwise and len(call.results) == 1 and _keeps(call)):
+            reductions.append(all(math.prod(shape) == 1 for _, _, shape in call.results[:1]) and call.operand > 1)
+        elif not (call.pointwise or call.view or name in _VIEWS or name in _CONSTANTS or name in _POINTWISE):
+            return Family.OTHER
+    if contractions:
+        return Family.MATMUL if contractions == 1 and not reductions else Family.OTHER
+    if reductions:
+        return Family.FULL_REDUCTION if any(reductions) else Family.ROW_REDUCTION
+    return Family.ELEMENTWISE
+
+
+def _keeps(call: _Call) -> bool:
+    """Whether a call of an ambiguous name (`max` of two tensors) works element by element."""
+    return math.prod(call.results[0][2]) == call.operand

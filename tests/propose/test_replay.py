@@ -1,0 +1,71 @@
+"""The programs of a recording, proposed again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.searching import PROBLEM, answered, factor, judged, new_session, reply_text, valid
+from warpsmith.archive.events import Budget
+from warpsmith.core.errors import ProposerRefused, RunError
+from warpsmith.core.method import Move
+from warpsmith.core.search import Brief, Reply
+from warpsmith.methods.loading import load
+from warpsmith.prompts.parser import parse
+from warpsmith.propose.replay import ReplayProposer
+
+BRIEF = Brief(1, "init", Move.INIT, "evoengineer/init", PROBLEM, seed=1)
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    with new_session(tmp_path / "old", load("evoengineer-full"), budget=Budget(trials=9), repairs=0) as session:
+        for number in (4, 2):
+            answered(session, number)
+        answered(session, 4)  # a duplicate
+        brief = session.ask()
+        assert brief is not None
+        session.answer(brief, Reply("no code at all", "canned"))
+        answered(session, 7, "  // ```fences``` in a comment")
+        judged(session, lambda c: valid(c, 1.0 + factor(c)))
+    return tmp_path / "old"
+
+
+def replayed(proposer: ReplayProposer) -> list[int]:
+    numbers: list[int] = []
+    while True:
+        try:
+            reply = proposer.propose(BRIEF, proposer.prompt(BRIEF))
+        except ProposerRefused:
+            return numbers
+        candidate = parse(reply, BRIEF).candidate
+        assert candidate is not None
+        numbers.append(factor(candidate))
+        assert candidate.thought == f"idea {numbers[-1]}"
+        assert candidate.strategy == f"s{numbers[-1]}"
+
+
+def test_every_program_comes_once_in_the_old_order(recording: Path) -> None:
+    proposer = ReplayProposer(recording)
+    assert replayed(proposer) == [4, 2, 7]
+    proposer.close()
+
+
+def test_a_resumed_run_goes_on_in_the_recording(recording: Path) -> None:
+    proposer = ReplayProposer(recording, skip=2)
+    assert replayed(proposer) == [7]
+    proposer.close()
+
+
+def test_the_program_is_the_same_to_the_letter(recording: Path) -> None:
+    proposer = ReplayProposer(recording)
+    candidate = parse(proposer.propose(BRIEF, proposer.prompt(BRIEF)), BRIEF).candidate
+    proposer.close()
+    assert candidate is not None
+    assert candidate.main.text.strip() in reply_text(4)
+
+
+def test_what_is_no_recording_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="there is no folder"):
+        ReplayProposer(tmp_path / "absent")

@@ -1,0 +1,139 @@
+"""Operators that templates must get right, as tasks of small and odd sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+MATRIX = '[{"rows": 5, "cols": 67}, {"rows": 3, "cols": 64}]'
+PRODUCT = '[{"m": 33, "n": 45, "k": 70}, {"m": 8, "n": 64, "k": 16}]'
+X = 'x=normal("rows, cols")'
+TWO = 'a=normal("rows, cols"), b=normal("rows, cols")'
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One task: its inputs as they are declared, and what it returns."""
+
+    name: str
+    inputs: str
+    result: str
+    workloads: str = MATRIX
+    precision: str = "fp32"
+
+    @property
+    def text(self) -> str:
+        """The task as Python."""
+        names = ", ".join(part.split("=")[0].strip() for part in self.inputs.split("), "))
+        head = f"@task({self.inputs}, workloads={self.workloads}, precision={self.precision!r})"
+        return f"{head}\ndef {self.name}({names}):\n    return {self.result}\n"
+
+
+OPERATORS = (
+    Operator("relu", X, "torch.relu(x)"),
+    Operator("gelu_erf", X, "F.gelu(x * 2)"),
+    Operator("gelu_tanh", X, 'F.gelu(x * 2, approximate="tanh")'),
+    Operator("silu", X, "F.silu(x * 3)"),
+    Operator("sigmoid", X, "torch.sigmoid(x * 3)"),
+    Operator("tanh", X, "torch.tanh(x)"),
+    Operator("elu", X, "F.elu(x, 0.7)"),
+    Operator("selu", X, "F.selu(x)"),
+    Operator("hardswish", X, "F.hardswish(x * 3)"),
+    Operator("hardtanh", X, "F.hardtanh(x)"),
+    Operator("hardsigmoid", X, "F.hardsigmoid(x * 3)"),
+    Operator("softplus", X, "F.softplus(x * 4, beta=2.0)"),
+    Operator("softsign", X, "F.softsign(x)"),
+    Operator("mish", X, "F.mish(x * 2)"),
+    Operator("leaky_relu", X, "F.leaky_relu(x, 0.2)"),
+    Operator("clamped", X, "torch.clamp(x, -0.5, 0.8)"),
+    Operator("logsigmoid", X, "F.logsigmoid(x * 5)"),
+    Operator("powers", X, "x**3 + x.abs() ** 1.5 + torch.exp(-x) - torch.sqrt(x.abs())"),
+    Operator("chosen", X, "torch.where(x > 0.3, x * 2, -x).clamp(max=1.5)"),
+    Operator("new_gelu", X, "0.5 * x * (1.0 + torch.tanh(0.7978845608 * (x + 0.044715 * torch.pow(x, 3.0))))"),
+    Operator(
+        "scaled",
+        'x=normal("rows, cols"), w=normal("cols", mean=1), b=normal("rows, 1"), s=uniform("1", low=0.5, high=2.0)',
+        "torch.relu((x + b) * w / s)",
+    ),
+    Operator("logs", 'x=uniform("rows, cols", low=0.1, high=3.0)', "torch.log(x) + torch.rsqrt(x) + torch.log1p(x)"),
+    Operator(
+        "converted",
+        'x=normal("rows, cols"), n=integers("rows, cols", low=0, high=9)',
+        "(x * n + n.float()).to(torch.float32)",
+    ),
+    Operator("masked", 'x=normal("rows, cols"), mask=booleans("rows, cols")', "x.masked_fill(mask, -2.0)"),
+    Operator("transposed", X, "x.t() * 2 + 1"),
+    Operator("softmax", X, "torch.softmax(x * 4, -1)"),
+    Operator("log_softmax", X, "F.log_softmax(x, -1)"),
+    Operator("softmax_columns", X, "torch.softmax(x, 0)"),
+    Operator("logsumexp", X, "torch.logsumexp(x, 1)"),
+    Operator("l1_norm", X, "x / torch.mean(torch.abs(x), dim=1, keepdim=True)"),
+    Operator("l2_norm", X, "x / torch.norm(x, p=2, dim=1, keepdim=True)"),
+    Operator("frobenius", X, 'x / torch.norm(x, p="fro")'),
+    Operator("rms_norm", X, "x / torch.sqrt(torch.mean(x**2, dim=-1, keepdim=True) + 1e-5)"),
+    Operator("standardised", X, "(x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-5)"),
+    Operator("row_sum", X, "x.sum(-1)"),
+    Operator("column_mean", X, "x.mean(0)"),
+    Operator("row_max", X, "x.max(dim=-1)"),
+    Operator("column_min", X, "x.min(dim=0)[0]"),
+    Operator("row_prod", X, "torch.prod(x.abs() * 0.2 + 0.9, dim=1)"),
+    Operator("row_argmax", X, "torch.argmax(x, 1)"),
+    Operator("column_argmin", X, "torch.argmin(x, 0)"),
+    Operator("peaks", X, "x == x.amax(-1, keepdim=True)"),
+    Operator("total", X, "x.sum()"),
+    Operator("mean_and_peak", X, "x.mean(-1), x.amax(-1)"),
+    Operator("entropy", X, "-(torch.softmax(x, -1) * torch.log_softmax(x, -1)).sum(-1).mean()"),
+    Operator("variance_of_all", X, "x.var()"),
+    Operator(
+        "layer_norm",
+        'x=normal("rows, cols"), w=normal("cols", mean=1), b=normal("cols")',
+        "F.layer_norm(x, w.shape, w, b)",
+    ),
+    Operator("rms_weighted", 'x=normal("rows, cols"), w=normal("cols", mean=1)', "F.rms_norm(x, w.shape, w, 1e-5) + x"),
+    Operator(
+        "batch_rms", 'x=normal("rows, 6, cols, 5")', "x / torch.sqrt(torch.mean(x**2, dim=1, keepdim=True) + 1e-5)"
+    ),
+    Operator("middle_softmax", 'x=normal("rows, 9, cols")', "torch.softmax(x, dim=1)"),
+    Operator("mse", TWO, "F.mse_loss(a, b)"),
+    Operator("l1", TWO, "F.l1_loss(a, b)"),
+    Operator("smooth_l1", TWO, "F.smooth_l1_loss(a, b)"),
+    Operator("huber", TWO, 'F.huber_loss(a, b, delta=0.6, reduction="sum")'),
+    Operator("hinge", TWO, "torch.mean(torch.clamp(1 - a * b, min=0))"),
+    Operator(
+        "kl",
+        'a=probabilities("rows, cols"), b=probabilities("rows, cols")',
+        'F.kl_div(torch.log(a), b, reduction="batchmean")',
+    ),
+    Operator("cosine", TWO, "torch.mean(1 - F.cosine_similarity(a, b, dim=1))"),
+    Operator(
+        "triplet",
+        'a=normal("rows, cols"), b=normal("rows, cols"), c=normal("rows, cols")',
+        "F.triplet_margin_loss(a, b, c)",
+    ),
+    Operator(
+        "cross_entropy", 'x=normal("rows, cols"), y=integers("rows", low=0, high="cols")', "F.cross_entropy(x, y)"
+    ),
+    Operator("half_softmax", X, "torch.softmax(x, -1)", MATRIX, "fp16"),
+    Operator("double_norm", X, "F.layer_norm(x, x.shape[-1:])", MATRIX, "fp64"),
+    Operator("brain_gelu", X, "F.gelu(x)", MATRIX, "bf16"),
+    Operator("mm", 'a=normal("m, k"), b=normal("k, n")', "a @ b", PRODUCT),
+    Operator("linear", 'x=normal("m, k"), w=normal("n, k"), b=normal("n")', "F.relu(F.linear(x, w, b)) * 0.5", PRODUCT),
+    Operator("mm_both", 'a=normal("k, m"), b=normal("n, k")', "a.t() @ b.t()", PRODUCT),
+    Operator("bmm", 'a=normal("3, m, k"), b=normal("3, k, n")', "torch.bmm(a, b)", PRODUCT),
+    Operator("gemv", 'a=normal("m, k"), x=normal("k")', "a @ x", PRODUCT),
+    Operator("gemv_t", 'a=normal("k, m"), x=normal("k")', "a.t() @ x", PRODUCT),
+    Operator("gram", 'a=normal("m, k")', "a @ a.t()", PRODUCT),
+    Operator("mm_tf32", 'a=normal("m, k"), b=normal("k, n")', "a @ b", PRODUCT, "tf32"),
+    Operator(
+        "linear_half", 'a=normal("m, k"), b=normal("n, k"), c=normal("n")', "F.gelu(a @ b.t() + c)", PRODUCT, "fp16"
+    ),
+)
+
+
+def write_tasks(folder: Path) -> Path:
+    """One file with all operators, as a user would write it."""
+    path = folder / "operators.py"
+    head = "import torch\nimport torch.nn.functional as F\n"
+    head += "from warpsmith import booleans, integers, normal, probabilities, task, uniform\n\n"
+    path.write_text(head + "\n".join(operator.text for operator in OPERATORS))
+    return path

@@ -1,0 +1,108 @@
+"""Every entry of the catalogue, and which of them are said for which problem."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.strategies.problems import make_problem
+from warpsmith.core.outline import Family
+from warpsmith.core.strategy import Choice, Plan, Strategy
+from warpsmith.core.task import Precision
+from warpsmith.hardware.roofline import Zone
+from warpsmith.strategies.catalogue import advice, families, strategies
+
+CATALOGUE = strategies()
+LANGUAGES = {"cuda", "cpu", "triton"}
+WORDS = {
+    *(family.value for family in Family),
+    *("attention", "convolution", "gather", "normalisation", "pooling", "scan", "selection"),
+    *("structured", "transpose"),
+}
+
+
+def test_the_catalogue_is_as_rich_as_promised() -> None:
+    assert len(CATALOGUE) >= 45
+    for backend in ("cuda", "cpu"):
+        for zone in (Zone.MEMORY, Zone.COMPUTE, Zone.LATENCY):
+            named = [s for s in CATALOGUE.values() if backend in s.backends and zone in s.zones]
+            assert len(named) >= 3, (backend, zone)
+
+
+def test_no_two_entries_say_the_same() -> None:
+    for texts in zip(*((s.title, s.advice, s.effect, s.example) for s in CATALOGUE.values()), strict=True):
+        assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("entry", CATALOGUE.values(), ids=lambda entry: entry.name)
+def test_an_entry_is_complete_and_refers_to_what_exists(entry: Strategy) -> None:
+    assert Plan.read(str(Plan((Choice(entry.name),)))) == Plan((Choice(entry.name),)), "its name must be readable"
+    assert set(entry.backends) <= LANGUAGES
+    assert entry.backends
+    assert set(entry.zones) <= set(Zone)
+    assert set(entry.families) <= WORDS
+    assert set(entry.precisions) <= set(Precision)
+    assert {*entry.needs, *entry.excludes} <= set(CATALOGUE)
+    assert entry.name not in {*entry.needs, *entry.excludes}
+    assert not set(entry.needs) & set(entry.excludes)
+    assert entry.title.strip()
+    assert len(entry.advice) >= 80, "advice that a reader can follow takes a sentence or two"
+    assert len(entry.effect) >= 40
+    assert len(entry.example.strip()) >= 20
+    assert len(entry.example.splitlines()) <= 12
+    for parameter in entry.parameters:
+        assert parameter.name
+        assert parameter.values
+        assert len(set(parameter.values)) == len(parameter.values)
+
+
+def test_advice_is_for_this_backend_and_device() -> None:
+    old, new = (make_problem(backend="cuda", arch=arch, family=Family.MATMUL) for arch in ("sm_80", "sm_90a"))
+    on_cpu = advice(make_problem(backend="cpu", family=Family.MATMUL), 100)
+
+    assert all("cpu" in strategy.backends for strategy in on_cpu)
+    assert "tma-loads" not in {strategy.name for strategy in advice(old, 100)}
+    assert "tma-loads" in {strategy.name for strategy in advice(new, 100)}
+
+
+def test_advice_keeps_to_the_precision_class() -> None:
+    strict, loose = (
+        {s.name for s in advice(make_problem(family=Family.MATMUL, precision=precision, zone="compute"), 100)}
+        for precision in (Precision.FP32, Precision.BF16)
+    )
+
+    assert "wgmma" not in strict
+    assert "wgmma" in loose
+
+
+def test_advice_keeps_to_the_zone_and_between_the_ridges_both_sides_count() -> None:
+    memory, compute, middle = (
+        {s.name for s in advice(make_problem(family=Family.MATMUL, zone=zone), 200)}
+        for zone in ("memory", "compute", "middle")
+    )
+
+    assert "skinny-products" in memory - compute
+    assert "strength-reduction" in compute - memory
+    assert middle >= {"skinny-products", "strength-reduction"}
+
+
+def test_what_names_the_kind_of_work_comes_first() -> None:
+    pooled = make_problem(family=Family.OTHER, operations=("aten.max_pool2d_with_indices.default",))
+    scanned = make_problem(family=Family.OTHER, operations=("aten.cumsum.default",))
+
+    assert {s.name for s in advice(pooled, 3)} >= {"halo-tiles", "sliding-window"}
+    assert {s.name for s in advice(scanned, 3)} == {"block-scan", "decoupled-look-back", "warp-scan"}
+
+
+def test_advice_is_limited_and_always_the_same() -> None:
+    problem = make_problem(family=Family.ROW_REDUCTION)
+
+    assert len(advice(problem, 5)) == 5
+    assert advice(problem, 5) == advice(problem, 50)[:5]
+
+
+def test_without_an_outline_the_source_tells_the_kind_of_work() -> None:
+    conv = make_problem(family=None, source="def f(x, w):\n    return torch.conv2d(x, w)")
+    attention = make_problem(family=None, source="def f(q, k, v):\n    return (q.matmul(k)).softmax(-1).matmul(v)")
+
+    assert families(conv) == {"convolution"}
+    assert "attention" in families(attention)

@@ -1,0 +1,130 @@
+"""C++ from templates: right for every operator and plan, honest about what it carries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.strategies.bundle import build, case_of, drawn, error, every, load_case, run
+from tests.strategies.operators import OPERATORS
+from warpsmith.backends.tunables import tunables
+from warpsmith.core.candidate import Candidate, SourceFile
+from warpsmith.core.evaluation import Status
+from warpsmith.core.outline import Family
+from warpsmith.core.strategy import Choice, Plan
+from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.strategies import templates
+from warpsmith.strategies.templates import Unsupported
+
+HONEST = Path(__file__).resolve().parent.parent / "honest"
+MOST_ERROR = 40.0  # units of the element type's resolution, for the largest error of a few hundred elements
+JUDGED = ("softmax", "layer_norm", "matmul")
+JUDGED_PATIENTLY = ("mse_fp64", "gelu_tanh", "column_sum", "cross_entropy", "rms_norm_fp16", "gemv", "max_with_index")
+
+
+def test_every_operator_is_right_with_every_kind_of_plan(operators_file: Path, tmp_path: Path) -> None:
+    random = Random(7)
+    cases = []
+    for operator in OPERATORS:
+        program, problem = load_case(operators_file, operator.name, "cpu")
+        assert templates.abilities(problem), f"no template for {operator.name}"
+        cases += [case_of(program, problem, plan) for plan in (Plan(), drawn(problem, random))]
+    library = build(cases, tmp_path)
+
+    wrong = []
+    for number, case in enumerate(cases):
+        for workload in case.problem.task.workloads:
+            errors = [error(found, wanted) for found, wanted in zip(*run(library, number, case, workload), strict=True)]
+            if max(errors) > MOST_ERROR:
+                wrong.append(f"{case.problem.task.name} {workload.name} [{case.plan}]: {errors}")
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", [*JUDGED, *(pytest.param(n, marks=pytest.mark.slow) for n in JUDGED_PATIENTLY)])
+def test_the_evaluator_accepts_plain_and_rich_kernels(name: str, evaluator: Evaluator) -> None:
+    _, problem = load_case(HONEST / f"{name}.py", name, "cpu")
+    plans = (Plan(), every(problem, without=("unroll", "online-softmax")))
+    candidates = [
+        Candidate((SourceFile("kernel.cpp", templates.translate(problem, plan)),), "cpu", strategy=str(plan))
+        for plan in plans
+    ]
+
+    verdicts = dict(evaluator.evaluate(HONEST / f"{name}.py", candidates))
+
+    assert [verdicts[n].status for n in (0, 1)] == [Status.OK, Status.OK], [verdicts[n].reason for n in (0, 1)]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", ["softmax", "new_gelu", "mse", "mm", "column_mean"])
+def test_each_ability_shows_in_the_code_it_gives(name: str, backend: str, operators_file: Path) -> None:
+    _, problem = load_case(operators_file, name, backend)
+    strategies = {s.name: s for s in templates.abilities(problem)}
+    assert templates.carried(problem, templates.translate(problem, Plan())) == Plan()
+
+    for strategy in strategies.values():
+        wanted = {strategy.name}
+        for _ in strategies:
+            wanted |= {need for name in wanted for need in strategies[name].needs}
+        last = {p.name: p.values[-1] for p in strategy.parameters}
+        choices = [Choice(n, tuple(last.items()) if n == strategy.name else ()) for n in sorted(wanted)]
+        found = templates.carried(problem, templates.translate(problem, Plan(tuple(choices))))
+        assert found is not None
+        settings = {choice.strategy: dict(choice.settings) for choice in found.choices}
+        assert settings.get(strategy.name) == last, strategy.name
+
+
+def test_a_comment_that_claims_a_strategy_is_not_believed(operators_file: Path) -> None:
+    _, problem = load_case(operators_file, "softmax", "cpu")
+    plain = templates.translate(problem, Plan())
+
+    assert templates.carried(problem, "// #pragma omp parallel for\n/* stream_out( */\n" + plain) == Plan()
+
+
+def test_what_does_not_apply_or_is_excluded_is_left_out(operators_file: Path) -> None:
+    _, problem = load_case(operators_file, "relu", "cpu")
+    plan = Plan((Choice("simd"), Choice("unroll"), Choice("split-k"), Choice("static-chunks")))
+
+    found = templates.carried(problem, templates.translate(problem, plan))
+
+    assert found is not None
+    assert found.names == ("simd",)  # unroll excludes it, static-chunks needs parallel-rows, split-k is for products
+
+
+def test_parameters_become_tunables_with_the_chosen_value_first(operators_file: Path) -> None:
+    _, problem = load_case(operators_file, "mm", "cuda")
+    plan = Plan((Choice("shared-tile", (("depth", "32"),)),))
+
+    (depth,) = [t for t in tunables(templates.translate(problem, plan)) if t.name == "TILE_DEPTH"]
+
+    assert depth.values[0] == "32"
+    assert set(depth.values) == {"8", "16", "32"}
+
+
+def test_equal_plans_give_equal_text(operators_file: Path) -> None:
+    _, problem = load_case(operators_file, "layer_norm", "cpu")
+    plan = every(problem)
+
+    assert templates.translate(problem, plan) == templates.translate(problem, Plan(plan.choices[::-1]))
+
+
+@pytest.mark.parametrize("name", ["sort_rows", "conv2d", "cumsum", "complex_multiply", "attention"])
+def test_no_template_fits_what_templates_do_not_know(name: str) -> None:
+    _, problem = load_case(HONEST / f"{name}.py", name, "cpu")
+
+    assert templates.abilities(problem) == ()
+    assert templates.carried(problem, "int launch() { return 0; }") is None
+    with pytest.raises(Unsupported):
+        templates.translate(problem, Plan())
+
+
+def test_without_an_outline_there_is_no_template(operators_file: Path) -> None:
+    _, problem = load_case(operators_file, "relu", "cpu")
+    assert problem.outline is not None
+
+    assert templates.abilities(replace(problem, outline=None)) == ()
+    assert templates.abilities(replace(problem, outline=replace(problem.outline, family=Family.OTHER))) == ()
+    assert templates.abilities(replace(problem, backend="triton")) == ()

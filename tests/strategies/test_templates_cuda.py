@@ -1,0 +1,60 @@
+"""CUDA from templates: it compiles, and it computes the right numbers on an emulated device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.strategies.bundle import build, case_of, drawn, error, every, load_case, run
+from warpsmith.backends.cuda import CudaBackend
+from warpsmith.core.build import Artifact, Target
+from warpsmith.core.candidate import Candidate, SourceFile
+from warpsmith.core.strategy import Plan
+from warpsmith.strategies import templates
+
+MOST_ERROR = 40.0
+EMULATED = (
+    *("scaled", "transposed", "softmax", "middle_softmax", "layer_norm", "row_max", "column_argmin", "frobenius"),
+    *("cross_entropy", "half_softmax", "linear", "mm_both", "bmm", "gemv_t", "mm_tf32", "linear_half"),
+)
+ONE_WAY = ("row-in-shared", "warp-per-row", "atomic-reduction", "async-copy", "tensor-cores", "split-k")
+OTHER_WAY = ("row-in-registers", "block-per-row", "two-stage-reduction", "double-buffer", "online-softmax")
+COMPILED = ("layer_norm", "linear", "kl", "linear_half")
+
+
+def test_kernels_are_right_on_an_emulated_device(operators_file: Path, tmp_path: Path) -> None:
+    random = Random(3)
+    cases = []
+    for name in EMULATED:
+        program, problem = load_case(operators_file, name, "cuda")
+        plans = (Plan(), every(problem, ONE_WAY), every(problem, OTHER_WAY), drawn(problem, random))
+        cases += [case_of(program, problem, plan) for plan in plans]
+    library = build(cases, tmp_path)
+
+    wrong = []
+    for number, case in enumerate(cases):
+        for workload in case.problem.task.workloads:
+            errors = [error(found, wanted) for found, wanted in zip(*run(library, number, case, workload), strict=True)]
+            if max(errors) > MOST_ERROR:
+                wrong.append(f"{case.problem.task.name} {workload.name} [{case.plan}]: {errors}")
+
+    assert wrong == []
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("name", COMPILED)
+def test_rich_kernels_compile(name: str, operators_file: Path, cache_folder: Path) -> None:
+    backend = CudaBackend()
+    if not backend.available().build:
+        pytest.skip(backend.available().detail)
+    _, problem = load_case(operators_file, name, "cuda")
+    plan = every(problem, ("register-tile", "async-copy") if name == "linear_half" else ONE_WAY)
+    source = templates.translate(problem, plan)
+
+    built = backend.build(
+        Candidate((SourceFile("kernel.cu", source),), "cuda"), problem.contract, Target("cuda", "sm_90a")
+    )
+
+    assert isinstance(built, Artifact), built.reason
