@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,8 +75,9 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def desk(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Iterator[Desk]:
     folder = tmp_path_factory.mktemp("desk")
+    shutil.copytree(cache_folder / "peaks", folder / "cache" / "peaks")
     for name, text in {
         "double.py": TASK,
         "right.cpp": RIGHT,

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from tests.strategies.bundle import build, case_of, drawn, error, every, load_case, run
+from tests.strategies.bundle import build, case_of, error, every, load_case, run
 from warpsmith.backends.cuda import CudaBackend
 from warpsmith.core.build import Artifact, Target
 from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.strategy import Plan
+from warpsmith.core.strategy import Choice, Plan
 from warpsmith.strategies import templates
 
 MOST_ERROR = 40.0
@@ -21,15 +20,16 @@ EMULATED = (
 )
 ONE_WAY = ("row-in-shared", "warp-per-row", "atomic-reduction", "async-copy", "tensor-cores", "split-k")
 OTHER_WAY = ("row-in-registers", "block-per-row", "two-stage-reduction", "double-buffer", "online-softmax")
-COMPILED = ("layer_norm", "linear", "kl", "linear_half")
+COMPILED = ("layer_norm", "linear")
 
 
 def test_kernels_are_right_on_an_emulated_device(operators_file: Path, tmp_path: Path) -> None:
-    random = Random(3)
     cases = []
     for name in EMULATED:
         program, problem = load_case(operators_file, name, "cuda")
-        plans = (Plan(), every(problem, ONE_WAY), every(problem, OTHER_WAY), drawn(problem, random))
+        plans = [Plan(), every(problem, ONE_WAY), every(problem, OTHER_WAY)]
+        if "tensor-cores" in {s.name for s in templates.abilities(problem)}:
+            plans.append(Plan((Choice("shared-tile"), Choice("tensor-cores"))))
         cases += [case_of(program, problem, plan) for plan in plans]
     library = build(cases, tmp_path)
 
@@ -50,7 +50,7 @@ def test_rich_kernels_compile(name: str, operators_file: Path, cache_folder: Pat
     if not backend.available().build:
         pytest.skip(backend.available().detail)
     _, problem = load_case(operators_file, name, "cuda")
-    plan = every(problem, ("register-tile", "async-copy") if name == "linear_half" else ONE_WAY)
+    plan = every(problem, ONE_WAY)
     source = templates.translate(problem, plan)
 
     built = backend.build(

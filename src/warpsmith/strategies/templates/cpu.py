@@ -17,6 +17,9 @@ _WIDE = """#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
 #endif
 """
 _STREAM = """
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 // Writes a block past the caches: it will not be read again soon, and nothing is fetched only to be overwritten.
 template <typename T>
 static inline void stream_out(T* to, const T* from, int64_t count) {
@@ -64,7 +67,7 @@ def translate(problem: Problem, layout: Layout, on: Switches) -> str:
     pieces = [
         on.tune_lines,
         head,
-        "#include <immintrin.h>\n" + _STREAM if "non-temporal-stores" in on and _streams(layout) else "",
+        _STREAM if "non-temporal-stores" in on and _streams(layout) else "",
         context.prelude(),
         f'extern "C" int64_t workspace_bytes({sizes}) {{ return {workspace}; }}\n' if workspace else "",
         f'extern "C" int launch({context.parameters}) {{\n' + "\n".join(nest([*body, "return 0;"])) + "\n}\n",

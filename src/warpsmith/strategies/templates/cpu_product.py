@@ -22,8 +22,8 @@ class Operands:
         self.batch = stage.outer[0] if len(stage.outer) == 3 else ()
         self.sizes = [
             f"const int64_t batch_ = {context.extent(self.batch)};",
-            f"const int64_t m_ = {context.extent((product.m,))};",
-            f"const int64_t n_ = {context.extent((product.n,))};",
+            f"const int64_t m_ = {context.extent(product.m)};",
+            f"const int64_t n_ = {context.extent(product.n)};",
             f"const int64_t depth_ = {context.extent((product.k,))};",
         ]
 
@@ -31,9 +31,9 @@ class Operands:
         """An element of A at (row, depth) or of B at (depth, column), in the type of the sum unless it is left raw."""
         batch = "batch_at_"
         load = self.product.left if side == "left" else self.product.right
-        outer = self.product.m if side == "left" else self.product.k
-        inner = self.product.k if side == "left" else self.product.n
-        place = self.context.offset(load.axes, [(self.batch, batch), ((outer,), row), ((inner,), column)])
+        outer = self.product.m if side == "left" else (self.product.k,)
+        inner = (self.product.k,) if side == "left" else self.product.n
+        place = self.context.offset(load.axes, [(self.batch, batch), (outer, row), (inner, column)])
         text = f"{self.context.names[load.name]}[{place}]"
         if raw:
             return text
@@ -52,7 +52,7 @@ class Operands:
     def end(self, total: str, row: str, column: str) -> tuple[list[str], list[tuple[str, str, str]]]:
         """The element-wise end for one element: its lines, and for each output its type, its place and the value."""
         batch = "batch_at_"
-        where = [(self.batch, batch), ((self.product.m,), row), ((self.product.n,), column)]
+        where = [(self.batch, batch), (self.product.m, row), (self.product.n, column)]
 
         def load(expr: Expr) -> str:
             name = self.context.names.get(expr.name, expr.name)
@@ -144,8 +144,8 @@ def _packed(operands: Operands, on: Switches, used: str) -> tuple[list[str], str
     m, n, k, batch = ("m_", "n_", "depth_", "batch_")
     extents = {
         "batch_": operands.context.extent(operands.batch),
-        "m_": operands.context.extent((operands.product.m,)),
-        "n_": operands.context.extent((operands.product.n,)),
+        "m_": operands.context.extent(operands.product.m),
+        "n_": operands.context.extent(operands.product.n),
         "depth_": operands.context.extent((operands.product.k,)),
     }
     panels = f"((({extents['n_']}) + {columns} - 1) / {columns})"

@@ -199,15 +199,7 @@ def _finished(
         return Kernel("\n".join(text) + "\n", launched(packs, on, name, "1"))
     slots = {r: f"(reinterpret_cast<{wide[r]}*>(parts_) + {n} * {MOST_PARTS})" for n, r in enumerate(stage.reduces)}
     leave = [f"{slots[r]}[blockIdx.x] = block_{names[r]};" for r in stage.reduces]
-    gather: list[str] = []
-    for r in stage.reduces:
-        gather.append(f"{wide[r]} all_{names[r]} = {initial(r.name, wide[r])};")
-        each = f"{slots[r]}[b_]" if "two-stage-reduction" in on else f"__ldcg({slots[r]} + b_)"
-        gather.append("for (int b_ = threadIdx.x; b_ < blocks_; b_ += THREADS) {")
-        gather.append(f"  const {wide[r]} part_ = {each};")
-        gather.append(f"  all_{names[r]} = {combined(r.name, f'all_{names[r]}', 'part_')};")
-        gather.append("}")
-        gather.append(f"all_{names[r]} = across_block(all_{names[r]}, {r.name}_of());")
+    gather = _gathered(stage, on, slots, names, wide)
     workspace = f"{used} + {MOST_PARTS * 8 * count + 256}"
     begin = [f"char* parts_ = static_cast<char*>(workspace) + ({used});"]
     grid = _grid(packs, on, str(MOST_PARTS))
@@ -243,3 +235,19 @@ def _finished(
         "}",
     ]
     return Kernel("\n".join(text) + "\n", [*begin, *launched(packs, on, name, grid, ", parts_, ticket_")], workspace)
+
+
+def _gathered(
+    stage: Stage, on: Switches, slots: dict[Expr, str], names: dict[Expr, str], wide: dict[Expr, str]
+) -> list[str]:
+    """All blocks' results as one, by one block, in an order that does not change."""
+    gather: list[str] = []
+    for r in stage.reduces:
+        gather.append(f"{wide[r]} all_{names[r]} = {initial(r.name, wide[r])};")
+        each = f"{slots[r]}[b_]" if "two-stage-reduction" in on else f"__ldcg({slots[r]} + b_)"
+        gather.append("for (int b_ = threadIdx.x; b_ < blocks_; b_ += THREADS) {")
+        gather.append(f"  const {wide[r]} part_ = {each};")
+        gather.append(f"  all_{names[r]} = {combined(r.name, f'all_{names[r]}', 'part_')};")
+        gather.append("}")
+        gather.append(f"all_{names[r]} = across_block(all_{names[r]}, {r.name}_of());")
+    return gather

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from warpsmith.strategies.templates.code import Context, Emitter, combined, initial, levels, nest, stored
 from warpsmith.strategies.templates.cuda_packs import Kernel, arguments, parameters, split, unrolled
 from warpsmith.strategies.templates.graph import Expr
@@ -25,90 +27,106 @@ __device__ __forceinline__ T across_warps(T value, Op op) {
 
 def columns_kernel(context: Context, stage: Stage, on: Switches, number: int) -> Kernel:
     """[outer, along, inner]: one block for 32 columns."""
-    where = [*((group, f"o{n}_") for n, group in enumerate(stage.outer)), (stage.inner, "i_")]
-    bound = frozenset(stage.along)
-    unroll = [unrolled(on)] if "unroll" in on else []
-    ldg = "read-only-loads" in on
+    return _Columns(context, stage, on, number).kernel()
 
-    def load(expr: Expr, k: str = "k_") -> str:
-        place = context.offset(expr.axes, [*where, (stage.along, k)])
-        name = context.names.get(expr.name, expr.name)
-        text = f"__ldg({name} + {place})" if ldg else f"{name}[{place}]"
-        return text if context.element(expr.name) == expr.ctype else f"static_cast<{expr.ctype}>({text})"
 
-    scope = Emitter(context, load)
+class _Columns:
+    def __init__(self, context: Context, stage: Stage, on: Switches, number: int) -> None:
+        self.context = context
+        self.stage = stage
+        self.number = number
+        self.where = [*((group, f"o{n}_") for n, group in enumerate(stage.outer)), (stage.inner, "i_")]
+        self.bound = frozenset(stage.along)
+        self.read_only = "read-only-loads" in on
+        unroll = [unrolled(on)] if "unroll" in on else []
+        self.loop = [*unroll, "for (int64_t k_ = threadIdx.x / 32; k_ < along_; k_ += THREADS / 32) {"]
+        self.scope = Emitter(context, self._load)
+        self.scope.pick = self._picked
 
-    def picked(expr: Expr, index: str) -> str:
-        there = Emitter(context, lambda e: load(e, index))
-        there.known = {e: n for e, n in scope.known.items() if not e.free & bound}
+    def kernel(self) -> Kernel:
+        """The kernel and its launch."""
+        context, stage = self.context, self.stage
+        for level in levels(stage):
+            self._reduce(level)
+        self._store()
+        name = f"columns{self.number}_"
+        body = [
+            f"const int64_t along_ = {context.extent(stage.along)};",
+            f"const int64_t inner_ = {context.extent(stage.inner)};",
+            "const int64_t tiles_ = (inner_ + 31) / 32;",
+            "const int64_t column_ = blockIdx.x % tiles_ * 32 + threadIdx.x % 32;",
+            "const bool active_ = column_ < inner_;",
+            "const int64_t i_ = active_ ? column_ : 0;",
+            "int64_t o_ = blockIdx.x / tiles_;",
+            *split(context, stage.outer),
+            *self.scope.lines,
+        ]
+        head = f"__global__ void __launch_bounds__(THREADS) {name}({parameters(context)}) {{"
+        outer = " * ".join(f"({context.extent(g)})" for g in stage.outer) or "1"
+        launch = [
+            f"const int64_t blocks_ = {outer} * ((({context.extent(stage.inner)}) + 31) / 32);",
+            f"{name}<<<blocks_, THREADS, 0, stream_>>>({arguments(context)});",
+        ]
+        is_first = not any(s.inner and s.along for s in context.layout.stages[: self.number])
+        return Kernel((_ACROSS if is_first else "") + "\n".join([head, *nest(body), "}"]) + "\n", launch)
+
+    def _load(self, expr: Expr, k: str = "k_") -> str:
+        place = self.context.offset(expr.axes, [*self.where, (self.stage.along, k)])
+        name, kind = self.context.names.get(expr.name, expr.name), self.context.element(expr.name)
+        text = f"__ldg({name} + {place})" if self.read_only and kind != "bool" else f"{name}[{place}]"
+        return text if kind == expr.ctype else f"static_cast<{expr.ctype}>({text})"
+
+    def _picked(self, expr: Expr, index: str) -> str:
+        there = Emitter(self.context, lambda e: self._load(e, index))
+        there.known = {e: n for e, n in self.scope.known.items() if not e.free & self.bound}
         value = there.value(expr)
-        scope.lines += there.lines
+        self.scope.lines += there.lines
         return value
 
-    scope.pick = picked
-    loop = [*unroll, "for (int64_t k_ = threadIdx.x / 32; k_ < along_; k_ += THREADS / 32) {"]
-    for level in levels(stage):
-        scope.hoist([r.args[0] for r in level], bound)
-        inner = scope.child(load)
+    def _reduce(self, level: Sequence[Expr]) -> None:
+        """One walk down the columns for the reductions that wait for nothing more."""
+        scope = self.scope
+        scope.hoist([r.args[0] for r in level], self.bound)
+        inner = scope.child(self._load)
         before: list[str] = []
         after: list[str] = []
         for r in level:
             (operand,) = r.args
-            name = context.fresh("part")
+            name = self.context.fresh("part")
             value = inner.value(operand)
-            if r.name.startswith("arg"):
-                kind = r.name.removeprefix("arg")
-                sign = ">" if kind == "max" else "<"
-                before += [
-                    f"{operand.ctype} {name} = {initial(kind, operand.ctype)};",
-                    f"int64_t at_{name} = INT64_MAX;",
-                ]
-                inner.lines.append(f"if ({value} {sign} {name}) {{ {name} = {value}; at_{name} = k_; }}")
-                after.append(f"const {operand.ctype} best_{name} = across_warps({name}, {kind}_of());")
-                after.append(
-                    f"const int64_t all_{name} = across_warps({name} == best_{name} ? at_{name} : INT64_MAX, min_of());"
-                )
-            else:
+            scope.known[r] = f"all_{name}"
+            if not r.name.startswith("arg"):
                 before.append(f"{r.ctype} {name} = {initial(r.name, r.ctype)};")
                 inner.lines.append(f"{name} = {combined(r.name, name, value)};")
                 after.append(f"const {r.ctype} all_{name} = across_warps({name}, {r.name}_of());")
-            scope.known[r] = f"all_{name}"
-        guarded = ["if (active_) {", *nest([*loop, *nest(inner.lines), "}"]), "}"]
+                continue
+            kind = r.name.removeprefix("arg")
+            sign = ">" if kind == "max" else "<"
+            before += [f"{operand.ctype} {name} = {initial(kind, operand.ctype)};", f"int64_t at_{name} = INT64_MAX;"]
+            inner.lines.append(f"if ({value} {sign} {name}) {{ {name} = {value}; at_{name} = k_; }}")
+            place = f"{name} == best_{name} ? at_{name} : INT64_MAX"
+            after.append(f"const {operand.ctype} best_{name} = across_warps({name}, {kind}_of());")
+            after.append(f"const int64_t all_{name} = across_warps({place}, min_of());")
+        guarded = ["if (active_) {", *nest([*self.loop, *nest(inner.lines), "}"]), "}"]
         scope.lines += [*before, *guarded, *after]
-    wide = [s for s in stage.stores if set(s.axes) & bound]
-    scope.lines.append("if (!active_) return;")
-    if wide:
-        scope.hoist([s.expr for s in wide], bound)
-        inner = scope.child(load)
-        for store in wide:
-            value = stored(context, store, inner.value(store.expr))
-            place = context.offset(store.axes, [*where, (stage.along, "k_")])
-            inner.lines.append(f"{context.names.get(store.target, store.target)}[{place}] = {value};")
-        scope.lines += [*loop, *nest(inner.lines), "}"]
-    narrow = [s for s in stage.stores if s not in wide]
-    if narrow:
-        scope.lines.append("if (threadIdx.x >= 32) return;")
-    for store in narrow:
-        value = stored(context, store, scope.value(store.expr))
-        place = context.offset(store.axes, where)
-        scope.lines.append(f"{context.names.get(store.target, store.target)}[{place}] = {value};")
-    name = f"columns{number}_"
-    body = [
-        f"const int64_t along_ = {context.extent(stage.along)};",
-        f"const int64_t inner_ = {context.extent(stage.inner)};",
-        "const int64_t tiles_ = (inner_ + 31) / 32;",
-        "const int64_t column_ = blockIdx.x % tiles_ * 32 + threadIdx.x % 32;",
-        "const bool active_ = column_ < inner_;",
-        "const int64_t i_ = active_ ? column_ : 0;",
-        "int64_t o_ = blockIdx.x / tiles_;",
-        *split(context, stage.outer),
-        *scope.lines,
-    ]
-    head = f"__global__ void __launch_bounds__(THREADS) {name}({parameters(context)}) {{"
-    outer = " * ".join(f"({context.extent(g)})" for g in stage.outer) or "1"
-    launch = [
-        f"const int64_t blocks_ = {outer} * ((({context.extent(stage.inner)}) + 31) / 32);",
-        f"{name}<<<blocks_, THREADS, 0, stream_>>>({arguments(context)});",
-    ]
-    text = _ACROSS if number == 0 or not any(s.inner for s in context.layout.stages[:number]) else ""
-    return Kernel(text + "\n".join([head, *nest(body), "}"]) + "\n", launch)
+
+    def _store(self) -> None:
+        """Whole columns, and single values by the first warp."""
+        scope, context = self.scope, self.context
+        wide = [s for s in self.stage.stores if set(s.axes) & self.bound]
+        scope.lines.append("if (!active_) return;")
+        if wide:
+            scope.hoist([s.expr for s in wide], self.bound)
+            inner = scope.child(self._load)
+            for store in wide:
+                value = stored(context, store, inner.value(store.expr))
+                place = context.offset(store.axes, [*self.where, (self.stage.along, "k_")])
+                inner.lines.append(f"{context.names.get(store.target, store.target)}[{place}] = {value};")
+            scope.lines += [*self.loop, *nest(inner.lines), "}"]
+        narrow = [s for s in self.stage.stores if s not in wide]
+        if narrow:
+            scope.lines.append("if (threadIdx.x >= 32) return;")
+        for store in narrow:
+            value = stored(context, store, scope.value(store.expr))
+            place = context.offset(store.axes, self.where)
+            scope.lines.append(f"{context.names.get(store.target, store.target)}[{place}] = {value};")

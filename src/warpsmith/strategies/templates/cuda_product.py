@@ -6,16 +6,17 @@ kernel on tensor cores is in `cuda_tensor`.
 
 from __future__ import annotations
 
+from warpsmith.strategies.templates import cuda_tensor
 from warpsmith.strategies.templates.code import Context, nest
 from warpsmith.strategies.templates.cpu_product import Operands
-from warpsmith.strategies.templates.cuda_packs import Kernel, arguments, parameters
+from warpsmith.strategies.templates.cuda_packs import Kernel, arguments
+from warpsmith.strategies.templates.cuda_tensor import header
 from warpsmith.strategies.templates.stages import Stage
 from warpsmith.strategies.templates.switches import Switches
 
 
 def product_kernel(context: Context, stage: Stage, on: Switches, used: str) -> Kernel:
     """The kernel, or two where the depth is shared between blocks."""
-    from warpsmith.strategies.templates import cuda_tensor
 
     operands = Operands(context, stage)
     if "shared-tile" not in on:
@@ -23,12 +24,6 @@ def product_kernel(context: Context, stage: Stage, on: Switches, used: str) -> K
     if "tensor-cores" in on:
         return cuda_tensor.tensor_kernel(operands, on)
     return _Tiled(operands, on, used).kernel()
-
-
-def header(operands: Operands, name: str, threads: str, extra: str = "", template: str = "") -> list[str]:
-    """The first lines of a kernel: its parameters and the extents."""
-    first = f"__global__ void __launch_bounds__({threads}) {name}({parameters(operands.context)}{extra}) {{"
-    return [*([template] if template else []), first, *nest(operands.sizes)]
 
 
 def _plain(operands: Operands) -> Kernel:
@@ -55,8 +50,8 @@ def _extents(operands: Operands) -> dict[str, str]:
     context, product = operands.context, operands.product
     return {
         "batch": f"({context.extent(operands.batch)})",
-        "m": context.extent((product.m,)),
-        "n": context.extent((product.n,)),
+        "m": context.extent(product.m),
+        "n": context.extent(product.n),
         "k": context.extent((product.k,)),
     }
 
@@ -131,6 +126,10 @@ class _Tiled:
             f"constexpr int TM = {rows}, TN = {rows};  // sums of a thread",
             "constexpr int TILE_M = 16 * TM, TILE_N = 16 * TN, TILE_THREADS = 256;",
             f"constexpr int PAD = {4 if 'padded-shared' in self.on else 0};",
+            f"constexpr int ROW_BYTES = {self.buffers} * (TILE_M + TILE_N + 2 * PAD) * int(sizeof({self.kind}));",
+            "constexpr int ROOM = 46 << 10;  // of shared memory, declared at compile time",
+            "constexpr int HALF = TILE_DEPTH * ROW_BYTES <= ROOM ? TILE_DEPTH : TILE_DEPTH / 2;",
+            "constexpr int DEPTH = HALF * ROW_BYTES <= ROOM ? HALF : HALF / 2;",
             "constexpr int GROUP = TM < 4 ? TM : 4;  // neighbouring rows and columns of a thread",
             "template <typename T>",
             "__device__ __forceinline__ void copy_group(T* to, const T* from) {",
@@ -159,8 +158,8 @@ class _Tiled:
             # A warp covers four by eight threads, so that its reads of shared memory are few and wide.
             "const int tx_ = threadIdx.x % 8 + 8 * (threadIdx.x / 32 % 2);",
             "const int ty_ = threadIdx.x % 32 / 8 + 4 * (threadIdx.x / 64);",
-            f"__shared__ __align__(16) {self.kind} left_[{self.buffers}][TILE_DEPTH][TILE_M + PAD];",
-            f"__shared__ __align__(16) {self.kind} right_[{self.buffers}][TILE_DEPTH][TILE_N + PAD];",
+            f"__shared__ __align__(16) {self.kind} left_[{self.buffers}][DEPTH][TILE_M + PAD];",
+            f"__shared__ __align__(16) {self.kind} right_[{self.buffers}][DEPTH][TILE_N + PAD];",
             f"{self.kind} sum_[TM][TN] = {{}};",
         ]
 
@@ -168,8 +167,8 @@ class _Tiled:
         """The loop of a thread over its packs of a tile: `inside` sees i_ (which pack), k_, x_ (place in the tile)."""
         by_depth = self.left_by_depth if side == "left" else self.right_by_depth
         width = "TILE_M" if side == "left" else "TILE_N"
-        count = f"(TILE_DEPTH * {width} / W + TILE_THREADS - 1) / TILE_THREADS"
-        fast, slow = ("TILE_DEPTH", "x_") if by_depth else (width, "k_")
+        count = f"(DEPTH * {width} / W + TILE_THREADS - 1) / TILE_THREADS"
+        fast, slow = ("DEPTH", "x_") if by_depth else (width, "k_")
         fast_name = "k_" if by_depth else "x_"
         origin, limit = ("row0_", "m_") if side == "left" else ("column0_", "n_")
         return [
@@ -178,7 +177,7 @@ class _Tiled:
             "  const int at_ = i_ * TILE_THREADS + threadIdx.x;",
             f"  const int {fast_name} = at_ % ({fast} / W) * W, {slow} = at_ / ({fast} / W);",
             f"  const int64_t deep_ = {step} + k_, across_ = {origin} + x_;",
-            f"  if (at_ < TILE_DEPTH * {width} / W) {{",
+            f"  if (at_ < DEPTH * {width} / W) {{",
             f"    const bool inside_ = deep_ < last_ && across_ < {limit};",
             *nest(nest(inside.split("\n"))),
             "  }",
@@ -190,7 +189,7 @@ class _Tiled:
         load = self.operands.product.left if side == "left" else self.operands.product.right
         place = self.operands.context.offset(load.axes, [
             (self.operands.batch, "batch_at_"),
-            ((self.operands.product.m if side == "left" else self.operands.product.n,), "across_"),
+            (self.operands.product.m if side == "left" else self.operands.product.n, "across_"),
             ((self.operands.product.k,), "deep_"),
         ])  # fmt: skip
         return f"{self.operands.context.names[load.name]} + {place}"
@@ -262,7 +261,7 @@ class _Tiled:
         """All products of one tile."""
         return [
             "#pragma unroll",
-            "for (int k_ = 0; k_ < TILE_DEPTH; ++k_) {",
+            "for (int k_ = 0; k_ < DEPTH; ++k_) {",
             f"  {self.kind} a_[TM], b_[TN];",
             "#pragma unroll",
             "  for (int i_ = 0; i_ < TM; i_ += GROUP)",
@@ -279,11 +278,11 @@ class _Tiled:
 
     def _loop(self) -> list[str]:
         """Through the depth, tile by tile."""
-        loop = "for (int64_t step_ = first_; step_ < last_; step_ += TILE_DEPTH) {"
+        loop = "for (int64_t step_ = first_; step_ < last_; step_ += DEPTH) {"
         if self.buffers == 1:
             body = [*self._direct("left", "step_", "0"), *self._direct("right", "step_", "0"), "__syncthreads();"]
             return [loop, *nest([*body, *self._compute("0"), "__syncthreads();"]), "}"]
-        next_ = "step_ + TILE_DEPTH"
+        next_ = "step_ + DEPTH"
         if self.asynchronous:
             begin = [
                 *self._copied("left", "first_", "0"),
@@ -295,7 +294,7 @@ class _Tiled:
             body = [f"if ({next_} < last_) {{", *nest(ahead), "}", "__pipeline_commit();", *self._compute("now_")]
             body += ["__pipeline_wait_prior(0);", "__syncthreads();", "now_ = 1 - now_;"]
             return [*begin, loop, *nest(body), "}"]
-        count = "(TILE_DEPTH * {} / W + TILE_THREADS - 1) / TILE_THREADS"
+        count = "(DEPTH * {} / W + TILE_THREADS - 1) / TILE_THREADS"
         begin = [
             f"Pack<{self._element('left')}, W> fetched_a_[{count.format('TILE_M')}];",
             f"Pack<{self._element('right')}, W> fetched_b_[{count.format('TILE_N')}];",

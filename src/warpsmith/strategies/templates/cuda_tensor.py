@@ -4,25 +4,43 @@ from __future__ import annotations
 
 from warpsmith.strategies.templates.code import nest
 from warpsmith.strategies.templates.cpu_product import Operands
-from warpsmith.strategies.templates.cuda_packs import Kernel, arguments
+from warpsmith.strategies.templates.cuda_packs import Kernel, arguments, parameters
 from warpsmith.strategies.templates.switches import Switches
+
+
+def header(operands: Operands, name: str, threads: str, extra: str = "", template: str = "") -> list[str]:
+    """The first lines of a kernel: its parameters and the extents."""
+    first = f"__global__ void __launch_bounds__({threads}) {name}({parameters(operands.context)}{extra}) {{"
+    return [*([template] if template else []), first, *nest(operands.sizes)]
 
 
 def tensor_kernel(operands: Operands, on: Switches) -> Kernel:
     """128 by 128 results per block of eight warps, 64 by 32 per warp; sums in float."""
-    from warpsmith.strategies.templates.cuda_product import header
+    on.macro("TILE_DEPTH", "shared-tile", "depth")
+    context, product = operands.context, operands.product
+    constants = ["constexpr int DEPTH = TILE_DEPTH < 16 ? 16 : TILE_DEPTH;"]
+    text = [*constants, *header(operands, "product_", "256"), *nest([*_sums(operands), *_end(operands)]), "}"]
+    m, n = context.extent(product.m), context.extent(product.n)
+    launch = [
+        f"const dim3 grid_(((({m}) + 127) / 128) * ((({n}) + 127) / 128), 1, {context.extent(operands.batch)});",
+        f"product_<<<grid_, 256, 0, stream_>>>({arguments(context)});",
+    ]
+    return Kernel("\n".join(text) + "\n", launch)
+
+
+def _sums(operands: Operands) -> list[str]:
+    """All products of a block's tile."""
 
     context, product = operands.context, operands.product
     element = context.element(product.left.name)
     single = element == "float"
     deep = 8 if single else 16
     kind = "wmma::precision::tf32" if single else element
-    on.macro("TILE_DEPTH", "shared-tile", "depth")
     rounded = "wmma::__float_to_tf32({})" if single else "{}"
     left = operands.element("left", "across_", "deep_", raw=True)
     right = operands.element("right", "deep_", "across_", raw=True)
     zero = f"static_cast<{element}>(0.0f)"
-    lines = [
+    return [
         "using namespace nvcuda;",
         "const int64_t tiles_n_ = (n_ + 127) / 128;",
         "const int64_t row0_ = blockIdx.x / tiles_n_ * 128, column0_ = blockIdx.x % tiles_n_ * 128;",
@@ -53,29 +71,7 @@ def tensor_kernel(operands: Operands, on: Switches) -> Kernel:
         "  }",
         "  __syncthreads();",
         "}",
-        "#pragma unroll",
-        "for (int i_ = 0; i_ < 8; ++i_) {",
-        "  wmma::store_matrix_sync(&result_[warp_][0][0], sum_[i_ / 2][i_ % 2], 16, wmma::mem_row_major);",
-        "  __syncwarp();",
-        "  for (int e_ = threadIdx.x % 32; e_ < 256; e_ += 32) {",
-        "    const int64_t row_at_ = row0_ + warp_m_ + i_ / 2 * 16 + e_ / 16;",
-        "    const int64_t column_ = column0_ + warp_n_ + i_ % 2 * 16 + e_ % 16;",
-        "    const float total_ = result_[warp_][e_ / 16][e_ % 16];",
-        "    if (row_at_ < m_ && column_ < n_) {",
-        *nest(nest(nest(operands.store("total_", "row_at_", "column_")))),
-        "    }",
-        "  }",
-        "  __syncwarp();",
-        "}",
     ]
-    constants = ["constexpr int DEPTH = TILE_DEPTH < 16 ? 16 : TILE_DEPTH;"]
-    text = [*constants, *header(operands, "product_", "256"), *nest(lines), "}"]
-    m, n = context.extent((product.m,)), context.extent((product.n,))
-    launch = [
-        f"const dim3 grid_(((({m}) + 127) / 128) * ((({n}) + 127) / 128), 1, {context.extent(operands.batch)});",
-        f"product_<<<grid_, 256, 0, stream_>>>({arguments(context)});",
-    ]
-    return Kernel("\n".join(text) + "\n", launch)
 
 
 def _filled(side: str, by_depth: bool, element: str, rounded: str, zero: str) -> list[str]:
@@ -90,5 +86,25 @@ def _filled(side: str, by_depth: bool, element: str, rounded: str, zero: str) ->
         f"  const int {fast} = at_ % {width}, {slow} = at_ / {width};",
         f"  const int64_t deep_ = step_ + k_, across_ = {origin} + x_;",
         f"  {place} = deep_ < depth_ && across_ < {limit} ? {rounded.format(element)} : {zero};",
+        "}",
+    ]
+
+
+def _end(operands: Operands) -> list[str]:
+    """The element-wise end, from a small tile per warp in shared memory."""
+    return [
+        "#pragma unroll",
+        "for (int i_ = 0; i_ < 8; ++i_) {",
+        "  wmma::store_matrix_sync(&result_[warp_][0][0], sum_[i_ / 2][i_ % 2], 16, wmma::mem_row_major);",
+        "  __syncwarp();",
+        "  for (int e_ = threadIdx.x % 32; e_ < 256; e_ += 32) {",
+        "    const int64_t row_at_ = row0_ + warp_m_ + i_ / 2 * 16 + e_ / 16;",
+        "    const int64_t column_ = column0_ + warp_n_ + i_ % 2 * 16 + e_ % 16;",
+        "    const float total_ = result_[warp_][e_ / 16][e_ % 16];",
+        "    if (row_at_ < m_ && column_ < n_) {",
+        *nest(nest(nest(operands.store("total_", "row_at_", "column_")))),
+        "    }",
+        "  }",
+        "  __syncwarp();",
         "}",
     ]

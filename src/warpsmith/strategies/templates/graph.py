@@ -117,6 +117,19 @@ class Pool:
 
         return visit(expr)
 
+    def divided(self, expr: Expr, axes: Mapping[int, tuple[int, ...]]) -> Expr:
+        """The expression with some axes each seen as several: the same elements in the same order."""
+        done: dict[Expr, Expr] = {}
+
+        def visit(part: Expr) -> Expr:
+            if part not in done:
+                fresh = tuple(new for a in part.axes for new in axes.get(a, (a,)))
+                args = [visit(a) for a in part.args]
+                done[part] = self.make(part.op, part.ctype, args, name=part.name, axes=fresh, number=part.number)
+            return done[part]
+
+        return visit(expr)
+
 
 def parts(*exprs: Expr) -> Iterator[Expr]:
     """Every sub-expression once, operands before what uses them."""
@@ -184,6 +197,11 @@ class Axes:
         self._parent.append(len(self._parent))
         self._extents.append(extent)
         return len(self._parent) - 1
+
+    @property
+    def count(self) -> int:
+        """How many axes there are, joined ones counted each."""
+        return len(self._parent)
 
     def find(self, axis: int) -> int:
         """The axis that stands for all it is joined with."""

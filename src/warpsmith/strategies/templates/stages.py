@@ -252,8 +252,8 @@ class Product:
     left: Expr  # the load of A, with axis m
     right: Expr  # the load of B, with axis n
     batch: tuple[int, ...]
-    m: int
-    n: int
+    m: tuple[int, ...]  # the rows of A, perhaps over several axes that lie one after the other
+    n: tuple[int, ...]  # the columns of B
     k: int
 
 
@@ -267,16 +267,16 @@ def product_of(found: Expr) -> Product | None:
         return None
     left, right = sides
     batch = tuple(a for a in _real(left.axes) if a in right.free and a != found.axes[0])
-    rows = left.free - right.free
-    columns = right.free - left.free
-    if len(rows) != 1 or len(columns) != 1 or any(found.axes[0] not in s.free for s in sides):
+    rows = tuple(a for a in _real(left.axes) if a not in right.free)
+    columns = tuple(a for a in _real(right.axes) if a not in left.free)
+    if not rows or not columns or any(found.axes[0] not in s.free for s in sides):
         return None
-    return Product(left, right, batch, next(iter(rows)), next(iter(columns)), found.axes[0])
+    return Product(left, right, batch, rows, columns, found.axes[0])
 
 
 def _product_stage(layout: Layout, results: list[Result], found: Expr, product: Product) -> Stage:
     stores = _stored(results)
-    order = (*product.batch, product.m, product.n)
+    order = (*product.batch, *product.m, *product.n)
     for load in (product.left, product.right):
         if _real(load.axes)[: len(product.batch)] != product.batch:
             raise Unsupported("a batch axis that is not the first")
@@ -287,9 +287,11 @@ def _product_stage(layout: Layout, results: list[Result], found: Expr, product: 
     batch = collapsed(
         layout, product.batch, [s.axes for s in stores], [e.axes for e in loads(*(s.expr for s in stores))]
     )
-    if len(batch) > 1:
-        raise Unsupported("several batch axes")
-    return Stage(Kind.PRODUCT, stores, (*batch, (product.m,), (product.n,)), (product.k,), reduces=(found,))
+    places, reads = [s.axes for s in stores], [e.axes for e in loads(*(s.expr for s in stores))]
+    sides = [collapsed(layout, side, places, reads) for side in (product.m, product.n)]
+    if len(batch) > 1 or any(len(side) != 1 for side in sides):
+        raise Unsupported("rows, columns or a batch over axes that do not lie one after the other")
+    return Stage(Kind.PRODUCT, stores, (*batch, product.m, product.n), (product.k,), reduces=(found,))
 
 
 def _outside(expr: Expr, found: Expr) -> list[Expr]:

@@ -84,6 +84,10 @@ class Lowering:
         if [self.axes.extent(a) for a in old] == new:
             left = iter(old)
             return Term(term.expr, tuple(NO_AXIS if d == 1 else next(left) for d in dims))
+        if (divided := self._divided(old, new)) is not None:
+            expr = self.pool.divided(term.expr, divided)
+            left = iter([part for a in old for part in divided.get(a, (a,))])
+            return Term(expr, tuple(NO_AXIS if d == 1 else next(left) for d in dims))
         fresh = tuple(self.axes.fresh(d) for d in dims)
         if any(e.op in ("reduce", "pick") for e in parts(term.expr)):
             raise Unsupported("a reduced tensor is reshaped")
@@ -96,6 +100,22 @@ class Lowering:
             lambda e: self.pool.make("load", e.ctype, name=e.name, axes=fresh) if e.op == "load" and e.free else None,
         )
         return Term(again, fresh)
+
+    def _divided(self, old: Sequence[int], new: Sequence[Dim]) -> dict[int, tuple[int, ...]] | None:
+        """For each axis the new ones it falls into; None where the new extents do not divide the old ones in order."""
+        found: dict[int, tuple[int, ...]] = {}
+        rest = list(new)
+        for axis in old:
+            whole, taken = _factors([self.axes.extent(axis)]), list[Dim]()
+            while rest and _factors(taken) != whole:
+                taken.append(rest.pop(0))
+            if _factors(taken) != whole:
+                return None
+            if len(taken) > 1:
+                parts_of = tuple(self.axes.fresh(d) for d in taken)
+                alike = {a for a in range(self.axes.count) if self.axes.find(a) == self.axes.find(axis)}
+                found |= dict.fromkeys(alike, parts_of)
+        return None if rest else found
 
     def copy(self, term: Term) -> Term:
         """The same tensor over axes of its own, for an operation that uses one tensor twice in different ways."""
@@ -117,6 +137,8 @@ class Lowering:
             final = {a: self.axes.find(a) for a in every}
             expr = self.pool.renamed(term.expr, final)
             axes = tuple(final[a] for a in term.axes)
+            if not expr.free <= set(axes):
+                raise Unsupported("an axis that is divided in one place and whole in another")
             for sequence in (axes, *(e.axes for e in loads(expr))):
                 used = [a for a in sequence if a != NO_AXIS]
                 if len(set(used)) != len(used):
@@ -129,6 +151,17 @@ class Lowering:
         if ctype is None:
             raise Unsupported("an element type the templates do not compute in")
         return expr if expr.ctype == ctype else self.pool.make("cast", ctype, (expr,))
+
+
+def _factors(dims: Sequence[Dim]) -> tuple[int, list[str]]:
+    """A product of extents in a form that can be compared."""
+    number, names = 1, list[str]()
+    for word in (word for dim in dims for word in str(dim).split("*")):
+        if word.isdigit():
+            number *= int(word)
+        else:
+            names.append(word)
+    return number, sorted(names)
 
 
 class Call:
