@@ -279,7 +279,9 @@ def test_a_file_that_is_no_task_is_one_line(desk: Desk) -> None:
     assert "\n" not in line
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_an_interruption_ends_everything_at_once(desk: Desk, number: signal.Signals, status: int) -> None:
     (desk.folder / "hangs.cpp").write_text("#include <unistd.h>\n" + SIGNATURE + " { for (;;) usleep(1000); }\n")
     words = ["evaluate", "--fresh", "--timeout", "600", "double.py", "hangs.cpp"]

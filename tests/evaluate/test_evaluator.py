@@ -100,6 +100,7 @@ def test_precision_can_be_overridden(evaluator: Evaluator, kernel: Kernel, task_
     assert coarse.status is Status.WRONG, coarse.reason
 
 
+@pytest.mark.slow  # torch.compile starts a compiler of its own
 def test_both_baselines_are_measured(
     quick_settings: Settings, kernel: Kernel, task_file: TaskFile, marked_temp: Path
 ) -> None:

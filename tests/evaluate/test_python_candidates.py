@@ -128,6 +128,7 @@ def patient(quick_settings: Settings, tmp_path_factory: pytest.TempPathFactory) 
     return replace(quick_settings, limits=limits), Paths(tmp_path_factory.mktemp("extension-cache"))
 
 
+@pytest.mark.slow  # it builds an extension
 def test_nothing_outlives_the_compiling_of_a_candidate(patient: tuple[Settings, Paths]) -> None:
     settings, paths = patient
     impatient = replace(settings, limits=replace(settings.limits, build_s=1.0))

@@ -111,8 +111,8 @@ def test_each_check_is_told_when_it_ends(honest: tuple[Certificate, Candidate, l
 @pytest.mark.parametrize(
     ("task", "name", "check", "says"),
     [
-        ("softmax", "whole_vectors_only.cpp", SHAPES, "held out"),
-        ("softmax", "adds_up.cpp", DETERMINISM, "out differs"),
+        pytest.param("softmax", "whole_vectors_only.cpp", SHAPES, "held out", marks=pytest.mark.slow),
+        pytest.param("softmax", "adds_up.cpp", DETERMINISM, "out differs", marks=pytest.mark.slow),
         ("relu", "clamps.cpp", DISTRIBUTIONS, "got 2000"),
         ("mean_and_peak", "reads_past_a_result.cpp", ADDRESS, "reads_past_a_result.cpp:15"),
     ],
