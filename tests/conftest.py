@@ -34,6 +34,36 @@ hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatabl
 
 ROOT = Path(__file__).resolve().parent.parent
 
+_LONGEST_FIRST = (
+    "attacks/test_cpu_attacks",
+    "cli/test_cli_search",
+    "evaluate/test_evaluator",
+    "attacks/test_python_attacks",
+    "strategies/test_templates_cuda",
+    "strategies/test_templates",
+    "evaluate/test_python_candidates",
+    "evaluate/test_verify",
+    "honest/test_honest_kernels",
+    "run/test_methods_live",
+    "cli/test_cli_commands",
+    "evaluate/test_statuses",
+    "evaluate/test_sanitize",
+    "run/test_models",
+    "run/test_kills",
+)
+"""Files whose tests take longest: a worker that gets one of them last keeps everybody waiting."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, the others as they come."""
+    order = {name: place for place, name in enumerate(_LONGEST_FIRST)}
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.relative_to(ROOT / "tests").with_suffix("").as_posix() if ROOT in item.path.parents else ""
+        return order.get(path, len(order))
+
+    items.sort(key=place)
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line on the attacks that were tried, wherever they ran."""
