@@ -66,8 +66,9 @@ can use that. They are in the corpus, marked as open, until the timed launches a
 by a process in which no code of the candidate runs. Until then, read the source of a winner that is much faster than
 the others: each of these attacks shows in a few lines.
 
-On the CPU the judge's clock bounds every claim, and the corpus is rejected. On a machine under heavy load that bound is
-loose: a clock forged by a factor of three was seen to gain there.
+On the CPU the judge's clock bounds every claim, and the corpus is rejected. A claim that is not believed counts as the
+fastest sample by the judge's clock, against the baseline's fastest: before that, a clock forged thirtyfold once gained
+on a machine under heavy load, where most samples of the baseline were slow.
 """
 
 

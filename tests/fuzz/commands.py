@@ -74,8 +74,22 @@ _OPTIONS = (
         "--verify",
         "--calibrate",
     ),
+    *(
+        "--method",
+        "eoh",
+        "--proposer",
+        "template",
+        "replay:.",
+        "command:",
+        "openai:x",
+        "openai:x=0",
+        "--trials",
+        "--cost",
+    ),
+    *("--run", "--resume", "last", "--only", "code", "--later", "--brief", "--parallel", "--budget", "--key-file"),
 )
-_NEEDS_WORKERS = ("evaluate", "verify", "demo")
+_SEARCHING = ("optimize", "ask", "tell", "step", "runs", "show", "tune")
+_NEEDS_WORKERS = ("evaluate", "verify", *_SEARCHING)
 """Commands that start worker processes once their arguments are good: here they are never given a good task."""
 
 
@@ -93,7 +107,9 @@ Given = tuple[tuple[str, ...], bytes, bytes]
 def make_line(mutator: Mutator) -> Given:
     """Arguments, and the content of the files task.py and kernel.cpp that they may name."""
     rng = mutator.rng
-    command = rng.choice(("contract", "contract", "contract", "evaluate", "verify", "no-such", "", "--json"))
+    command = rng.choice(
+        ("contract", "contract", "contract", "evaluate", "verify", "no-such", "", "--json", *_SEARCHING)
+    )
     task = mutator.encoded(mutator.text(seeds()))
     # An evaluation of a file that no loader takes ends before any worker starts only if the file is missing.
     files: tuple[str, ...] = ("task.py", "task.py", "task.py::x", "missing.py", "kernel.cpp", ".", "task.py")

@@ -85,6 +85,8 @@ class View(Watcher):
         )
         doing = [f"{len(self._thinking)} thinking" if self._thinking else "", self._doing]
         status = Text("  ".join(part for part in doing if part), "dim")
+        for line in self._lines:  # one line each, whatever the width of the terminal
+            line.no_wrap, line.overflow = True, "ellipsis"
         return Group(head, facts, *self._lines, status)
 
 

@@ -20,7 +20,7 @@ from warpsmith.core.evaluation import Evaluation, Status
 
 _EVALUATION = TypeAdapter(Evaluation)
 _SETTINGS = TypeAdapter(Settings)
-_FORMAT = 1  # raise it when a change to the harness makes old verdicts worthless
+_FORMAT = 2  # raise it when a change to the harness makes old verdicts worthless
 
 
 @dataclass(frozen=True)
