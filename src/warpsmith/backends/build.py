@@ -114,6 +114,21 @@ class Workshop:
                 f"the build cache in {root} cannot be used ({fault.strerror}); free or unlock it."
             ) from fault
 
+    def remarks(self, candidate: Candidate, contract: Contract, recipe: Recipe) -> str:
+        """What the compiler says while it builds what has been built before; nothing is kept."""
+        job = _Job(candidate, contract, recipe, macros(candidate))
+        root = (self.paths or Paths.from_environment(self.environ)).cache / "builds"
+        try:
+            with BuildStore(root).work_folder() as work:
+                command, tmp = _prepare(job, work), work / "tmp"
+                limit_s = self.limits.build_s
+                run = run_compiler(command, folder=work / "src", scratch=tmp, environ=self.environ, limit_s=limit_s)
+        except OSError as fault:
+            raise HarnessFault(f"the build cache in {root} cannot be used ({fault.strerror}).") from fault
+        if run.status != 0:
+            raise HarnessFault(f"{recipe.compiler.name} gives no report on a source that it has compiled before.")
+        return run.log
+
     def _compile(self, job: _Job, store: BuildStore, key: str) -> Artifact | BuildFailure:
         limit_s = self.limits.build_s
         killed_before = False

@@ -100,6 +100,10 @@ _SANITIZED_FLAGS = (
     "-D_GLIBCXX_ASSERTIONS",
 )
 _SANITIZED_ONLY_FOR = {"gcc": (), "clang": ("-shared-libasan",)}
+_VECTORISATION = {
+    "gcc": ("-fopt-info-vec-optimized-missed",),
+    "clang": tuple(f"-Rpass{kind}=loop-vectorize" for kind in ("", "-missed", "-analysis")),
+}
 _ERROR_LIMIT = {"gcc": "-fmax-errors=5", "clang": "-ferror-limit=5"}
 _LINK_FLAGS = ("-Wl,--no-undefined", "-Wl,-z,now")
 
@@ -140,6 +144,15 @@ class CpuBackend:
             raise ToolMissing(NO_CXX + ".")
         recipe = _recipe(compiler, candidate, contract, target)
         return self._workshop.build(candidate, contract, recipe)
+
+    def vectorisation(self, candidate: Candidate, contract: Contract, target: Target) -> str:
+        """The compiler's words on which loops it vectorised and which not, in lines `file:line:column: ...`."""
+        compiler = find_cxx(self._workshop.environ)
+        if compiler is None:
+            raise ToolMissing(NO_CXX + ".")
+        recipe = _recipe(compiler, candidate, contract, target)
+        flags = (*_VECTORISATION[compiler.family], *recipe.flags)
+        return self._workshop.remarks(candidate, contract, replace(recipe, flags=flags))
 
 
 def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, target: Target) -> Recipe:

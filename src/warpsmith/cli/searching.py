@@ -253,3 +253,46 @@ def tune(
 
         status = work(Request(task, file, budget, device, precision, time_budget, seed, out, as_json=json))
     raise typer.Exit(status)
+
+
+@app.command(short_help="Show why a kernel is not faster.")
+def profile(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task file, or file.py::name.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The kernel.")],
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to run.")] = "auto",
+    entry: Annotated[str, typer.Option(metavar="CALL", help="As for `warpsmith evaluate`.")] = "",
+    precision: PrecisionOption = None,
+    out: Annotated[str, typer.Option(metavar="FILE", help="Write the roofline picture (.svg or .png).")] = "",
+    time_budget: TimeBudget = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Judge again even where a verdict is in the cache.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Show a kernel's bottleneck, the numbers that prove it, what to try, and where it stands under the roofline.
+
+    Exit status: 0 done, 1 the kernel is not valid.
+    """
+    with reported():
+        from warpsmith.cli.profile import Request
+        from warpsmith.cli.profile import run as work
+
+        status = work(Request(task, file, device, entry, precision, out, time_budget, fresh, as_json=json))
+    raise typer.Exit(status)
+
+
+@app.command(short_help="Keep and find what earlier runs found out.")
+def pool(
+    action: Annotated[str, typer.Argument(metavar="add|list|search", help="What to do.")],
+    target: Annotated[str, typer.Argument(metavar="RUN|TASK", help="The run to add, or the task to search for.")] = "",
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:n]", help="For which device to search.")] = "auto",
+    backend: Annotated[str, typer.Option(metavar="cuda|cpu|triton", help="For which language to search.")] = "",
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Records to show at most.")] = 10,
+    catalogue: Annotated[bool, typer.Option("--catalogue", help="List the catalogue's own entries too.")] = False,
+    json: AsJson = False,
+) -> None:
+    """The pool of kernels, strategies and their measured effects, grown from finished runs."""
+    with reported():
+        from warpsmith.cli.pool import Request
+        from warpsmith.cli.pool import run as work
+
+        status = work(Request(action, target, device, backend, limit, catalogue, as_json=json))
+    raise typer.Exit(status)

@@ -1,0 +1,206 @@
+"""On the CPU: which loops the compiler did not vectorise, and why, from its own report; and whether threads are used.
+
+The candidate is compiled once more with the backend's own flags and asked for remarks; nothing is run. What the
+compiler says is turned into the words of a programmer: its own are about its internals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from warpsmith.backends.cpu import CpuBackend
+from warpsmith.backends.source import backend_named
+from warpsmith.core.build import Target
+from warpsmith.core.candidate import Candidate
+from warpsmith.core.config import Limits, Paths
+from warpsmith.core.contract import Contract
+from warpsmith.core.errors import ToolMissing
+from warpsmith.core.evaluation import Evaluation
+from warpsmith.core.search import Problem
+from warpsmith.evaluate.profiling import figures
+from warpsmith.evaluate.profiling.digest import CPU_STRATEGIES, Bottleneck, Suspect, percent
+from warpsmith.evaluate.profiling.rules import WASTE
+from warpsmith.hardware.roofline import Zone
+
+_MOST_LOOPS = 2  # named in one digest
+_BODY_LINES = 12  # of a loop that are looked at for what the compiler does not say
+NEAR = figures.NEAR
+
+_REMARK = re.compile(r"^([^:\n]+):(\d+):(\d+): (missed|optimized|note|remark):\s*(.*)$")
+_MISSED = re.compile(r"couldn't vectorize loop|loop not vectorized")
+_DONE = re.compile(r"loop vectorized using|vectorized loop|OUTER LOOP VECTORIZED")
+_OUTER = re.compile(
+    r"consecutive inner loops|multiple nested loops|outer.loop|not the innermost|not suitable for outer"
+)
+_CALL = re.compile(
+    r"\b(?:std::)?(exp2?|expm1|log(?:2|10|1p)?|pow|tanh|sinh?|cosh?|tan|a(?:sin|cos|tan2?)|erfc?|tgamma|lgamma|cbrt)f?\s*\("
+)
+_LOOP = re.compile(r"^(?!\s*#).*\b(?:for|while|do)\b")
+_BACKWARD = re.compile(r"\[[^\]\n]*-\s*1\s*\]")
+_PARALLEL = re.compile(r"#\s*pragma\s+omp\b[^\n]*\b(?:parallel|taskloop|teams)\b|std::thread|omp_set_num_threads")
+
+# The compiler's phrase, what it means to whoever wrote the loop, and the strategies for it.
+_REASONS: tuple[tuple[re.Pattern[str], str, tuple[str, ...]], ...] = (
+    (re.compile(r"control flow|early exit|switch"), "a branch or an early exit in it", ("branchless", "simd")),
+    (
+        re.compile(r"unsupported use in stmt|reduction|reorder|floating-point operations"),
+        "its sum or maximum may not be reordered without permission",
+        ("simd", "multiple-accumulators"),
+    ),
+    (
+        re.compile(r"alias|dependen[ct]|versioning"),
+        "an iteration may depend on another one, or pointers may overlap",
+        ("restrict-pointers", "multiple-accumulators"),
+    ),
+    (
+        re.compile(r"access pattern|gather|not consecutive|strided|unsupported data.ref|bad data ref"),
+        "its accesses are not contiguous",
+        ("loop-interchange", "cache-blocking"),
+    ),
+    (
+        re.compile(r"number of iterations|could not determine number|latch|loop exit"),
+        "how often it runs is not known before it starts",
+        ("strength-reduction", "simd"),
+    ),
+    (
+        re.compile(r"clobbers memory|function call|call instruction|library call"),
+        "it calls a function that has no vector form",
+        ("vector-exp", "simd"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop the compiler left scalar."""
+
+    file: str
+    line: int
+    reason: str  # in words
+    strategies: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the compiler made of the loops."""
+
+    compiler: str
+    scalar: tuple[Loop, ...]  # innermost ones that were not vectorised, in the order of the source
+    vectorised: int  # loops that were
+
+
+def report(candidate: Candidate, contract: Contract, target: Target, paths: Paths, limits: Limits) -> Report:
+    """Compile once more and ask."""
+    backend = backend_named("cpu").placed(paths, limits)
+    if not isinstance(backend, CpuBackend):
+        raise ToolMissing(
+            "the cpu backend in use gives no report on vectorisation; remove the package that replaces it."
+        )
+    compiler = backend.available().detail
+    return read(backend.vectorisation(candidate, contract, target), candidate, compiler)
+
+
+def read(log: str, candidate: Candidate, compiler: str) -> Report:
+    """A compiler's remarks, g++'s or clang++'s."""
+    texts = {file.name: file.text.splitlines() for file in candidate.files}
+    missed: dict[tuple[str, int], list[str]] = {}
+    done: set[tuple[str, int]] = set()
+    latest: tuple[str, int] | None = None
+    for line in log.splitlines():
+        found = _REMARK.match(line)
+        if found is None:
+            continue
+        name, said = found[1].rsplit("/", 1)[-1], found[5]
+        if name not in texts:
+            latest = None  # of a header: nobody here wrote that loop
+            continue
+        place = (name, _loop_line(texts[name], int(found[2])))  # line 0: straight code
+        if _DONE.search(said):
+            done.add(place)
+            latest = None
+        elif _MISSED.search(said):
+            latest = place if place[1] else None
+            if latest:
+                missed.setdefault(latest, []).append(said)
+        elif latest is not None and "not vectorized" in said:
+            missed[latest].append(said)
+    scalar = [
+        _loop(place, said, texts[place[0]])
+        for place, said in sorted(missed.items())
+        if place not in done and not any(_OUTER.search(each) for each in said)
+    ]
+    return Report(compiler, tuple(scalar), len(done))
+
+
+def suspects(found: Report, candidate: Candidate, problem: Problem, evaluation: Evaluation) -> Iterator[Suspect]:
+    """One thread only, and loops that stayed scalar; nothing where the kernel is near its limit or the work tiny."""
+    result = figures.longest(evaluation)
+    share = result.share_of_floor
+    if share >= NEAR or figures.zone_of(problem, result.workload) == Zone.LATENCY:
+        return
+    reached = f"{percent(share)} of the speed of light"
+    threads = evaluation.environment.threads
+    if threads > 1 and not any(_PARALLEL.search(file.text) for file in candidate.files):
+        yield Suspect(
+            Bottleneck.ONE_THREAD,
+            "Nothing in the source starts threads, so that all but one processor are idle.",
+            (f"1 of {threads} threads", reached),
+            CPU_STRATEGIES[Bottleneck.ONE_THREAD],
+            WASTE,
+            1.0 - 1.0 / threads,
+        )
+    if found.scalar:
+        shown = found.scalar[:_MOST_LOOPS]
+        names = dict.fromkeys(name for loop in shown for name in loop.strategies)
+        more = len(found.scalar) - len(shown)
+        yield Suspect(
+            Bottleneck.NOT_VECTORISED,
+            f"The compiler ({found.compiler}) left {_loops(len(found.scalar))} scalar.",
+            (*(f"the loop at {loop.file}:{loop.line}: {loop.reason}" for loop in shown), _rest(more, reached)),
+            tuple(names),
+            WASTE,
+            0.5,
+        )
+
+
+def _rest(more: int, reached: str) -> str:
+    return f"{_loops(more)} more; {reached}" if more else reached
+
+
+def _loops(count: int) -> str:
+    return f"{count} loop{'s' if count != 1 else ''}"
+
+
+def _loop(place: tuple[str, int], said: Sequence[str], lines: Sequence[str]) -> Loop:
+    for pattern, words, names in _REASONS:
+        if any(pattern.search(each) for each in said):
+            return Loop(*place, words, names)
+    # The last vector size that is tried often fails for a reason of its own, and only that is reported.
+    body = _body(lines, place[1])
+    called = _CALL.search(body)
+    if called:
+        return Loop(*place, f"it calls {called[1]}, for which the compiler has no vector form", ("vector-exp", "simd"))
+    if _BACKWARD.search(body):
+        return Loop(*place, "an iteration needs the result of the one before", ("loop-interchange",))
+    return Loop(*place, "the compiler gives no reason", CPU_STRATEGIES[Bottleneck.NOT_VECTORISED])
+
+
+def _loop_line(lines: Sequence[str], number: int) -> int:
+    """The line where a loop begins of which a remark names some line, often that of its exit; 0 where there is none."""
+    for line in range(min(number, len(lines)), max(0, number - _BODY_LINES), -1):
+        if _LOOP.search(lines[line - 1]):
+            return line
+    return 0
+
+
+def _body(lines: Sequence[str], number: int) -> str:
+    """The lines of a loop, by its braces, or its one statement."""
+    depth, taken = 0, []
+    for line in lines[number - 1 : number - 1 + _BODY_LINES]:
+        taken.append(line)
+        depth += line.count("{") - line.count("}")
+        if depth <= 0 and (";" in line.rpartition(")")[2] or "}" in line):
+            break
+    return "\n".join(taken)

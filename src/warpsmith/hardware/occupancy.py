@@ -1,0 +1,96 @@
+"""How many warps an SM can hold of a kernel, and what stops it from holding more: plain arithmetic, nothing measured.
+
+The limits are those of NVIDIA's programming guide by architecture. Not here: barriers, which seldom decide, and what
+the hardware reserves for itself in a cluster launch.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+WARP = 32
+_REGISTER_UNIT = 256  # registers are given to warps in steps of this many
+_SHARED_UNIT_BYTES = 128
+_RESERVED_SHARED_BYTES = 1024  # of each block, by the system, since sm_80
+_KIB = 1 << 10
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What one SM of an architecture has."""
+
+    warps: int  # resident at most
+    blocks: int
+    shared_bytes: int  # for all blocks together
+    shared_bytes_per_block: int  # at most, with opt-in
+    registers: int = 64 << 10
+    registers_per_thread: int = 255
+    threads_per_block: int = 1024
+
+
+MULTIPROCESSORS: dict[int, Multiprocessor] = {
+    80: Multiprocessor(64, 32, 164 * _KIB, 163 * _KIB),
+    86: Multiprocessor(48, 16, 100 * _KIB, 99 * _KIB),
+    87: Multiprocessor(48, 16, 164 * _KIB, 163 * _KIB),
+    89: Multiprocessor(48, 24, 100 * _KIB, 99 * _KIB),
+    90: Multiprocessor(64, 32, 228 * _KIB, 227 * _KIB),
+    100: Multiprocessor(64, 32, 228 * _KIB, 227 * _KIB),
+    103: Multiprocessor(64, 32, 228 * _KIB, 227 * _KIB),
+    120: Multiprocessor(48, 24, 100 * _KIB, 99 * _KIB),
+}
+"""By compute capability, 90 for 9.0."""
+
+
+class Limit(StrEnum):
+    """What keeps more blocks out."""
+
+    REGISTERS = "registers"
+    SHARED_MEMORY = "shared memory"
+    BLOCK_SIZE = "block size"  # warps of whole blocks fill the SM as far as they can
+    BLOCKS = "blocks per SM"  # the block is so small that the number of blocks runs out first
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How full an SM gets."""
+
+    blocks: int  # resident on one SM; 0 where the kernel cannot be launched
+    warps: int
+    share: float  # of the warps an SM can hold
+    limit: Limit
+
+    @property
+    def fits(self) -> bool:
+        """Whether one block fits at all."""
+        return self.blocks > 0
+
+
+def multiprocessor(arch: str) -> Multiprocessor | None:
+    """The SM of "sm_90a"; None for an architecture that is not in the table."""
+    found = re.fullmatch(r"sm_(\d+)[a-z]?", arch)
+    return MULTIPROCESSORS.get(int(found[1])) if found else None
+
+
+def occupancy(arch: str, block_threads: int, registers: int, shared_bytes: int = 0) -> Occupancy | None:
+    """What the resources of one kernel allow; None for an unknown architecture or a block without threads."""
+    sm = multiprocessor(arch)
+    if sm is None or block_threads < 1:
+        return None
+    warps = -(-block_threads // WARP)
+    limits = {Limit.BLOCK_SIZE: sm.warps // warps, Limit.BLOCKS: sm.blocks}
+    if block_threads > sm.threads_per_block:
+        limits[Limit.BLOCK_SIZE] = 0
+    if registers > 0:
+        per_warp = -(-registers * WARP // _REGISTER_UNIT) * _REGISTER_UNIT
+        # Registers belong to one of four sub-partitions, so that warps come in fours.
+        resident = sm.registers // per_warp // 4 * 4
+        limits[Limit.REGISTERS] = 0 if registers > sm.registers_per_thread else resident // warps
+    shared = -(-(shared_bytes + _RESERVED_SHARED_BYTES) // _SHARED_UNIT_BYTES) * _SHARED_UNIT_BYTES
+    limits[Limit.SHARED_MEMORY] = 0 if shared_bytes > sm.shared_bytes_per_block else sm.shared_bytes // shared
+    # Where several are equal the one that a programmer can do most about is named.
+    order = (Limit.REGISTERS, Limit.SHARED_MEMORY, Limit.BLOCK_SIZE, Limit.BLOCKS)
+    limit = min((each for each in order if each in limits), key=lambda each: limits[each])
+    blocks = limits[limit]
+    return Occupancy(blocks, blocks * warps, blocks * warps / sm.warps, limit)

@@ -1,0 +1,307 @@
+"""What earlier runs found out, kept for later ones: a kernel before and after, the strategy between, and its effect.
+
+One file of JSON lines for a user (`WARPSMITH_POOL`, else under the XDG data folder), appended to under a lock; a line
+that cannot be read is passed over, and of two with one key the later counts. Beside it the catalogue's own entries,
+which are marked as not measured. Searching goes by words that tasks share: no model, the same answer every time. Who
+takes what from a run is the run's part: it fills a `Harvest`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from warpsmith.core.candidate import Candidate, SourceFile
+from warpsmith.core.errors import UsageError
+from warpsmith.core.sameness import fingerprint
+from warpsmith.core.search import Problem
+from warpsmith.core.strategy import Strategy
+from warpsmith.strategies.catalogue import families, strategies
+
+NOTABLE = 1.10
+"""Over its parent: less may be noise, and is not worth a reader's attention."""
+
+MOST = 6
+"""Records that one run adds: its best, and the largest steps on the way."""
+
+_MOST_WORDS = 400  # of a task, for comparing
+_MOST_CHARS = 60_000  # of one kernel: what is longer nobody reads in a prompt
+_WORD = re.compile(r"[A-Za-z_]\w+")
+_SEPARATOR = re.compile(r"[._]")
+_SAYS_NOTHING = (
+    "aten default def return import from torch warpsmith task self float int tensor the of and for in class nn as "
+    "workloads precision name normal uniform randn init forward get inputs model module list"
+)
+_COMMON = frozenset(_SAYS_NOTHING.split())  # words that every task has
+_SUFFIX = {"cpu": ".cpp", "cuda": ".cu"}
+
+
+@dataclass(frozen=True)
+class PoolRecord:
+    """One lesson."""
+
+    key: str  # the same for the same kernel of the same task on the same device
+    task: str  # its name; "" for an entry of the catalogue
+    strategy: str  # what was done, as a plan or in words
+    backend: str
+    kernel: tuple[SourceFile, ...]  # the optimised one; a few lines of example in an entry of the catalogue
+    start: tuple[SourceFile, ...] = ()  # what it began from; () where it was written anew
+    measured: bool = True
+    speedup: float | None = None  # over PyTorch eager
+    effect: float | None = None  # over `start`
+    note: str = ""  # what to expect, where nothing was measured
+    device: str = ""
+    arch: str = ""
+    families: tuple[str, ...] = ()  # as `catalogue.families` names the work; () for any
+    zones: tuple[str, ...] = ()
+    precision: str = ""
+    dtypes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()  # of the tensors
+    words: tuple[str, ...] = ()  # operations and words of the reference
+    task_digest: str = ""
+    run: str = ""  # which run it came from
+    date: str = ""  # ISO, UTC
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """A valid kernel of a run and the one it came from."""
+
+    kernel: Candidate
+    strategy: str
+    speedup: float  # over PyTorch eager
+    start: Candidate | None = None
+    effect: float | None = None  # over `start`
+    best: bool = False  # of its run
+
+
+@dataclass(frozen=True)
+class Harvest:
+    """What a run offers."""
+
+    problem: Problem
+    improvements: tuple[Improvement, ...]
+    run: str = ""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A record and how well it fits."""
+
+    record: PoolRecord
+    score: float
+
+
+_RECORD = TypeAdapter(PoolRecord)
+
+
+def pool_path(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the pool is: `WARPSMITH_POOL`, else in the XDG data folder."""
+    env = os.environ if environ is None else environ
+    if env.get("WARPSMITH_POOL"):
+        return Path(env["WARPSMITH_POOL"]).expanduser()
+    base = env.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "warpsmith" / "pool.jsonl"
+
+
+def add(harvest: Harvest, path: Path | None = None) -> tuple[PoolRecord, ...]:
+    """Keep the best of a run and its largest steps; those that were not there before are given back."""
+    path = path or pool_path()
+    offered = [_record(harvest, each) for each in _worth(harvest.improvements)]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            known = {record.key: record for record in _read(path)}
+            fresh = {record.key: record for record in offered if _better(record, known.get(record.key))}
+            if _torn(path):
+                file.write("\n")  # somebody was killed in the middle of a line
+            file.writelines(_RECORD.dump_json(record).decode() + "\n" for record in fresh.values())
+    except OSError as refused:
+        raise UsageError(f"the pool {path} cannot be written ({refused.strerror}); set WARPSMITH_POOL.") from None
+    return tuple(record for record in fresh.values() if record.key not in known)
+
+
+def records(path: Path | None = None, *, seeds: bool = True) -> tuple[PoolRecord, ...]:
+    """Everything there is, what was measured first; the catalogue's own entries after it."""
+    found: dict[str, PoolRecord] = {}
+    for record in _read(path or pool_path()):
+        found[record.key] = record
+    return (*found.values(), *(catalogue_records() if seeds else ()))
+
+
+def search(problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = "") -> tuple[PoolRecord, ...]:
+    """The records that may help with a problem, the most promising first.
+
+    `apart_from` leaves out what was learnt on one task, by its digest: for a fair comparison of methods on it.
+    """
+    return tuple(match.record for match in matches(problem, limit, path, apart_from=apart_from))
+
+
+def matches(problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = "") -> tuple[Match, ...]:
+    """The same with their scores."""
+    rated = [Match(each, _score(each, problem)) for each in records(path) if _usable(each, problem, apart_from)]
+    rated.sort(key=lambda match: (-match.score, match.record.key))
+    found: dict[tuple[str, str], Match] = {}
+    for match in rated:  # one of each idea for a task: the second best of the same says little more
+        found.setdefault((match.record.strategy, match.record.task), match)
+    return tuple(list(found.values())[:limit])
+
+
+def catalogue_records() -> tuple[PoolRecord, ...]:
+    """The catalogue as records: a strategy with its example and what to expect, not measured."""
+    return tuple(_seed(each, backend) for each in strategies().values() for backend in each.backends)
+
+
+# --- adding ---
+
+
+def _worth(improvements: Iterable[Improvement]) -> list[Improvement]:
+    """The best, and steps that were large and said what they did, the largest first."""
+    offered = [each for each in improvements if math.isfinite(each.speedup) and each.speedup > 0]
+    best = [each for each in offered if each.best][:1]
+    steps = [e for e in offered if e.effect is not None and e.effect >= NOTABLE and e.strategy.strip() and not e.best]
+    steps.sort(key=lambda each: (-(each.effect or 0.0), each.kernel.id))
+    return [*best, *steps][:MOST]
+
+
+def _record(harvest: Harvest, improvement: Improvement) -> PoolRecord:
+    problem, kernel = harvest.problem, improvement.kernel
+    task = problem.task
+    device = re.sub(r"\s*\((?:cpu|cuda:\d+)\)$", "", problem.device)  # which of several equal ones says nothing
+    identity = "\0".join((fingerprint(kernel), task.digest, device))
+    return PoolRecord(
+        key=hashlib.sha256(identity.encode()).hexdigest()[:16],
+        task=task.name,
+        strategy=improvement.strategy.strip() or kernel.strategy.strip() or kernel.thought.strip(),
+        backend=problem.backend,
+        kernel=_short(kernel),
+        start=_short(improvement.start) if improvement.start else (),
+        speedup=improvement.speedup,
+        effect=improvement.effect,
+        device=device,
+        arch=problem.arch,
+        families=tuple(sorted(families(problem))),
+        zones=(problem.zone,) if problem.zone else (),
+        precision=task.precision.value,
+        dtypes=tuple(sorted({tensor.dtype for tensor in task.tensors})),
+        ranks=tuple(sorted({len(tensor.dims) for tensor in task.tensors})),
+        words=_words(problem),
+        task_digest=task.digest,
+        run=harvest.run,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _short(candidate: Candidate) -> tuple[SourceFile, ...]:
+    return tuple(
+        file if len(file.text) <= _MOST_CHARS else replace(file, text=file.text[:_MOST_CHARS])
+        for file in candidate.files
+    )
+
+
+def _better(record: PoolRecord, known: PoolRecord | None) -> bool:
+    """Whether it says more than what is there: a later, larger effect of the same kernel."""
+    return known is None or (record.speedup or 0.0) > (known.speedup or 0.0)
+
+
+def _read(path: Path) -> list[PoolRecord]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as refused:
+        raise UsageError(f"the pool {path} cannot be read ({refused.strerror}); set WARPSMITH_POOL.") from None
+    found = []
+    for line in lines:
+        try:
+            found.append(_RECORD.validate_json(line))
+        except ValidationError:
+            continue  # half a line, or one of a release that knew other fields
+    return found
+
+
+def _torn(path: Path) -> bool:
+    data = path.read_bytes()[-1:]
+    return bool(data) and data != b"\n"
+
+
+def _seed(strategy: Strategy, backend: str) -> PoolRecord:
+    return PoolRecord(
+        key=f"catalogue-{strategy.name}-{backend}",
+        task="",
+        strategy=f"{strategy.name}: {strategy.advice}",
+        backend=backend,
+        kernel=(SourceFile(f"{strategy.name}{_SUFFIX.get(backend, '.py')}", strategy.example),),
+        measured=False,
+        note=strategy.effect,
+        arch=f"sm_{strategy.least_arch}" if strategy.least_arch else "",
+        families=strategy.families,
+        zones=strategy.zones,
+        words=tuple(sorted(set(_plain(strategy.title)))),
+        precision=" ".join(strategy.precisions),
+    )
+
+
+# --- searching ---
+
+
+def _usable(record: PoolRecord, problem: Problem, apart_from: str) -> bool:
+    """Whether its language and what it needs of the device are the problem's."""
+    if record.backend != problem.backend or (apart_from and record.task_digest == apart_from):
+        return False
+    if not record.measured:
+        wanted, zone = set(record.families), problem.zone
+        fits = not wanted or bool(wanted & families(problem))
+        near = not record.zones or not zone or zone in record.zones or zone == "middle"
+        allowed = not record.precision or problem.task.precision.value in record.precision.split()
+        return fits and near and allowed and _arch(record.arch) <= _arch(problem.arch)
+    return max(record.effect or 0.0, record.speedup or 0.0) > 1.0
+
+
+def _score(record: PoolRecord, problem: Problem) -> float:
+    """Kind of work first, then how alike the tasks are, then what it brought; figures without a unit."""
+    score = 3.0 * _overlap(record.families, families(problem)) + (1.5 if problem.zone in record.zones else 0.0)
+    if not record.measured:
+        return score  # nothing was seen of it: what was measured on a task like this comes before it
+    task = problem.task
+    score += 4.0 * _overlap(record.words, _words(problem))
+    score += 0.5 * _overlap(record.dtypes, {tensor.dtype for tensor in task.tensors})
+    score += 0.5 * _overlap(map(str, record.ranks), {str(len(tensor.dims)) for tensor in task.tensors})
+    score += 0.5 * (record.precision == task.precision.value) + 0.5 * (_arch(record.arch) == _arch(problem.arch))
+    brought = record.effect or record.speedup or 1.0
+    return score + 1.0 + min(1.0, max(0.0, math.log2(brought)) / 3.0)
+
+
+def _words(problem: Problem) -> tuple[str, ...]:
+    """What the reference does, as a set of words: the operations, and the words of its source."""
+    operations = [node.op for node in problem.outline.nodes] if problem.outline else []
+    found = dict.fromkeys(word for text in (*operations, problem.task.source) for word in _plain(text))
+    return tuple(sorted(list(found)[:_MOST_WORDS]))
+
+
+def _plain(text: str) -> Iterable[str]:
+    for word in _WORD.findall(text):
+        for part in _SEPARATOR.split(word.lower()):
+            if len(part) > 1 and part not in _COMMON:
+                yield part
+
+
+def _overlap(one: Iterable[str], other: Iterable[str]) -> float:
+    left, right = set(one), set(other)
+    return len(left & right) / len(left | right) if left or right else 0.0
+
+
+def _arch(text: str) -> int:
+    """90 for "sm_90a"; 0 for a CPU."""
+    digits = re.search(r"\d+", text)
+    return int(digits[0]) if digits else 0

@@ -1,0 +1,159 @@
+"""The pool: what a run leaves for later ones, and what a later one finds."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.strategies.problems import make_problem
+from warpsmith.core.candidate import Candidate, SourceFile
+from warpsmith.core.errors import UsageError
+from warpsmith.core.outline import Family
+from warpsmith.core.search import Problem
+from warpsmith.strategies import pool
+from warpsmith.strategies.catalogue import strategies
+from warpsmith.strategies.pool import Harvest, Improvement, add, catalogue_records, matches, pool_path, records, search
+
+SOFTMAX = make_problem(operations=("aten._softmax.default",))
+SOURCE = "__global__ void k(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x] * %s; }\n"
+
+
+def kernel(number: float, comment: str = "") -> Candidate:
+    return Candidate((SourceFile("k.cu", f"{comment}{SOURCE % number}"),), "cuda")
+
+
+def problem(name: str, source: str, family: Family, operations: tuple[str, ...], zone: str = "memory") -> Problem:
+    made = make_problem(family=family, operations=operations, source=source, zone=zone)
+    return replace(made, task=replace(made.task, name=name, digest=name.ljust(64, "0")))
+
+
+NORM = problem("norm", "def f(x):\n    return layer_norm(x)", Family.ROW_REDUCTION, ("aten.native_layer_norm.default",))
+GEMM = problem("gemm", "def f(a, b):\n    return a @ b", Family.MATMUL, ("aten.mm.default",), zone="compute")
+
+
+def harvest(of: Problem, *improvements: Improvement) -> Harvest:
+    return Harvest(of, improvements, "runs/one")
+
+
+def better(number: float, effect: float, strategy: str = "warp-per-row", best: bool = False) -> Improvement:
+    return Improvement(kernel(number), strategy, 2.0, kernel(0), effect, best)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "kept" / "pool.jsonl"
+
+
+def test_a_run_adds_its_best_and_its_notable_steps_only(path: Path) -> None:
+    steps = [better(n, 1.0 + n / 10) for n in range(1, 12)]
+    silent = better(90, 5.0, strategy="")
+    added = add(harvest(SOFTMAX, better(99, 1.01, best=True), better(50, 1.05), silent, *steps), path)
+
+    assert len(added) == pool.MOST
+    assert added[0].effect == 1.01  # the best, small as its last step was
+    assert [record.effect for record in added[1:]] == [2.1, 2.0, 1.9, 1.8, 1.7]
+    assert added[0].start == kernel(0).files
+    assert (added[0].task, added[0].device, added[0].families, added[0].zones) == (
+        "softmax",
+        "a device",
+        ("row_reduction",),
+        ("memory",),
+    )
+    assert records(path, seeds=False) == added
+
+
+def test_the_same_kernel_twice_is_one_record(path: Path) -> None:
+    first = add(harvest(SOFTMAX, better(1, 1.5)), path)
+    renamed = Improvement(kernel(1, "// another comment\n"), "vector-loads", 2.0, kernel(0), 1.5)
+
+    assert len(first) == 1
+    assert add(harvest(SOFTMAX, renamed), path) == ()
+    assert records(path, seeds=False) == first
+    # Measured better, it replaces what was there; on another device or task it is another record.
+    assert add(harvest(SOFTMAX, replace(renamed, speedup=3.0)), path) == ()
+    assert [record.speedup for record in records(path, seeds=False)] == [3.0]
+    elsewhere = replace(SOFTMAX, device="another device (cuda:1)")
+    (second,) = add(harvest(elsewhere, better(1, 1.5)), path)
+    assert second.device == "another device"
+    assert add(harvest(replace(elsewhere, device="another device (cuda:0)"), better(1, 1.5)), path) == ()
+
+
+def test_search_prefers_the_same_kind_of_work_then_likeness(path: Path) -> None:
+    for of, name in ((SOFTMAX, "online-softmax"), (NORM, "one-pass-variance"), (GEMM, "tensor-cores")):
+        add(harvest(of, better(1, 2.0, strategy=name)), path)
+
+    assert [record.strategy for record in search(SOFTMAX, 2, path)] == ["online-softmax", "one-pass-variance"]
+    assert [record.strategy for record in search(NORM, 2, path)] == ["one-pass-variance", "online-softmax"]
+    assert search(GEMM, 1, path)[0].strategy == "tensor-cores"
+    # For a fair comparison, what was learnt on the task itself can be left out.
+    assert search(SOFTMAX, 1, path, apart_from=SOFTMAX.task.digest)[0].strategy == "one-pass-variance"
+    assert matches(SOFTMAX, 9, path) == matches(SOFTMAX, 9, path)
+    scores = [match.score for match in matches(SOFTMAX, 9, path)]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_search_leaves_out_other_languages_and_what_did_not_help(path: Path) -> None:
+    slow = Improvement(kernel(1), "unroll", 0.5, None, None, best=True)
+    add(harvest(SOFTMAX, slow), path)
+    add(Harvest(make_problem(backend="cpu"), (better(2, 2.0),)), path)
+
+    assert not any(record.measured for record in search(SOFTMAX, 50, path))
+    assert all(record.backend == "cpu" for record in search(make_problem(backend="cpu"), 50, path))
+    assert search(make_problem(backend="cpu"), 1, path)[0].measured
+
+
+def test_a_larger_effect_wins_among_equals_and_one_idea_comes_once(path: Path) -> None:
+    add(harvest(SOFTMAX, better(1, 1.2), better(2, 3.0), better(3, 2.0, strategy="vector-loads")), path)
+
+    found = [record for record in search(SOFTMAX, 9, path) if record.measured]
+
+    assert [(record.strategy, record.effect) for record in found] == [("warp-per-row", 3.0), ("vector-loads", 2.0)]
+
+
+def test_the_catalogues_entries_are_there_and_marked(path: Path) -> None:
+    seeds = catalogue_records()
+
+    assert {record.strategy.split(":")[0] for record in seeds} == set(strategies())
+    assert not any(record.measured or record.speedup or record.effect for record in seeds)
+    assert all(record.note and record.kernel[0].text for record in seeds)
+    found = search(SOFTMAX, 5, path)
+    assert len(found) == 5
+    assert not any(record.measured for record in found)
+    old = [record.arch for record in search(replace(SOFTMAX, arch="sm_80"), 99, path)]
+    assert "sm_90" not in old
+    assert "sm_90" in [record.arch for record in search(GEMM, 99, path)]
+
+
+def test_broken_lines_are_passed_over_and_mended(path: Path) -> None:
+    add(harvest(SOFTMAX, better(1, 1.5)), path)
+    with path.open("a") as file:
+        file.write('{"from": "another release"}\n\n{"key": "half')
+
+    assert len(records(path, seeds=False)) == 1
+    add(harvest(NORM, better(1, 1.5)), path)
+    assert len(records(path, seeds=False)) == 2
+
+
+def test_runs_that_end_at_once_lose_nothing(path: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda n: add(harvest(SOFTMAX, better(n, 2.0)), path), range(1, 21)))
+
+    assert len(records(path, seeds=False)) == 20
+
+
+def test_where_the_pool_is() -> None:
+    assert pool_path({"WARPSMITH_POOL": "/p/mine.jsonl"}) == Path("/p/mine.jsonl")
+    assert pool_path({"XDG_DATA_HOME": "/data"}) == Path("/data/warpsmith/pool.jsonl")
+    assert pool_path({}).parts[-4:] == (".local", "share", "warpsmith", "pool.jsonl")
+
+
+def test_a_pool_that_cannot_be_used_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(UsageError, match="WARPSMITH_POOL"):
+        add(harvest(SOFTMAX, better(1, 1.5)), tmp_path / "file" / "pool.jsonl")
+    with pytest.raises(UsageError, match="cannot be read"):
+        records(tmp_path)
