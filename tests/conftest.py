@@ -108,6 +108,7 @@ def cache_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="test-cache-"))
     before = os.environ.get("WARPSMITH_CACHE")
     os.environ["WARPSMITH_CACHE"] = str(folder)
+    os.environ["WARPSMITH_POOL"] = str(folder / "pool.jsonl")
     shutil.copytree(_peaks(), folder / "peaks")
     yield folder
     if before is None:

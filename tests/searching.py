@@ -11,7 +11,7 @@ from warpsmith.backends.source import backend_named
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.config import Settings
 from warpsmith.core.evaluation import Baseline, Environment, Evaluation, Interval, Status, WorkloadResult
-from warpsmith.core.method import Method
+from warpsmith.core.method import Method, Move, Product
 from warpsmith.core.search import Bound, Brief, Message, Problem, Prompt, Reply, Role, Usage
 from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
 from warpsmith.run.session import Session
@@ -68,6 +68,15 @@ def reply_text(number: int, body: str = "") -> str:
     """That program as a model would send it."""
     head = f"name: kernel {number}\nstrategy: s{number}\nthought: idea {number}\ncode:\n"
     return f"{head}```cpp\n{source(number, body)}```\n"
+
+
+def answer_to(brief: Brief, number: int) -> str:
+    """What a model would send for a brief, by a number; the kernels of 17 numbers repeat."""
+    if brief.product is Product.STRATEGIES:
+        return "".join(f"strategy: step {number} in {part} parts\nthought: why\n" for part in range(brief.wanted))
+    if brief.product is Product.ALIGNMENT:
+        return f"strategy: really step {number}\nthought: none"
+    return "free text\n```python\npass\n```" if brief.move is Move.WRITE else reply_text(number % 17)
 
 
 def valid(candidate: Candidate, speedup: float, *, share: float = 0.5) -> Evaluation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -14,12 +15,12 @@ import pytest
 
 from tests.searching import begun, invalid, source
 from warpsmith.archive import schema
-from warpsmith.archive.events import Asked, Closed, Event, Judged, Noted, Opened, Proposed, Replied
+from warpsmith.archive.events import Asked, Closed, Event, Judged, Noted, Opened, Proposed, Recalled, Replied
 from warpsmith.archive.log import FILE, Archive
 from warpsmith.core.candidate import Candidate, SourceFile
 from warpsmith.core.errors import RunError
 from warpsmith.core.method import Move
-from warpsmith.core.search import Outcome, Reply, Usage
+from warpsmith.core.search import Draft, Outcome, Precedent, Reply, Usage
 from warpsmith.methods.loading import load
 
 CANDIDATE = Candidate((SourceFile("k.cpp", source(2)),), "cpu", parents=("abc",), thought="why", strategy="simd")
@@ -34,6 +35,9 @@ def happenings() -> list[Event]:
         Proposed(1, 1, Outcome.PENDING, CANDIDATE, "name", fingerprint="f"),
         Judged(1, invalid(CANDIDATE)),
         Noted("ü ☃ \x00"),
+        Recalled((Precedent("softmax", "simd", "some CPU", 1.5, before="before", after="after"),)),
+        Asked(2, 1, "cross", Move.CROSS, 7, parents=(1,), wanted=3, again=1),
+        Proposed(2, 0, Outcome.WRITTEN, drafts=(Draft("simd", "why"), Draft("unroll(factor=2)"))),
         Closed("trials"),
     ]
 
@@ -186,3 +190,31 @@ def test_an_unknown_event_is_a_newer_releases(tmp_path: Path) -> None:
     connection.close()
     with Archive.read(folder) as archive, pytest.raises(RunError, match=r"'dreamt'.*update Warpsmith"):
         list(archive.entries())
+
+
+def test_a_run_of_an_older_release_is_read(tmp_path: Path) -> None:
+    """Before there were roles, an operator had no product and nothing followed on it."""
+    added = {
+        "wording": {"role", "product", "yields", "then"},  # of an operator
+        "stages": {"revise", "tries"},  # of a method
+        "retrieved": {"idea", "subject", "wanted", "again"},  # of a question
+        "fingerprint": {"drafts"},  # of a proposal
+    }
+
+    def older(value: object) -> object:
+        if isinstance(value, dict):
+            gone = {key for mark, keys in added.items() if mark in value for key in keys}
+            assert gone <= set(value)
+            return {key: older(each) for key, each in value.items() if key not in gone}
+        return [older(each) for each in value] if isinstance(value, list) else value
+
+    with Archive.create(tmp_path / "run") as archive:
+        archive.append(*happenings()[:7])
+    with sqlite3.connect(tmp_path / "run" / FILE) as connection:
+        rows = connection.execute("SELECT seq, body FROM events").fetchall()
+        connection.executescript("DROP TRIGGER events_stay;")
+        changed = [(json.dumps(older(json.loads(body))), seq) for seq, body in rows]
+        connection.executemany("UPDATE events SET body = ? WHERE seq = ?", changed)
+    connection.close()
+    with Archive.read(tmp_path / "run") as archive:
+        assert [entry.event for entry in archive.entries()] == happenings()[:7]

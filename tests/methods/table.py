@@ -44,7 +44,8 @@ def _row(method: Method) -> str:
     information = ", ".join(show.value for show in Show if show in shown)
     stages = "; then ".join(", ".join(map(_operator, stage.operators)) + _until(stage.until) for stage in method.stages)
     options = ", ".join(f"{name} {value:g}" for name, value in method.population.options)
-    return f"| `{method.name}` | {information} | {stages} | {method.population.name}{options and f' ({options})'} |"
+    kept = f"{method.population.name}{options and f' ({options})'}"
+    return f"| `{method.name}` | {information} | {stages}{_following(method)} | {kept} |"
 
 
 def _operator(operator: Operator) -> str:
@@ -52,6 +53,14 @@ def _operator(operator: Operator) -> str:
     order = ", worst first" if operator.order == "worst_first" else ""
     times = f"{operator.times} × " if operator.times > 1 else ""
     return f"{times}{operator.name}{f' ({parents.strip()}{order})' if parents else ''}"
+
+
+def _following(method: Method) -> str:
+    """What follows on strategies and kernels, said once for all stages."""
+    first = [operator for stage in method.stages for operator in stage.operators if operator.then]
+    chains = dict.fromkeys(" → ".join(each.name for each in operator.chain[1:]) for operator in first)
+    followed = "".join(f"; on each strategy {chain}" for chain in chains)
+    return followed + (f"; on failures {method.revise.name}" if method.revise else "")
 
 
 def _until(until: Until) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.methods.table import PAGE, page
 from warpsmith import methods as package
-from warpsmith.core.method import Method, Move, Show, Until
+from warpsmith.core.method import Method, Move, Product, Show, Until
 from warpsmith.methods import loading
 from warpsmith.methods.checking import faults
 from warpsmith.populations.making import create
@@ -57,6 +57,23 @@ FACTS = {
         (Until(valid=5), LASTS),
         {Show.PARENTS},
         "elite",
+        5,
+    ),
+    "cupilot": Fact(
+        {
+            "initialise": (Move.INIT, 0, 1),
+            "cross": (Move.CROSS, 2, 1),
+            "mutate": (Move.MUTATE, 1, 1),
+            "translate": (Move.TRANSLATE, 2, 1),
+            "align": (Move.ALIGN, 0, 1),
+            "revise": (Move.REPAIR, 0, 1),
+        },
+        (Until(share=0.25), Until(share=0.5), Until(share=0.75), LASTS),  # four epochs
+        {
+            *(Show.ROOFLINE, Show.STRATEGIES, Show.RETRIEVED, Show.IDEAS, Show.EFFECTS),
+            *(Show.PARENTS, Show.PROFILE),
+        },
+        "tournament",
         5,
     ),
     "funsearch": Fact({"evolve": (Move.MUTATE, 2, 1)}, (LASTS,), {Show.PARENTS}, "islands", 5),
@@ -109,10 +126,28 @@ def test_where_a_series_is_shown_the_best_comes_last(name: str, operator: str) -
 
 @every
 def test_every_request_for_a_kernel_tells_what_failed(method: Method) -> None:
-    silent = [each.name for each in method.operators if Show.FAILURES not in each.shows and each.move != Move.WRITE]
+    kernels = [each for each in method.operators if each.is_trial and each.move != Move.WRITE]
+    silent = [each.name for each in kernels if Show.FAILURES not in each.shows]
 
     assert silent == []
-    assert method.repairs == 1
+    assert method.repairs == (2 if method.revise else 1)
+
+
+def test_cupilot_has_four_roles_one_after_the_other() -> None:
+    cupilot = METHODS["cupilot"]
+    chains = {tuple(each.role for each in operator.chain) for stage in cupilot.stages for operator in stage.operators}
+
+    assert chains == {("strategist", "translator", "aligner")}
+    assert cupilot.revise is not None
+    assert [each.role for each in cupilot.revise.chain] == ["revisor", "aligner"]
+    assert {each.role: each.product for each in cupilot.operators} == {
+        "strategist": Product.STRATEGIES,
+        "translator": Product.KERNEL,
+        "revisor": Product.KERNEL,
+        "aligner": Product.ALIGNMENT,
+    }
+    # With 45 trials an epoch has 11; one reply of a strategist must leave room for another in it.
+    assert max(each.yields for each in cupilot.operators) <= 11 / 2 + 1
 
 
 @every

@@ -7,8 +7,8 @@ from dataclasses import replace
 from warpsmith.backends.source import backend_named
 from warpsmith.core.candidate import SourceFile
 from warpsmith.core.evaluation import Interval, Status
-from warpsmith.core.method import Move, Operator, Show
-from warpsmith.core.search import Bound, Brief, Exhibit, Insight, Problem
+from warpsmith.core.method import Move, Operator, Product, Show
+from warpsmith.core.search import Bound, Brief, Effect, Exhibit, Idea, Insight, Precedent, Problem
 from warpsmith.core.strategy import Strategy
 from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
 
@@ -143,6 +143,22 @@ STRATEGIES = (
     ),
 )
 NOTES = (("convert", "def softmax(x):  # [rows, cols]\n    return torch.softmax(x, dim=-1)"),)
+IDEAS = (
+    Idea(1, "vector loads of 16 bytes, one row per block", tries=1, speedup=1.6234, aligned="vector-loads(width=8)"),
+    Idea(2, "one pass with a running maximum", tries=2, failures=2),
+    Idea(3, "one warp per row, reduced with shuffles", "No barrier is needed.", parents=(4, 8), tries=1),
+)
+EFFECTS = (
+    Effect("vector-loads", "memory", "row_reduction", 1.2431, 3),
+    Effect("fast-intrinsics", "memory", "row_reduction", 0.9912, 1),
+)
+PRECEDENTS = (
+    Precedent(
+        "layer_norm", "warp-per-row + vector-loads(width=4)", "NVIDIA A100", 1.84, 2.1, after="float4 v = row[i];"
+    ),
+    Precedent("", "row-in-registers", "", note="Saves a pass over the row.", after="float kept[8];"),
+    Precedent("relu", "vector-loads(width=4)", "NVIDIA A100", speedup=1.02),
+)
 REPAIR = Operator("repair", Move.REPAIR, "common/repair", frozenset({Show.FAILURES}))
 
 
@@ -169,6 +185,16 @@ def brief(operator: Operator, backend: str = "cuda", *, first: bool = False) -> 
         notes=NOTES if Show.NOTES in shows else (),
         strategies=STRATEGIES if Show.STRATEGIES in shows else (),
         roofline=Show.ROOFLINE in shows,
+        role=operator.role,
+        product=operator.product,
+        wanted=operator.yields if operator.product is Product.STRATEGIES else 0,
+        idea=IDEAS[2] if operator.role in ("translator", "revisor") else None,
+        subject=SLOWER[1] if operator.move is Move.ALIGN else None,
+        ideas=IDEAS if Show.IDEAS in shows else (),
+        effects=EFFECTS if Show.EFFECTS in shows else (),
+        precedents=PRECEDENTS if Show.RETRIEVED in shows and operator.product is Product.STRATEGIES else (),
+        epoch=1 if first else 2,
+        epochs=4,
     )
 
 

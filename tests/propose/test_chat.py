@@ -12,7 +12,7 @@ from tests.scripted import ScriptedServer, say, status
 from warpsmith.core.errors import ProposerFault, UsageError
 from warpsmith.core.search import Brief, Standing
 from warpsmith.llm.model import Options, Patience, Surroundings
-from warpsmith.llm.spec import parse
+from warpsmith.llm.spec import ModelSpec, parse
 from warpsmith.propose.chat import ChatProposer, connect
 from warpsmith.propose.choose import choice, ucb, weighted
 
@@ -134,3 +134,16 @@ def test_a_choice_by_an_unknown_name_is_an_error() -> None:
     assert choice("ucb", NAMES, [1.0] * 3)(with_standings(number=1)) == 1
     with pytest.raises(UsageError, match="unknown choice among models 'best'; known: weighted, ucb"):
         choice("best", NAMES, [1.0] * 3)
+
+
+def test_a_role_with_a_model_of_its_own_is_played_by_it() -> None:
+    with ScriptedServer(lambda number, body: say(body["model"])) as server:
+        urls = {"OPENAI_BASE_URL": server.openai_url, "ANTHROPIC_BASE_URL": server.anthropic_url}
+        roles = {"translator": ModelSpec("anthropic", "b"), "aligner": ModelSpec("openai", "a")}
+        proposer = connect(parse("openai:a"), Options(), Surroundings.gather(urls), roles=roles)
+        asked = [replace(BRIEF, role=role) for role in ("translator", "strategist", "aligner", "")]
+        played = [proposer.propose(each, proposer.prompt(each)).text for each in asked]
+        proposer.close()
+
+    assert played == ["b", "a", "a", "a"]
+    assert proposer.name == "openai:a,aligner=openai:a,translator=anthropic:b"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.searching import PROBLEM, answered, factor, judged, new_session, reply_text, valid
 from warpsmith.archive.events import Budget
 from warpsmith.core.errors import ProposerRefused, RunError
-from warpsmith.core.method import Move
+from warpsmith.core.method import Move, Product
 from warpsmith.core.search import Brief, Reply
 from warpsmith.methods.loading import load
 from warpsmith.prompts.parser import parse
@@ -69,3 +70,16 @@ def test_the_program_is_the_same_to_the_letter(recording: Path) -> None:
 def test_what_is_no_recording_is_said(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="there is no folder"):
         ReplayProposer(tmp_path / "absent")
+
+
+def test_who_asks_for_strategies_first_gets_every_program_all_the_same(recording: Path) -> None:
+    proposer = ReplayProposer(recording)
+    thinking = replace(BRIEF, product=Product.STRATEGIES, wanted=2)
+    told = [
+        draft.strategy
+        for number in (1, 2)
+        for draft in parse(proposer.propose(replace(thinking, number=number), proposer.prompt(BRIEF)), thinking).drafts
+    ]
+    assert len(set(told)) == 4
+    assert replayed(proposer) == [4, 2, 7]
+    proposer.close()

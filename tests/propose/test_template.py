@@ -12,9 +12,9 @@ from warpsmith.backends.source import backend_named
 from warpsmith.core.candidate import SourceFile
 from warpsmith.core.errors import ProposerRefused
 from warpsmith.core.evaluation import Status
-from warpsmith.core.method import Move
+from warpsmith.core.method import Move, Product
 from warpsmith.core.outline import Family, Node, Outline, Value
-from warpsmith.core.search import Brief, Exhibit, Problem, Reply, Role
+from warpsmith.core.search import Brief, Effect, Exhibit, Idea, Precedent, Problem, Reply, Role
 from warpsmith.core.strategy import Parameter, Plan, Strategy
 from warpsmith.prompts.parser import parse
 from warpsmith.propose.template import TemplateProposer
@@ -251,3 +251,98 @@ def test_the_prompt_tells_the_archive_what_was_asked(move: Move) -> None:
     assert message.role is Role.USER
     for part in ("softmax", "cpu", "Parent p: plain", "Best so far b: simd", "crashed", "it died.", "before: 2"):
         assert part in message.text
+
+
+def think(move: Move, wanted: int, fake: Fake | None = None, **more: object) -> list[Plan]:
+    """As the strategist: the plans it tells."""
+    asked = replace(brief(move), product=Product.STRATEGIES, wanted=wanted, **more)  # type: ignore[arg-type]
+    drafts = parse(propose(asked, fake), asked).drafts
+    plans = [genome.plan_of(draft.strategy, (fake or Fake()).strategies) for draft in drafts]
+    assert all(draft.thought for draft in drafts)
+    return [each for each in plans if each is not None]
+
+
+def test_as_the_strategist_it_tells_as_many_different_plans_as_are_wanted() -> None:
+    plans = think(Move.INIT, 5)
+
+    assert len({str(each) for each in plans}) == 5
+    assert plans == think(Move.INIT, 5)  # by the brief alone
+    again = think(Move.INIT, 5, tried=tuple(map(str, plans)))
+    assert not {str(each) for each in again} & {str(each) for each in plans}
+
+
+def test_as_the_strategist_it_crosses_so_that_children_carry_strategies_of_both_parents() -> None:
+    parents = (exhibit("p", "simd + unroll(size=2)"), exhibit("q", "columns + fast-intrinsics"))
+    for seed in range(10):
+        child, *_ = think(Move.CROSS, 2, parents=parents, seed=seed)
+        assert set(child.names) & {"simd", "unroll"}
+        assert set(child.names) & {"columns", "fast-intrinsics"}
+
+
+def test_as_the_strategist_it_goes_by_what_was_measured() -> None:
+    parent = exhibit("p", "rows + simd")
+
+    def share(name: str, *effects: Effect) -> int:
+        told = [think(Move.MUTATE, 1, parents=(parent,), seed=seed, effects=effects)[0].names for seed in range(40)]
+        return sum(name in names for names in told)
+
+    helped, harmed = (
+        Effect(name, "memory", "", factor, 8) for name, factor in (("fast-intrinsics", 3.0), ("rows", 0.3))
+    )
+    assert share("fast-intrinsics", helped) > 1.5 * share("fast-intrinsics")
+    assert share("rows", harmed) < share("rows")
+
+
+def test_as_the_strategist_it_starts_from_what_helped_before() -> None:
+    precedents = (
+        Precedent("layer_norm", "columns + unroll(size=8) + tensor-cores", "some CPU", 1.4),
+        Precedent("relu", "Write it well.", "some CPU", 1.2),  # prose, which the catalogue cannot follow
+        Precedent("", "simd", "", note="Often helps."),  # advice: the catalogue has it anyway
+    )
+    first, *_ = think(Move.INIT, 3, precedents=precedents)
+
+    assert str(first) == "columns + unroll(size=8)"
+    assert str(first) not in map(str, think(Move.INIT, 3, precedents=precedents, tried=(str(first),)))
+
+
+def test_as_the_strategist_it_says_when_nothing_is_left() -> None:
+    tried, _ = exhaust(Move.INIT, Fake())
+    with pytest.raises(ProposerRefused, match="every plan of the catalogue"):
+        think(Move.INIT, 2, tried=tuple(tried))
+
+
+def test_as_the_translator_it_writes_the_strategy_it_is_given() -> None:
+    asked = replace(brief(Move.TRANSLATE), idea=Idea(3, "columns + unroll(size=8)"))
+    reply = propose(asked)
+
+    assert field(reply, "strategy") == "columns + unroll(size=8)"
+    assert "/* columns + unroll(size=8) */" in reply.text
+    retried = propose(replace(asked, idea=Idea(3, "columns + unroll(size=8)", tries=1, failures=1)))
+    assert "/* columns + unroll(size=8) */" not in retried.text
+    assert field(retried, "strategy") != "columns + unroll(size=8)"
+
+
+def test_as_the_aligner_it_reads_back_what_the_code_contains() -> None:
+    class Pretender(Fake):
+        strategies = (*Fake.strategies, ability("pretence"))
+
+    reply = propose(replace(brief(Move.TRANSLATE), idea=Idea(1, "pretence + simd")), Pretender())
+    assert field(reply, "strategy") == "pretence + simd"  # as it was told to; the code has no such thing
+    subject = exhibit("k", "pretence + simd", reply.text.partition("```cpp\n")[2])
+    aligning = replace(brief(Move.ALIGN), product=Product.ALIGNMENT, subject=subject)
+    assert parse(propose(aligning, Pretender()), aligning).text == "simd"
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_with_the_real_templates_what_the_aligner_says_is_what_the_code_says(backend: str) -> None:
+    problem = softmax_problem(backend)
+    proposer = TemplateProposer()
+    thinking = replace(brief(Move.INIT, problem=problem), product=Product.STRATEGIES, wanted=3)
+    for number, draft in enumerate(parse(proposer.propose(thinking, proposer.prompt(thinking)), thinking).drafts):
+        asked = replace(brief(Move.TRANSLATE, problem=problem), idea=Idea(number, draft.strategy))
+        written = parse(proposer.propose(asked, proposer.prompt(asked)), asked).candidate
+        assert written is not None
+        subject = exhibit("k", written.strategy, written.main.text)
+        aligning = replace(brief(Move.ALIGN, problem=problem), product=Product.ALIGNMENT, subject=subject)
+        said = parse(proposer.propose(aligning, proposer.prompt(aligning)), aligning).text
+        assert said == genome.text_of(templates.carried(problem, written.main.text) or Plan())

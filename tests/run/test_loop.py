@@ -151,11 +151,12 @@ def interrupt_when(loop: Loop, started: threading.Event) -> None:
 
 
 def test_an_interruption_waits_for_replies_and_leaves_verdicts_for_later(tmp_path: Path) -> None:
-    started = threading.Event()
+    started, both = threading.Event(), threading.Barrier(2)
     folder = tmp_path / "run"
 
     class Patient(CannedProposer):
         def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+            both.wait(timeout=60)  # two are under way before the interruption comes, however slow the machine is
             started.set()
             time.sleep(0.2)
             return super().propose(brief, prompt)

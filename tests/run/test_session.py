@@ -6,7 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.searching import answered, begun, factor, invalid, judged, new_session, reply_text, slower, source, valid
+from tests.searching import (
+    answer_to,
+    answered,
+    begun,
+    factor,
+    invalid,
+    judged,
+    new_session,
+    reply_text,
+    slower,
+    source,
+    valid,
+)
 from warpsmith.archive.events import Budget, Replied
 from warpsmith.archive.log import Archive
 from warpsmith.core.candidate import Candidate
@@ -40,6 +52,10 @@ def state(ledger: Ledger) -> object:
         ledger.insights,
         ledger.fingerprints,
         ledger.standings,
+        ledger.ideas,
+        list(ledger.alignments),
+        list(ledger.returned),
+        ledger.effects,
     )
 
 
@@ -49,8 +65,7 @@ def test_a_log_replays_to_the_same_ledger(tmp_path: Path, name: str) -> None:
         number = 0
         while (brief := session.ask()) is not None:
             number += 1
-            text = "free text\n```python\npass\n```" if brief.move is Move.WRITE else reply_text(number % 17)
-            session.answer(brief, Reply(text, "canned", Usage(7, 3)))
+            session.answer(brief, Reply(answer_to(brief, number), "canned", Usage(7, 3)))
             judged(session, lambda c: invalid(c) if factor(c) % 3 == 2 else by_factor(c))
         live = session.ledger
         assert live.totals.trials == 25

@@ -11,7 +11,7 @@ from warpsmith.core.candidate import Candidate
 from warpsmith.core.config import Settings
 from warpsmith.core.evaluation import Evaluation
 from warpsmith.core.method import Method, Move
-from warpsmith.core.search import Outcome, Problem, Prompt, Reply, Usage
+from warpsmith.core.search import Draft, Outcome, Precedent, Problem, Prompt, Reply, Usage
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,13 @@ class Opened:
 
 
 @dataclass(frozen=True)
+class Recalled:
+    """What other runs know of tasks like this one, as it was when the run began."""
+
+    precedents: tuple[Precedent, ...]
+
+
+@dataclass(frozen=True)
 class Asked:
     """A brief was made. Who it shows is named by trial."""
 
@@ -78,6 +85,15 @@ class Asked:
     failures: tuple[int, ...] = ()
     retrieved: tuple[int, ...] = ()
     place: int = 0
+    idea: int = 0  # the strategy to be carried out, by its number; with a repair, the one it is still about
+    subject: int = 0  # the trial whose strategy is to be put right
+    wanted: int = 0  # strategies asked for
+    again: int = 0  # the brief whose reply could not be read, where that was no trial
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether it was an operator's turn; no answer to something that happened."""
+        return not (self.failure or self.idea or self.subject or self.again)
 
 
 @dataclass(frozen=True)
@@ -110,7 +126,7 @@ class Proposed:
     """What a reply was."""
 
     brief: int
-    trial: int  # 0 for text
+    trial: int  # 0 for what is no trial
     outcome: Outcome  # pending, duplicate, unreadable or written
     candidate: Candidate | None = None
     name: str = ""
@@ -118,6 +134,7 @@ class Proposed:
     failure: str = ""
     fingerprint: str = ""
     twin: int = 0  # the trial a duplicate repeats
+    drafts: tuple[Draft, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -152,7 +169,7 @@ class Closed:
     detail: str = ""
 
 
-Event = Begun | Opened | Asked | Prompted | Replied | Failed | Proposed | Judged | Profiled | Noted | Closed
+Event = Begun | Opened | Recalled | Asked | Prompted | Replied | Failed | Proposed | Judged | Profiled | Noted | Closed
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ FILE = "run.db"
 _KINDS: dict[str, type[Any]] = {
     kind.__name__.lower(): kind
     for kind in (
-        *(events.Begun, events.Opened, events.Asked, events.Prompted, events.Replied, events.Failed),
+        *(events.Begun, events.Opened, events.Recalled, events.Asked, events.Prompted, events.Replied, events.Failed),
         *(events.Proposed, events.Judged, events.Profiled, events.Noted, events.Closed),
     )
 }

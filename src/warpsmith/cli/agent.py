@@ -32,6 +32,7 @@ from warpsmith.run import opening
 from warpsmith.run.best import write_best
 from warpsmith.run.budgets import REASONS
 from warpsmith.run.loop import judge_pending
+from warpsmith.run.recalling import recall
 from warpsmith.run.session import Session
 
 _REPLIES = (".md", ".txt", "")  # endings of files that are answers to be read, not sources
@@ -101,7 +102,7 @@ def tell(request: TellRequest) -> int:
         _report(session, record, as_json=request.as_json)
     if record.outcome is Outcome.PENDING:
         return 0
-    return 0 if record.status is Status.OK else 1
+    return 0 if record.status is Status.OK or record.outcome is Outcome.WRITTEN else 1
 
 
 def step(request: StepRequest) -> int:
@@ -150,7 +151,7 @@ def _opened(request: AskRequest) -> Session:
         settings=timed_for(request.timing_budget_s),
     )
     with Evaluator(device, order.settings) as evaluator:
-        return opening.begin(order, evaluator, backend)
+        return opening.begin(order, evaluator, backend, recall)
 
 
 def _say_nothing_to_ask(session: Session) -> None:

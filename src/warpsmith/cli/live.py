@@ -109,7 +109,8 @@ def verdict_line(record: Record, evaluation: Evaluation | None, ledger: Ledger) 
     if record.outcome is Outcome.DUPLICATE:
         return Text(f"{number}= the same as {record.twin}: not judged again{what}", "dim")
     if record.outcome is Outcome.UNREADABLE:
-        return Text(f"{number}✗ no kernel in the reply: {render.short(record.reason)}", "yellow")
+        what = "kernel" if record.trial else "strategy"
+        return Text(f"{number}✗ no {what} in the reply: {render.short(record.reason)}", "yellow")
     if evaluation is None or record.status is None:
         return None
     if record.status is not Status.OK:

@@ -16,18 +16,22 @@ from warpsmith.archive.events import Budget
 from warpsmith.cli import render, searchjson
 from warpsmith.cli.evaluate import check_cache, check_task_file, parse_baselines, timed_for
 from warpsmith.cli.live import View, best_line, rates, spending, watching
+from warpsmith.cli.pool import harvest
 from warpsmith.core.config import Paths
-from warpsmith.core.errors import UsageError
+from warpsmith.core.errors import UsageError, WarpsmithError
 from warpsmith.core.search import Proposer
 from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator, Progress
+from warpsmith.methods.ablation import ablated
 from warpsmith.methods.loading import load
 from warpsmith.propose.making import Choice, Options, choose
 from warpsmith.run import opening
 from warpsmith.run.best import write_best
 from warpsmith.run.budgets import REASONS, check
 from warpsmith.run.loop import Loop
+from warpsmith.run.recalling import recall
 from warpsmith.run.session import Session
+from warpsmith.strategies import pool
 
 METHOD = "evoengineer-full"
 
@@ -55,6 +59,10 @@ class Request:
     parallel: int | None = None
     repairs: int | None = None
     stop_at: float | None = 0.95
+    roofline: bool = True
+    retrieval: bool = True
+    alignment: bool = True
+    keep: bool = True  # what it found out goes into the pool
     out: str = ""
     options: Options = field(default_factory=Options)
     as_json: bool = False
@@ -71,7 +79,12 @@ def run(request: Request) -> int:
 def _start(request: Request) -> int:
     assert request.task is not None, "checked before"
     check_task_file(request.task)
-    method = load(request.method or METHOD)
+    method = ablated(
+        load(request.method or METHOD),
+        roofline=request.roofline,
+        retrieval=request.retrieval,
+        alignment=request.alignment,
+    )
     budget = check(_budget(request, Budget()))
     baselines = parse_baselines(request.baselines)
     if baselines[0] != "eager":
@@ -80,7 +93,7 @@ def _start(request: Request) -> int:
     if folder is not None and (folder / "run.db").exists():
         raise UsageError(f"{folder} holds a run already; continue it with --resume {folder}, or choose another.")
     device, backend = opening.choose(request.device or "auto", request.backend)
-    choice = choose(request.proposer or "auto", request.options)
+    choice = choose(request.proposer or "auto", request.options, roles=method.roles)
     console = render.console(stderr=True)
     _print(console, f"Proposer: {choice.sentence}")
     settings = replace(timed_for(request.timing_budget_s), baselines=baselines)
@@ -101,7 +114,7 @@ def _start(request: Request) -> int:
     relay = _Relay(console)
     with Evaluator(device, settings, on_progress=relay.progress, on_message=relay.message) as evaluator:
         with _opening(console, Path(request.task).name):
-            session = opening.begin(order, evaluator, backend)
+            session = opening.begin(order, evaluator, backend, recall)
         with session:
             _print(console, f"Method: {method.title}. Run: {session.folder}. Device: {evaluator.device.label}.")
             return _work(request, session, evaluator, choice, relay, console)
@@ -109,15 +122,16 @@ def _start(request: Request) -> int:
 
 def _resume(request: Request) -> int:
     folder = opening.find(request.resume)
-    config = opening.config_of(folder).config
-    if request.method or request.precision or request.backend or request.run:
+    begun = opening.config_of(folder)
+    parts = request.roofline and request.retrieval and request.alignment
+    if request.method or request.precision or request.backend or request.run or not parts:
         raise UsageError("--resume goes on with the run's own method, precision, backend and folder; leave those out.")
     console = render.console(stderr=True)
     relay = _Relay(console)
     with Session.peek(folder) as before:
         spec, budget, given = request.proposer or before.proposer, before.budget, before.replayed
-    choice = choose(spec, request.options, skip=given)
-    with opening.evaluator_for(config, request.device, relay.progress, relay.message) as evaluator:
+    choice = choose(spec, request.options, skip=given, roles=begun.method.roles)
+    with opening.evaluator_for(begun.config, request.device, relay.progress, relay.message) as evaluator:
         with Session.resume(folder, choice.spec, _budget(request, budget)) as session:
             totals = session.ledger.totals
             _print(console, f"Proposer: {choice.sentence}")
@@ -153,6 +167,8 @@ def _work(
         proposer.close()
     best = write_best(session, request.out)
     session.end(reason, loop.refused)
+    if request.keep and best is not None and reason != "interrupted":
+        _remember(session, console)
     if request.as_json:
         sys.stdout.write(searchjson.dumps(searchjson.optimize_document(session, best, reason)) + "\n")
     _summary(console, session, best, reason, loop.refused)
@@ -161,6 +177,14 @@ def _work(
     if best is None and reason in ("proposer_refused", "proposer_failed", "evaluator_failed"):
         return 2
     return 0 if best is not None else 1
+
+
+def _remember(session: Session, console: Console) -> None:
+    """Into the pool; a run is not lost because that fails."""
+    try:
+        pool.add(harvest(session))
+    except (OSError, WarpsmithError) as fault:
+        _print(console, f"What this run found out could not be added to the pool ({fault}).", "yellow")
 
 
 def _summary(console: Console, session: Session, best: Path | None, reason: str, detail: str) -> None:

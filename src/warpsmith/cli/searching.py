@@ -81,6 +81,14 @@ def optimize(
     choice: Annotated[
         str, typer.Option(metavar="weighted|ucb", help="How to choose among several models.")
     ] = "weighted",
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=SPEC", help="Another model for one role, e.g. translator=openai:MODEL; repeatable."),
+    ] = None,
+    roofline: Annotated[bool, typer.Option("--roofline/--no-roofline", help="Guide by the roofline.")] = True,
+    retrieval: Annotated[bool, typer.Option("--retrieval/--no-retrieval", help="Show similar kernels.")] = True,
+    alignment: Annotated[bool, typer.Option("--alignment/--no-alignment", help="Align strategies with code.")] = True,
+    keep: Annotated[bool, typer.Option("--pool/--no-pool", help="Add what was found out to the pool.")] = True,
     base_url: Annotated[str, typer.Option(metavar="URL", help="An OpenAI-compatible or Anthropic endpoint.")] = "",
     key_file: Annotated[str, typer.Option(metavar="FILE", help="Keys as NAME=value lines, readable by you only.")] = "",
     prices: Annotated[str, typer.Option(metavar="FILE", help="A price table (TOML) for cost accounting.")] = "",
@@ -112,6 +120,7 @@ def optimize(
             max_tokens=max_tokens,
             request_s=request_time,
             choice=choice,
+            models=tuple(model or ()),
         )
         status = work(
             Request(
@@ -134,6 +143,10 @@ def optimize(
                 parallel=parallel,
                 repairs=repairs,
                 stop_at=stop_at or None,
+                roofline=roofline,
+                retrieval=retrieval,
+                alignment=alignment,
+                keep=keep,
                 out=out,
                 options=options,
                 as_json=json,

@@ -22,6 +22,8 @@ class Show(StrEnum):
     FAILURES = "failures"  # what went wrong lately, so that it is not done again
     RETRIEVED = "retrieved"  # kernels of this and other runs that resemble the best
     NOTES = "notes"  # what earlier operators wrote that is no kernel
+    IDEAS = "ideas"  # the strategies thought of so far, with what became of their kernels
+    EFFECTS = "effects"  # what each strategy of the catalogue has brought in this run
 
 
 class Move(StrEnum):
@@ -34,6 +36,17 @@ class Move(StrEnum):
     DIVERGE = "diverge"  # something other than the parents
     REPAIR = "repair"  # mend what failed
     WRITE = "write"  # not a kernel: text for later operators
+    TRANSLATE = "translate"  # carry out a strategy as it is given
+    ALIGN = "align"  # say what a kernel really does
+
+
+class Product(StrEnum):
+    """What a reply to an operator holds. Only kernels are trials."""
+
+    KERNEL = "kernel"
+    TEXT = "text"  # for the notes
+    STRATEGIES = "strategies"  # ideas to be carried out, each one by `then`
+    ALIGNMENT = "alignment"  # the strategy of a valid kernel, as its code has it
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,25 @@ class Operator:
     insights: int = 0  # how many at most
     order: str = "best_first"  # of the parents shown: or "worst_first"
     times: int = 1  # how often it is used in one generation
+    role: str = ""  # who is asked, where a method has several: "strategist", "translator"
+    product: Product = Product.KERNEL  # what the reply holds; with the move WRITE it is text in any case
+    yields: int = 1  # strategies asked for in one reply
+    then: Operator | None = None  # what follows on each product: on a strategy at once, on a kernel once it is valid
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether its replies count against the trials of a run."""
+        return self.product is Product.KERNEL
+
+    @property
+    def recalls(self) -> bool:
+        """Whether it is shown what helped in other runs: strategies travel from task to task, kernels do not."""
+        return Show.RETRIEVED in self.shows and self.product is Product.STRATEGIES
+
+    @property
+    def chain(self) -> tuple[Operator, ...]:
+        """Itself and whatever follows on it."""
+        return (self, *(self.then.chain if self.then else ()))
 
 
 @dataclass(frozen=True)
@@ -88,8 +120,16 @@ class Method:
     population: PopulationSpec
     repairs: int = 1  # how often a failed kernel is given back with its error; 0 for methods that never do
     deviations: tuple[str, ...] = field(default=())  # where we do otherwise than the paper, and why
+    revise: Operator | None = None  # how a failed kernel is given back; None for the words all methods share
+    tries: int = 1  # kernels written for one strategy until one of them is valid; repairs are not counted
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        """All of them, each once, in the order of the stages."""
-        return tuple(dict.fromkeys(operator for stage in self.stages for operator in stage.operators))
+        """All of them, each once: those of the stages, each with what follows on it, then the one that revises."""
+        first = [each for stage in self.stages for operator in stage.operators for each in operator.chain]
+        return tuple(dict.fromkeys([*first, *(self.revise.chain if self.revise else ())]))
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Who is asked, where it has several."""
+        return tuple(dict.fromkeys(each.role for each in self.operators if each.role))

@@ -13,7 +13,7 @@ from typing import Protocol
 from warpsmith.core.candidate import Candidate, SourceFile
 from warpsmith.core.contract import Contract
 from warpsmith.core.evaluation import Interval, Status
-from warpsmith.core.method import Move
+from warpsmith.core.method import Move, Product
 from warpsmith.core.outline import Outline
 from warpsmith.core.strategy import Strategy
 from warpsmith.core.task import Task
@@ -82,6 +82,60 @@ class Insight:
 
 
 @dataclass(frozen=True)
+class Draft:
+    """A strategy as its author wrote it, before there is a kernel."""
+
+    strategy: str  # a line, or a plan in its text form
+    thought: str = ""
+
+
+@dataclass(frozen=True)
+class Idea:
+    """A strategy apart from the kernels made of it: a kernel that failed is not a failed idea."""
+
+    number: int  # unique in its run, from 1
+    strategy: str
+    thought: str = ""
+    parents: tuple[int, ...] = ()  # trials whose strategies it was made of
+    operator: str = ""  # that carries it out
+    place: int = 0
+    tries: int = 0  # kernels asked for, repairs not counted
+    failures: int = 0  # of these, how many led to no valid kernel, repaired or not
+    speedup: float | None = None  # of its best kernel over PyTorch eager
+    aligned: str = ""  # what that kernel really does; "" until somebody has said so
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a strategy of the catalogue has brought in this run, where it was added or taken away."""
+
+    strategy: str  # name
+    zone: str
+    family: str
+    factor: float  # geometric mean of the speed with it over the speed without it
+    count: int  # comparisons of a kernel with its parent
+
+
+@dataclass(frozen=True)
+class Precedent:
+    """What helped a task like this one before, in another run."""
+
+    task: str  # "" for what the catalogue says
+    strategy: str
+    device: str
+    effect: float | None = None  # speed after over speed before; None where nobody measured it
+    speedup: float | None = None  # over PyTorch eager
+    note: str = ""  # what to expect, where nothing was measured
+    before: str = ""  # source of the starting kernel
+    after: str = ""  # source of the optimised one, or an example
+
+    @property
+    def measured(self) -> bool:
+        """Whether it is more than advice."""
+        return self.effect is not None or self.speedup is not None
+
+
+@dataclass(frozen=True)
 class Standing:
     """How a model has done in this run so far."""
 
@@ -115,6 +169,16 @@ class Brief:
     tried: tuple[str, ...] = ()  # strategy texts of all candidates so far, the latest last, bounded
     models: tuple[Standing, ...] = ()
     place: int = 0  # the island the parents come from
+    role: str = ""  # who is asked, where the method has several
+    product: Product = Product.KERNEL  # what the reply is to hold
+    wanted: int = 0  # how many strategies
+    idea: Idea | None = None  # the strategy to be carried out
+    subject: Exhibit | None = None  # the kernel whose strategy is to be put right
+    ideas: tuple[Idea, ...] = ()  # of the run so far, the latest last, bounded
+    effects: tuple[Effect, ...] = ()  # of this run, the best first
+    precedents: tuple[Precedent, ...] = ()  # of other runs, the nearest first
+    epoch: int = 0  # which stage of the method this is, from 1
+    epochs: int = 0  # how many it has
 
 
 class Role(StrEnum):
@@ -170,17 +234,18 @@ class Reply:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a reply says. Either it holds a candidate (or text, where that was asked for), or why it does not."""
+    """What a reply says. Either it holds a candidate (text, strategies, where those were asked for), or why not."""
 
     reply: Reply
     candidate: Candidate | None = None
     failure: str = ""  # for the next prompt: what could not be read and how to answer instead
     name: str = ""
     text: str = ""  # of an operator that asks for no kernel
+    drafts: tuple[Draft, ...] = ()  # of an operator that asks for strategies
 
     def __post_init__(self) -> None:
-        if sum(map(bool, (self.candidate, self.failure, self.text))) != 1:
-            raise ValueError("a proposal is a candidate, a text, or the reason why it is neither")
+        if sum(map(bool, (self.candidate, self.failure, self.text, self.drafts))) != 1:
+            raise ValueError("a proposal is a candidate, a text, strategies, or the reason why it is none of these")
 
 
 class Outcome(StrEnum):
@@ -197,7 +262,7 @@ class Outcome(StrEnum):
 class Record:
     """One trial."""
 
-    trial: int  # from 1; 0 for text, which is no trial
+    trial: int  # from 1; 0 for text and strategies, which are no trials
     brief: int
     outcome: Outcome
     candidate: str = ""  # id
@@ -236,6 +301,7 @@ class Member:
     trial: int
     place: int = 0  # island
     length: int = 0  # characters of source
+    niche: str = ""  # the strategy it stands for, in the form equal strategies share; "" where nothing is known
 
 
 @dataclass(frozen=True)

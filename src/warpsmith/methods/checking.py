@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from warpsmith.core.errors import UsageError
-from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Show, Stage, Until
+from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Product, Show, Stage, Until
 from warpsmith.populations.making import create
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # it becomes part of file names and tables
@@ -29,8 +29,11 @@ def faults(method: Method) -> Iterator[str]:
         yield from (f"has a stage {number} {fault}" for fault in _of_until(stage.until))
     if method.stages[-1].until != Until():
         yield "has an end for its last stage, and nothing follows it: leave that out"
-    if not _whole(method.repairs, least=0):
-        yield f"has repairs = {method.repairs!r}: give a whole number of at least 0"
+    for field, least in (("repairs", 0), ("tries", 1)):
+        if not _whole(getattr(method, field), least):
+            yield f"has {field} = {getattr(method, field)!r}: give a whole number of at least {least}"
+    if method.revise is not None and (method.revise.move is not Move.REPAIR or not method.revise.is_trial):
+        yield "has an operator that revises and does not repair kernels: give it Move.REPAIR and Product.KERNEL"
     try:
         create(method.population)
     except UsageError as error:
@@ -53,6 +56,8 @@ def _shape(method: Method) -> Iterator[str]:
     else:
         for number, stage in enumerate(method.stages, start=1):
             yield from (f"has a stage {number} {fault}" for fault in _shape_of_stage(stage))
+    if method.revise is not None:
+        yield from (f"has a way to revise {fault}" for fault in _shape_of_operator(method.revise))
     population = method.population
     if not _is(population, PopulationSpec) or not _is(population.name, str):
         yield "has a population that is no PopulationSpec with a name"
@@ -69,17 +74,30 @@ def _shape_of_stage(stage: Stage) -> Iterator[str]:
         yield "without operators: give at least one"
     else:
         for operator in stage.operators:
-            texts = (operator.name, operator.wording, operator.order)
-            if not all(isinstance(text, str) and text.strip() for text in texts):
-                yield f"with an operator {operator.name!r} whose name, wording or order is empty or no text"
-            if not _is(operator.move, Move):
-                yield f"with an operator {operator.name!r} whose move is no Move"
-            if not _is(operator.shows, frozenset) or not all(isinstance(each, Show) for each in operator.shows):
-                yield f"with an operator {operator.name!r} that shows something else than a frozenset of Show"
+            yield from _shape_of_operator(operator)
+
+
+def _shape_of_operator(operator: Operator) -> Iterator[str]:
+    if not _is(operator, Operator):
+        yield "that is no Operator"
+        return
+    name = operator.name
+    if not all(isinstance(text, str) and text.strip() for text in (name, operator.wording, operator.order)):
+        yield f"with an operator {name!r} whose name, wording or order is empty or no text"
+    if not _is(operator.role, str):
+        yield f"with an operator {name!r} whose role is no text"
+    if not _is(operator.move, Move):
+        yield f"with an operator {name!r} whose move is no Move"
+    if not _is(operator.product, Product):
+        yield f"with an operator {name!r} whose product is no Product"
+    if not _is(operator.shows, frozenset) or not all(isinstance(each, Show) for each in operator.shows):
+        yield f"with an operator {name!r} that shows something else than a frozenset of Show"
+    if operator.then is not None:
+        yield from _shape_of_operator(operator.then)
 
 
 def _of_operator(operator: Operator) -> Iterator[str]:
-    for name, least in (("parents", 0), ("fewest_parents", 0), ("insights", 0), ("times", 1)):
+    for name, least in (("parents", 0), ("fewest_parents", 0), ("insights", 0), ("times", 1), ("yields", 1)):
         value = getattr(operator, name)
         if not _whole(value, least):
             yield f"with {name} = {value!r}: give a whole number of at least {least}"
@@ -93,6 +111,18 @@ def _of_operator(operator: Operator) -> Iterator[str]:
         yield f"that needs {operator.fewest_parents} parents and takes {operator.parents}"
     if operator.order not in ORDERS:
         yield f"with the order {operator.order!r}: give {' or '.join(ORDERS)}"
+    yield from _of_products(operator)
+
+
+def _of_products(operator: Operator) -> Iterator[str]:
+    """Strategies are for a translator, and only what is said of a kernel may follow on one."""
+    then = operator.then
+    if operator.product is Product.STRATEGIES and (then is None or then.product is not Product.KERNEL):
+        yield "that asks for strategies and has nothing to carry them out: give it a `then` that asks for a kernel"
+    if operator.product is Product.KERNEL and then is not None and then.product is not Product.ALIGNMENT:
+        yield "that asks for a kernel, on which only an alignment can follow: give it such a `then`, or none"
+    if operator.product in (Product.TEXT, Product.ALIGNMENT) and then is not None:
+        yield f"that asks for {operator.product.value}, on which nothing can follow: leave its `then` out"
 
 
 def _of_until(until: Until) -> Iterator[str]:

@@ -15,3 +15,16 @@ INSIGHTS = (
     "published implementation also draws them from replies that failed or could not be read."
 )
 PARENTS = "Parents are always different kernels; the published implementation can draw the same one twice."
+EPOCHS = (
+    "An epoch is an equal share of the run's trials, and nobody waits for its end: a strategy can be crossed once "
+    "its kernel is measured, so that proposals and evaluations overlap. How many strategies make an epoch in the paper "
+    "is not known to us."
+)
+IDEAS = (
+    "A strategy and its kernels are kept apart: when a kernel cannot be mended its strategy is written once more, "
+    "behind those nobody has tried; strategies that say the same are written once."
+)
+EFFECTS = (
+    "What each known strategy has brought in this run, as a mean over the kernels that added or dropped it, is told to "
+    "the strategist with the number of comparisons."
+)

@@ -87,10 +87,13 @@ def _with_wordings_found(method: Method, path: Path) -> Method:
         replace(stage, operators=tuple(_found(operator, path) for operator in stage.operators))
         for stage in method.stages
     )
-    return replace(method, stages=tuple(stages))
+    revise = _found(method.revise, path) if method.revise else None
+    return replace(method, stages=tuple(stages), revise=revise)
 
 
 def _found(operator: Operator, path: Path) -> Operator:
+    if operator.then is not None:
+        operator = replace(operator, then=_found(operator.then, path))
     if not (operator.wording.endswith(TEMPLATE_SUFFIX) or Path(operator.wording).is_absolute()):
         return operator
     template = (path.parent / operator.wording).resolve()

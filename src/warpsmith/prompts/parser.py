@@ -15,9 +15,10 @@ from pathlib import Path
 from warpsmith.backends.source import MAX_SOURCE_BYTES, backend_named
 from warpsmith.core.candidate import Candidate, SourceFile
 from warpsmith.core.contract import Contract
-from warpsmith.core.method import Move
+from warpsmith.core.method import Move, Product
 from warpsmith.core.search import Brief, Exhibit, Proposal, Reply
 from warpsmith.prompts import programs
+from warpsmith.prompts.drafts import HOW_ALIGNMENT, HOW_STRATEGIES, read_drafts, read_strategy
 from warpsmith.prompts.edits import (
     Edit,
     EditFailed,
@@ -63,9 +64,14 @@ class _Reading:
 def parse(reply: Reply, brief: Brief) -> Proposal:
     """The proposal that a reply makes."""
     if len(reply.text) > LONGEST_REPLY_CHARS:
-        failure = f"The reply has {len(reply.text)} characters, more than {LONGEST_REPLY_CHARS}. {HOW}"
+        how = {Product.STRATEGIES: HOW_STRATEGIES, Product.ALIGNMENT: HOW_ALIGNMENT}.get(brief.product, HOW)
+        failure = f"The reply has {len(reply.text)} characters, more than {LONGEST_REPLY_CHARS}. {how}"
         return Proposal(reply, failure=failure)
-    if brief.move is Move.WRITE:
+    if brief.product is Product.STRATEGIES:
+        return _strategies(reply, brief.wanted)
+    if brief.product is Product.ALIGNMENT:
+        return _alignment(reply)
+    if brief.move is Move.WRITE or brief.product is Product.TEXT:
         return _written(reply)
     reading = _file_itself(reply, brief) if reply.file else _read(reply, brief)
     failure = reading.failure or _unfit(reading.files)
@@ -96,6 +102,24 @@ def _unfit(files: Sequence[SourceFile]) -> str:
     if sum(len(file.text.encode()) for file in files) > MAX_SOURCE_BYTES:
         return f"The code is longer than {MAX_SOURCE_BYTES} bytes. Write a shorter program."
     return ""
+
+
+def _strategies(reply: Reply, wanted: int) -> Proposal:
+    """Strategies, no more than were wanted."""
+    cut = reply.finish == "length"
+    drafts = read_drafts(reply.text, cut=cut)[: wanted or None]
+    if drafts:
+        return Proposal(reply, drafts=drafts)
+    why = "The reply was cut off before a strategy came to its end." if cut else "The reply holds no strategy."
+    return Proposal(reply, failure=f"{why} {HOW_STRATEGIES}")
+
+
+def _alignment(reply: Reply) -> Proposal:
+    """What a kernel does, in one line."""
+    text = read_strategy(reply.text) if reply.finish != "length" else ""
+    if text:
+        return Proposal(reply, text=text)
+    return Proposal(reply, failure=f"The reply does not say which strategy the code follows. {HOW_ALIGNMENT}")
 
 
 def _written(reply: Reply) -> Proposal:

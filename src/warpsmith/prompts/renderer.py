@@ -17,7 +17,7 @@ from jinja2.exceptions import TemplateError
 from warpsmith.backends.wording import PRECISION_RULES, code
 from warpsmith.core.candidate import SourceFile
 from warpsmith.core.errors import UsageError
-from warpsmith.core.method import Move
+from warpsmith.core.method import Move, Product
 from warpsmith.core.search import Brief, Message, Prompt, Role
 from warpsmith.prompts import figures
 from warpsmith.prompts.architectures import facts
@@ -28,9 +28,11 @@ LIMIT_CHARS = 120_000
 TEMPLATES = Path(__file__).parent / "templates"
 SUFFIX = ".j2"
 SECTIONS = (
-    *("task", "device", "forbidden", "notes", "roofline", "best", "parents", "failure"),
-    *("insights", "failures", "retrieved", "strategies"),
+    *("task", "device", "forbidden", "notes", "roofline", "best", "parents", "subject", "failure"),
+    *("insights", "failures", "retrieved", "precedents", "strategies", "ideas", "effects", "idea"),
 )
+REPLIES = {Product.STRATEGIES: "reply_strategies", Product.ALIGNMENT: "reply_alignment", Product.TEXT: "reply_text"}
+"""How the form of an answer is worded; any other product is a kernel."""
 LANGUAGES = {
     "cuda": "CUDA C++",
     "cpu": "C++17 with OpenMP",
@@ -43,9 +45,12 @@ FENCES = {".cu": "cuda", ".cpp": "cpp", ".py": "python"}
 # from, and best, parents and failure are what the request is about.
 _SPARED = (
     ("retrieved", "similar kernels"),
+    ("precedents", "precedents"),
     ("failures", "earlier failures"),
     ("strategies", "strategies"),
     ("insights", "insights"),
+    ("effects", "measured effects"),
+    ("ideas", "strategies thought of"),
     ("notes", "notes"),
 )
 _LEAST_CODE_CHARS = 1000
@@ -80,7 +85,8 @@ def _economies(brief: Brief, limit_chars: int) -> Iterator[tuple[Brief, int]]:
 
 
 def _user_text(brief: Brief, whole: Brief, code_chars: int) -> str:
-    parts = [_rendered(f"sections/{name}", brief, code_chars) for name in SECTIONS]
+    said = (name for name in SECTIONS if getattr(brief, name, True))  # most are named after what they show
+    parts = [_rendered(f"sections/{name}", brief, code_chars) for name in said]
     dropped = [
         f"{len(getattr(whole, field)) - len(getattr(brief, field))} of {len(getattr(whole, field))} {words}"
         for field, words in _SPARED
@@ -89,7 +95,8 @@ def _user_text(brief: Brief, whole: Brief, code_chars: int) -> str:
     if dropped:
         parts.append(f"(Left out here for length: {', '.join(dropped)}.)")
     parts.append(f"# What is wanted\n\n{_rendered(brief.wording, brief, code_chars)}")
-    parts.append(_rendered("reply_text" if brief.move is Move.WRITE else "reply", brief, code_chars))
+    product = Product.TEXT if brief.move is Move.WRITE else brief.product
+    parts.append(_rendered(REPLIES.get(product, "reply"), brief, code_chars))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -1,8 +1,8 @@
-"""A proposer that asks language models: the prompt of the brief, sent to the model whose turn it is."""
+"""A proposer that asks language models: the prompt of the brief, sent to the model whose role or turn it is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from warpsmith.core.errors import UsageError
 from warpsmith.core.search import Brief, Prompt, Reply
@@ -15,12 +15,20 @@ from warpsmith.propose.choose import choice as choice_named
 
 
 class ChatProposer:
-    """A `Proposer` over one or more models."""
+    """A `Proposer` over one or more models. A role may have a model of its own; for all others they take turns."""
 
-    def __init__(self, models: Sequence[Model], choice: Choice | None = None, concurrency: int = 4) -> None:
+    def __init__(
+        self,
+        models: Sequence[Model],
+        choice: Choice | None = None,
+        concurrency: int = 4,
+        roles: Mapping[str, Model] | None = None,
+    ) -> None:
         if not models:
             raise UsageError("there is no model to ask; name at least one.")
-        self.name = ",".join(model.name for model in models)
+        self._roles = dict(roles or {})
+        by_role = [f"{role}={model.name}" for role, model in sorted(self._roles.items())]
+        self.name = ",".join([*(model.name for model in models), *by_role])
         self.concurrency = concurrency
         self._models = tuple(models)
         self._choice = choice or weighted([1.0] * len(models))
@@ -31,17 +39,31 @@ class ChatProposer:
 
     def propose(self, brief: Brief, prompt: Prompt) -> Reply:
         """See `Proposer`."""
-        return self._models[self._choice(brief)].complete(prompt)
+        own = self._roles.get(brief.role)
+        return (own or self._models[self._choice(brief)]).complete(prompt)
 
     def close(self) -> None:
         """See `Proposer`."""
-        for model in self._models:
+        for model in {id(each): each for each in (*self._models, *self._roles.values())}.values():
             model.close()
 
 
 def connect(
-    specs: Sequence[ModelSpec], options: Options, surroundings: Surroundings, choice: str = "weighted"
+    specs: Sequence[ModelSpec],
+    options: Options,
+    surroundings: Surroundings,
+    choice: str = "weighted",
+    roles: Mapping[str, ModelSpec] | None = None,
 ) -> ChatProposer:
-    """A proposer over models by name, chosen among by their weights or by what they bring."""
+    """A proposer over models by name, chosen among by their weights or by what they bring.
+
+    `roles`: who plays which role of a method that has several, by `Brief.role`.
+    """
     pick = choice_named(choice, [spec.name for spec in specs], [spec.weight for spec in specs])
-    return ChatProposer(connect_models(specs, options, surroundings), pick, options.concurrency)
+    models = list(connect_models(specs, options, surroundings))
+    known = {model.name: model for model in models}
+    for spec in (roles or {}).values():
+        if spec.name not in known:
+            (known[spec.name],) = connect_models([spec], options, surroundings)
+    own = {role: known[spec.name] for role, spec in (roles or {}).items()}
+    return ChatProposer(models, pick, options.concurrency, own)

@@ -6,7 +6,7 @@ Whatever would stop it at the first brief (no key, no SDK, no such recording) st
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,6 +34,7 @@ class Options:
     max_tokens: int | None = None
     request_s: float | None = None
     choice: str = "weighted"
+    models: tuple[str, ...] = ()  # "ROLE=PROVIDER:MODEL": another model for one role of a method
 
     def for_models(self) -> ModelOptions:
         """As a provider takes them."""
@@ -53,12 +54,22 @@ class Choice:
     open: Callable[[], Proposer]
 
 
-def choose(spec: str, options: Options, *, skip: int = 0, environ: Mapping[str, str] | None = None) -> Choice:
-    """The proposer a user means. `skip`: so many programs of a recording were replayed before."""
+def choose(
+    spec: str,
+    options: Options,
+    *,
+    skip: int = 0,
+    roles: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Choice:
+    """The proposer a user means. `skip`: programs of a recording that were replayed before; `roles`: the method's."""
     text = spec.strip()
+    given = _roles(options, roles)
+    if given and text != "auto" and not models.is_spec(text):
+        raise UsageError(f"--model is for language models; {text} takes no other for a role.")
     kind, _, rest = text.partition(":")
     if text == "auto":
-        return _auto(options, os.environ if environ is None else environ)
+        return _auto(options, given, os.environ if environ is None else environ)
     if text == "template":
         return Choice(text, f"{_CATALOGUE}.", TemplateProposer)
     if kind == "command":
@@ -69,30 +80,48 @@ def choose(spec: str, options: Options, *, skip: int = 0, environ: Mapping[str, 
         replayed = ReplayProposer(Path(rest), skip)  # opened now, so that what is no run is said at once
         return Choice(text, f"the programs recorded in {rest}.", lambda: replayed)
     if models.is_spec(text):
-        return _models(text, models.parse(text), options, os.environ if environ is None else environ)
+        return _models(text, models.parse(text), given, options, os.environ if environ is None else environ)
     known = ", ".join(
         ["auto", "template", *(f"{name}:MODEL" for name in models.providers()), "command:CMD", "replay:RUN"]
     )
     raise UsageError(f"unknown proposer {spec!r}; known: {known}.")
 
 
+def _roles(options: Options, known: Sequence[str]) -> dict[str, models.ModelSpec]:
+    """Which model plays which role of the method."""
+    found: dict[str, models.ModelSpec] = {}
+    for text in options.models:
+        role, sign, model = text.partition("=")
+        if not sign or role not in known:
+            listed = ", ".join(known) or "none"
+            raise UsageError(f"--model {text!r}: write ROLE=PROVIDER:MODEL; the roles of this method: {listed}.")
+        (found[role],) = models.parse(model)[:1]
+    return found
+
+
 def _models(
-    text: str, specs: tuple[models.ModelSpec, ...], options: Options, environ: Mapping[str, str], why: str = ""
+    text: str,
+    specs: tuple[models.ModelSpec, ...],
+    roles: Mapping[str, models.ModelSpec],
+    options: Options,
+    environ: Mapping[str, str],
+    why: str = "",
 ) -> Choice:
     surroundings = _surroundings(options, environ)
-    proposer = connect(specs, options.for_models(), surroundings, options.choice)
-    names = ", ".join(each.name for each in specs)
+    proposer = connect(specs, options.for_models(), surroundings, options.choice, roles)
+    played = (f"{role}: {each.name}" for role, each in sorted(roles.items()))
+    names = ", ".join([*(each.name for each in specs), *played])
     return Choice(text, f"{names}{f' ({why})' if why else ''}.", lambda: proposer)
 
 
-def _auto(options: Options, environ: Mapping[str, str]) -> Choice:
+def _auto(options: Options, roles: Mapping[str, models.ModelSpec], environ: Mapping[str, str]) -> Choice:
     found = models.auto(options.for_models(), _surroundings(options, environ))
     why = found.why.rstrip(".")
     if not found.models:
         sentence = f"{_CATALOGUE} ({why}; connect one with --proposer openai:MODEL, anthropic:MODEL or command:CMD)."
         return Choice("template", sentence, TemplateProposer)
     text = ",".join(each.name for each in found.models)
-    return _models(text, found.models, options, environ, why)
+    return _models(text, found.models, roles, options, environ, why)
 
 
 def _surroundings(options: Options, environ: Mapping[str, str]) -> Surroundings:

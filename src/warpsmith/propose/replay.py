@@ -14,7 +14,7 @@ from warpsmith.archive.events import Proposed
 from warpsmith.archive.log import Archive
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.errors import ProposerRefused, RunError
-from warpsmith.core.method import Move
+from warpsmith.core.method import Move, Product
 from warpsmith.core.search import Brief, Message, Outcome, Prompt, Reply, Role
 
 
@@ -41,6 +41,11 @@ class ReplayProposer:
         """The next program of the recording."""
         if brief.move is Move.WRITE:
             return Reply(brief.problem.task.source, "replay")
+        if brief.product is Product.STRATEGIES:
+            return Reply(_placeholders(brief), "replay")
+        if brief.product is Product.ALIGNMENT:
+            said = _one_line(brief.subject.strategy) if brief.subject else ""
+            return Reply(f"strategy: {said or 'plain'}", "replay")  # as it was told then, which may be nothing
         with self._lock:
             found = next(self._proposals, None)
         if found is None:
@@ -68,10 +73,19 @@ def _proposals(archive: Archive) -> Iterator[tuple[str, Candidate]]:
         raise ProposerRefused(str(fault)) from None
 
 
+def _placeholders(brief: Brief) -> str:
+    """Strategies for a method that asks for them first: programs come in their recorded order, whatever they say."""
+    first = 1000 * brief.number  # unlike those of any other brief
+    return "\n".join(f"strategy: recorded program {first + each}" for each in range(max(1, brief.wanted)))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("```", "'''")
+
+
 def _text(name: str, candidate: Candidate) -> str:
     """A program in the form every reply is asked for; one line each, so that nothing in it is taken for code."""
-    thought = " ".join(candidate.thought.split()).replace("```", "'''")
-    strategy = " ".join(candidate.strategy.split()).replace("```", "'''")
+    thought, strategy = _one_line(candidate.thought), _one_line(candidate.strategy)
     fence = "```" if "```" not in candidate.main.text else "~~~~"
     code = f"{fence}cpp\n{candidate.main.text.rstrip()}\n{fence}"
     return f"name: {name or candidate.id}\nstrategy: {strategy}\nthought: {thought}\ncode:\n{code}\n"

@@ -1,7 +1,9 @@
 """The offline proposer: chooses strategies of the catalogue and has a template write them as code.
 
-No model, no key, no network. It goes by a brief's move and by the plans of the kernels shown, and draws by the brief's
-seed: the same brief gets the same reply. It writes its replies as a model would, so that all that follows is the same.
+It plays every role of a method: plans of the catalogue are its strategies, templates translate them, and what a kernel
+really contains is read back from its code. No model, no key, no network. It goes by a brief's move and by the plans of
+the kernels shown, and draws by the brief's seed: the same brief gets the same reply. It writes its replies as a model
+would, so that all that follows is the same.
 """
 
 from __future__ import annotations
@@ -14,15 +16,18 @@ from typing import Protocol
 from warpsmith.backends.wording import code
 from warpsmith.core.errors import ProposerRefused
 from warpsmith.core.evaluation import Status
-from warpsmith.core.method import Move
+from warpsmith.core.method import Move, Product
 from warpsmith.core.search import Brief, Exhibit, Message, Problem, Prompt, Reply, Role, Usage
 from warpsmith.core.strategy import Choice, Plan, Strategy
+from warpsmith.propose.promise import promise
 from warpsmith.strategies import genome
 
 NAME = "template"
 
 _FRESH = 0.25  # the chance that a new kernel, though a best one is shown, does not start from it
 _SECOND_STEP = 0.3  # the chance that it goes two steps from the best
+_RIVALS = 6  # plans drawn for each strategy that is asked for, of which the most promising is told
+_NEAR = 0.8  # the chance that one of several first strategies is a variant of the first, and not drawn anew
 _REDRAWS = 200  # plans whose code turned out to be that of a plan tried before
 _WARY = ("fast-intrinsics", "online-softmax", "split-k")  # may cost as much as they give: not in the first kernel
 _FENCES = {"cuda": "cuda", "cpu": "cpp"}
@@ -34,6 +39,8 @@ _ASKED = {
     Move.DIVERGE: "a kernel as unlike the parents as the catalogue allows",
     Move.REPAIR: "the failed kernel without the strategy that is most likely to blame",
     Move.WRITE: "the reference as text",
+    Move.TRANSLATE: "the strategy given, as code",
+    Move.ALIGN: "which strategies a kernel really contains",
 }
 _PRECISION = ("fast-intrinsics", "tensor-cores", "vector-exp", "online-softmax", "split-k", "atomic-reduction")
 _ADDRESSES = ("vector-loads", "async-copy", "row-in-shared", "packed-panels", "shared-tile", "non-temporal-stores")
@@ -74,6 +81,16 @@ class _Start:
     plans: tuple[Plan, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A plan nobody has tried, and what a template makes of it."""
+
+    plan: Plan
+    truth: Plan  # what its code contains
+    start: _Start
+    source: str
+
+
 class TemplateProposer:
     """A proposer with nothing but the catalogue."""
 
@@ -101,6 +118,12 @@ class TemplateProposer:
         if brief.failure is not None:
             failed = brief.failure
             lines.append(f"Failed ({failed.status}) {failed.id}: {failed.strategy or genome.PLAIN}. {failed.reason}")
+        if brief.idea is not None:
+            lines.append(f"Strategy {brief.idea.number}: {brief.idea.strategy}")
+        if brief.subject is not None:
+            lines.append(f"Kernel {brief.subject.id}, said to follow: {brief.subject.strategy or genome.PLAIN}")
+        if brief.wanted:
+            lines.append(f"Strategies wanted, not kernels: {brief.wanted}.")
         lines.append(f"Plans tried before: {len(set(brief.tried))}. Seed: {brief.seed}.")
         return Prompt((Message(Role.USER, "\n".join(lines)),))
 
@@ -108,25 +131,96 @@ class TemplateProposer:
         """The next plan as code, in the form every reply has."""
         if brief.move is Move.WRITE:
             return _reply(f"The reference as it is; templates need no other form.\n\n{_reference(brief.problem)}\n")
+        if brief.product is Product.ALIGNMENT:
+            return _reply(self._aligned(brief))
         abilities = self._templates.abilities(brief.problem)
         if not abilities:
             raise ProposerRefused(_no_template(brief.problem))
         rng = Random(brief.seed)
         tried = {*brief.tried, *(e.strategy for e in _exhibits(brief) if e.strategy)}
+        if brief.product is Product.STRATEGIES:
+            return _reply(self._strategies(brief, abilities, rng, tried))
+        if brief.idea is not None and brief.failure is None:
+            return _reply(self._translated(brief, abilities, rng, tried))
+        found = self._untried(brief, abilities, rng, tried)
+        if found is None:
+            raise ProposerRefused(_exhausted(brief.problem))
+        return _reply(_answer(brief.problem, found.truth, found.start, abilities, found.source))
+
+    def _untried(
+        self,
+        brief: Brief,
+        abilities: tuple[Strategy, ...],
+        rng: Random,
+        tried: set[str],
+        variant_of: Plan | None = None,
+    ) -> _Found | None:
+        """The next plan whose code is new; None where there is none."""
         for _ in range(_REDRAWS):
-            plan, start = self._next(brief, abilities, rng, tried)
+            if variant_of is None:
+                plan, start = self._next(brief, abilities, rng, tried)
+            else:
+                step = genome.mutate(variant_of, abilities, rng, ()) or variant_of
+                plan, start = genome.mutate(step, abilities, rng, tried), _Start("a variant", (variant_of,))
             if plan is None:
-                break
+                return None
             source = self._templates.translate(brief.problem, plan)
             truth = self._templates.carried(brief.problem, source)
-            told = plan if truth is None else truth
             if truth is None or str(truth) == str(plan) or genome.text_of(truth) not in tried:
-                return _reply(_answer(brief.problem, told, start, abilities, source))
+                return _Found(plan, plan if truth is None else truth, start, source)
             tried.add(genome.text_of(plan))  # another name for code that was tried
-        raise ProposerRefused(
-            f"every plan of the catalogue for {brief.problem.task.name} was tried; "
-            "end the run here, or go on with a model (--proposer openai:MODEL, anthropic:MODEL or command:CMD)."
+        return None
+
+    def _strategies(self, brief: Brief, abilities: tuple[Strategy, ...], rng: Random, tried: set[str]) -> str:
+        """As the strategist: plans that promise most by what was measured, different from one another."""
+        known = {each.name: each for each in abilities}
+        told: list[tuple[Plan, _Start]] = []
+        for precedent in brief.precedents if brief.move is Move.INIT else ():
+            remembered = genome.plan_of(precedent.strategy, abilities) if precedent.measured else None
+            if remembered is not None and remembered.choices and genome.text_of(remembered) not in tried:
+                told.append((remembered, _Start(f"what helped {precedent.task}")))
+                tried.add(genome.text_of(remembered))
+        while len(told) < max(1, brief.wanted):
+            near = told[0][0] if brief.move is Move.INIT and told and rng.random() < _NEAR else None
+            rivals = [self._untried(brief, abilities, rng, tried, near) for _ in range(_RIVALS)]
+            found = [each for each in rivals if each is not None]
+            if not found:
+                break
+            best = max(found, key=lambda each: promise(each.truth, brief, known))
+            told.append((best.plan, best.start))
+            tried |= {genome.text_of(best.plan), genome.text_of(best.truth)}
+        if not told:
+            raise ProposerRefused(_exhausted(brief.problem))
+        return "\n".join(
+            f"strategy: {genome.text_of(plan)}\nthought: {_thought(plan, start, known)}\n"
+            for plan, start in told[: max(1, brief.wanted)]
         )
+
+    def _translated(self, brief: Brief, abilities: tuple[Strategy, ...], rng: Random, tried: set[str]) -> str:
+        """As the translator: the strategy as it is said; what the code makes of it, the aligner finds out.
+
+        A template always writes the same code for a plan. Where that failed, the nearest plan without what is most
+        likely to blame is another try of the same idea.
+        """
+        assert brief.idea is not None, "that is what is translated"
+        asked = genome.plan_of(brief.idea.strategy, abilities)
+        plan = asked if asked is not None else Plan()
+        start = _Start(f"strategy {brief.idea.number}")
+        if brief.idea.failures:
+            other = genome.repair(plan, abilities, rng, tried)
+            if other is None:
+                raise ProposerRefused(_exhausted(brief.problem))
+            plan, start = other, _Start(f"strategy {brief.idea.number}, whose kernel failed", (plan,))
+        return _answer(brief.problem, plan, start, abilities, self._templates.translate(brief.problem, plan))
+
+    def _aligned(self, brief: Brief) -> str:
+        """As the aligner: what the code contains."""
+        assert brief.subject is not None, "that is what is aligned"
+        subject = brief.subject
+        truth = self._templates.carried(brief.problem, subject.files[0].text) if subject.files else None
+        said = genome.text_of(truth) if truth is not None else subject.strategy or genome.PLAIN
+        same = said == (subject.strategy or genome.PLAIN)
+        return f"strategy: {said}\nthought: {'none' if same else f'it was said to be {subject.strategy}'}\n"
 
     def close(self) -> None:
         """It holds nothing."""
@@ -189,6 +283,13 @@ def _no_template(problem: Problem) -> str:
         f"no template fits {problem.task.name} in {problem.backend}: they write element-wise chains, row reductions, "
         "full reductions and matrix products in CUDA C++ and C++; connect a model for it with "
         "--proposer openai:MODEL, anthropic:MODEL or command:CMD."
+    )
+
+
+def _exhausted(problem: Problem) -> str:
+    return (
+        f"every plan of the catalogue for {problem.task.name} was tried; "
+        "end the run here, or go on with a model (--proposer openai:MODEL, anthropic:MODEL or command:CMD)."
     )
 
 

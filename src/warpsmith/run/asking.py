@@ -6,15 +6,18 @@ Pure but for reading the archive: nothing is kept here. The same ledger always g
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from warpsmith.archive.events import Asked, Budget, Proposed
 from warpsmith.archive.log import Archive
-from warpsmith.core.method import Move, Operator, Show, Stage
-from warpsmith.core.search import Brief
+from warpsmith.core.method import Move, Operator, Product, Show, Stage
+from warpsmith.core.search import Brief, Exhibit, Precedent
 from warpsmith.run.budgets import spent
 from warpsmith.run.exhibits import Gallery
+from warpsmith.run.ideas import texts
 from warpsmith.run.ledger import Ledger
 from warpsmith.run.similar import most_similar
 from warpsmith.strategies.catalogue import advice
@@ -23,6 +26,9 @@ REPAIR = Operator("repair", Move.REPAIR, "common/repair", frozenset({Show.FAILUR
 _ADVICE = 6  # strategies a brief shows
 _FAILURES_SHOWN = 3
 _RETRIEVED = 3
+_IDEAS = 30
+_EFFECTS = 16
+_TRIED = 200  # ideas whose texts a proposer can avoid
 
 
 class Asking:
@@ -36,14 +42,25 @@ class Asking:
     def next(self, budget: Budget, now: float) -> Asked | None:
         """The next question; None where there is none now: the run is over, or something must come back first."""
         ledger = self._ledger
-        if spent(ledger, budget, now) or ledger.totals.trials + len(ledger.in_flight) >= budget.trials:
+        if spent(ledger, budget, now):
             return None
         number = ledger.briefs + 1
         seed = _seed(ledger.begun.config.seed, number)
-        if ledger.repairs:
+        room = budget.trials - ledger.totals.trials - sum(map(self._is_trial, ledger.in_flight.values()))
+        if room > 0 and ledger.repairs:
             return self._repairing(number, seed, ledger.repairs[0])
+        if ledger.returned:
+            return _once_more(number, seed, ledger.returned[0])
+        if ledger.alignments:
+            return self._aligning(number, seed, ledger.alignments[0])
+        if room <= 0:
+            return None
+        if ledger.ideas.waiting:
+            return self._translating(number, seed, ledger.ideas.waiting[0])
+        if any(map(self._thinks, (*ledger.in_flight.values(), *ledger.unread.values()))):
+            return None  # strategies are on their way; more of them, thought of at the same time, would be alike
         index = self._stage(budget)
-        return None if index is None else self._asking(number, seed, index)
+        return None if index is None else self._asking(number, seed, index, self._wanted(index, room, budget))
 
     def brief(self, event: Asked) -> Brief:
         """The brief that a question stands for."""
@@ -56,20 +73,57 @@ class Asking:
             wording=operator.wording,
             problem=problem,
             seed=event.seed,
-            best=gallery.show(event.best) if event.best else None,
-            parents=tuple(gallery.show(each) for each in event.parents) if not event.failure else (),
+            best=self._shown(event.best, operator) if event.best else None,
+            parents=tuple(self._shown(each, operator) for each in event.parents) if not event.failure else (),
             insights=tuple(gallery.insight(each) for each in event.insights),
-            failure=gallery.show(event.failure) if event.failure else None,
+            failure=self._failure(event, operator),
             attempt=event.attempt,
             failures=tuple(gallery.label(each) for each in event.failures),
-            retrieved=tuple(gallery.show(each) for each in event.retrieved),
+            retrieved=tuple(self._shown(each, operator) for each in event.retrieved),
             notes=self._notes() if Show.NOTES in shows else (),
             strategies=advice(problem, _ADVICE) if Show.STRATEGIES in shows else (),
             roofline=Show.ROOFLINE in shows,
-            tried=tuple(ledger.tried),
+            tried=(*texts(ledger.ideas.latest(_TRIED)), *ledger.tried),
             models=tuple(sorted(ledger.standings.values(), key=lambda each: each.model)),
             place=event.place,
+            role=operator.role,
+            product=operator.product,
+            wanted=event.wanted,
+            idea=ledger.ideas.known[event.idea] if event.idea else None,
+            subject=self._shown(event.subject, operator) if event.subject else None,
+            ideas=ledger.ideas.latest(_IDEAS) if Show.IDEAS in shows else (),
+            effects=ledger.effects[:_EFFECTS] if Show.EFFECTS in shows else (),
+            precedents=self._precedents(operator),
+            epoch=event.stage + 1,
+            epochs=len(ledger.begun.method.stages),
         )
+
+    def _shown(self, trial: int, operator: Operator) -> Exhibit:
+        """A kernel with no more about it than the operator shows."""
+        exhibit = self._gallery.show(trial)
+        return exhibit if Show.PROFILE in operator.shows else replace(exhibit, profile="")
+
+    def _precedents(self, operator: Operator) -> tuple[Precedent, ...]:
+        """What other runs know. What is mere advice is the catalogue's, and left out where that speaks for itself."""
+        known = self._ledger.precedents if operator.recalls else ()
+        return tuple(each for each in known if each.measured or Show.STRATEGIES not in operator.shows)
+
+    def _failure(self, event: Asked, operator: Operator) -> Exhibit | None:
+        if event.failure:
+            return self._shown(event.failure, operator)
+        return self._gallery.unread(event.again) if event.again else None
+
+    def _is_trial(self, event: Asked) -> bool:
+        return self._operator(event).is_trial
+
+    def _thinks(self, event: Asked) -> bool:
+        return self._operator(event).product is Product.STRATEGIES
+
+    def _wanted(self, index: int, room: int, budget: Budget) -> int:
+        """As many strategies as can still be tried in this stage, one at least."""
+        share = self._ledger.begun.method.stages[index].until.share
+        left = math.ceil(share * budget.trials) - self._ledger.totals.trials if share is not None else room
+        return max(1, min(room, left))
 
     def _stage(self, budget: Budget) -> int | None:
         """Which stage is on; None where its last replies must be waited for."""
@@ -87,7 +141,7 @@ class Asking:
             index, asked, replied = index + 1, 0, 0
         return index
 
-    def _asking(self, number: int, seed: int, index: int) -> Asked:
+    def _asking(self, number: int, seed: int, index: int, wanted: int) -> Asked:
         ledger = self._ledger
         stage = ledger.begun.method.stages[index]
         operator = _in_turn(stage, ledger.stage.asked if index == ledger.stage.index else 0)
@@ -111,22 +165,49 @@ class Asking:
             failures=tuple(ledger.failures)[-_FAILURES_SHOWN:] if Show.FAILURES in shows else (),
             retrieved=self._similar(parents) if Show.RETRIEVED in shows else (),
             place=pick.place if pick else 0,
+            wanted=min(operator.yields, wanted) if operator.product is Product.STRATEGIES else 0,
         )
+
+    def _translating(self, number: int, seed: int, waiting: int) -> Asked:
+        ledger = self._ledger
+        idea = ledger.ideas.known[waiting]
+        operator = self._named(idea.operator)
+        shows = operator.shows
+        return Asked(
+            brief=number,
+            stage=ledger.stage.index,
+            operator=operator.name,
+            move=operator.move,
+            seed=seed,
+            parents=idea.parents[: operator.parents] if Show.PARENTS in shows else (),
+            best=ledger.best if Show.BEST in shows else 0,
+            failures=tuple(ledger.failures)[-_FAILURES_SHOWN:] if Show.FAILURES in shows else (),
+            place=idea.place,
+            idea=waiting,
+        )
+
+    def _aligning(self, number: int, seed: int, trial: int) -> Asked:
+        ledger = self._ledger
+        operator = self._named(ledger.trials[trial].operator).then
+        assert operator is not None, "only what is to be aligned is in line for it"
+        return Asked(number, ledger.stage.index, operator.name, operator.move, seed, subject=trial)
 
     def _repairing(self, number: int, seed: int, trial: int) -> Asked:
         known = self._ledger.trials[trial]
+        operator = self._ledger.begun.method.revise or REPAIR
         others = [each for each in self._ledger.failures if each != trial]
         return Asked(
             brief=number,
             stage=self._ledger.stage.index,
-            operator=REPAIR.name,
-            move=REPAIR.move,
+            operator=operator.name,
+            move=operator.move,
             seed=seed,
             parents=known.parents,
             failure=trial,
             attempt=known.attempt + 1,
-            failures=tuple(others)[-_FAILURES_SHOWN:],
+            failures=tuple(others)[-_FAILURES_SHOWN:] if Show.FAILURES in operator.shows else (),
             place=known.place,
+            idea=known.idea,
         )
 
     def _similar(self, shown: Sequence[int]) -> tuple[int, ...]:
@@ -139,10 +220,14 @@ class Asking:
         return most_similar(text, others, lambda n: self._gallery.show(n).files[0].text, _RETRIEVED)
 
     def _operator(self, event: Asked) -> Operator:
-        if event.move is Move.REPAIR:
+        return self._named(event.operator)
+
+    def _named(self, name: str) -> Operator:
+        found = self._ledger.operators.get(name)
+        if found is None and name == REPAIR.name:
             return REPAIR
-        stage = self._ledger.begun.method.stages[event.stage]
-        return next(each for each in stage.operators if each.name == event.operator)
+        assert found is not None, f"the method has an operator {name!r}, since it was asked"
+        return found
 
     def _notes(self) -> tuple[tuple[str, str], ...]:
         found = []
@@ -151,6 +236,11 @@ class Asking:
             assert written is not None, "a note is a proposal"
             found.append((operator, written.text))
         return tuple(found)
+
+
+def _once_more(number: int, seed: int, event: Asked) -> Asked:
+    """The same question; what was wrong with the answer goes with it."""
+    return replace(event, brief=number, seed=seed, attempt=event.attempt + 1, again=event.brief)
 
 
 def _in_turn(stage: Stage, turn: int) -> Operator:

@@ -7,7 +7,8 @@ from warpsmith.core.errors import UsageError
 from warpsmith.run.ledger import Ledger
 
 MOST_FAULTS = 5
-"""Calls in a row without a reply, or verdicts in a row that we failed to reach, after which a run stops."""
+"""Calls in a row without a reply, replies in a row without a new strategy, or verdicts in a row that we failed to
+reach, after which a run stops."""
 
 REASONS = {
     "trials": "all trials are spent",
@@ -18,6 +19,7 @@ REASONS = {
     "speed_of_light": "the best kernel is as fast as the hardware allows",
     "proposer_failed": "the proposer gave no reply several times in a row",
     "proposer_refused": "the proposer gives no more replies",
+    "no_strategies": "no strategy that was not tried before came several times in a row",
     "evaluator_failed": "the evaluator failed several times in a row",
     "interrupted": "it was interrupted",
     "told": "it was told to",
@@ -42,6 +44,8 @@ def spent(ledger: Ledger, budget: Budget, now: float) -> str:
             return reason
     if ledger.faults_in_a_row >= MOST_FAULTS:
         return "proposer_failed"
+    if ledger.ideas.barren >= MOST_FAULTS:
+        return "no_strategies"
     if ledger.not_judged_in_a_row >= MOST_FAULTS:
         return "evaluator_failed"
     return ""

@@ -22,11 +22,12 @@ class Gallery:
     def __init__(self, archive: Archive, ledger: Ledger) -> None:
         self._archive = archive
         self._ledger = ledger
-        self._kept: OrderedDict[tuple[int, int], Exhibit] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int, bool], Exhibit] = OrderedDict()
 
     def show(self, trial: int) -> Exhibit:
         """One trial with its code."""
-        key = (trial, self._ledger.trials[trial].measured)
+        known = self._ledger.trials[trial]
+        key = (trial, known.measured, known.aligned)
         if key not in self._kept:
             self._kept[key] = self._read(trial)
             if len(self._kept) > _KEPT:
@@ -48,15 +49,24 @@ class Gallery:
         exhibit, known = self.show(trial), self._ledger.trials[trial]
         return Insight(exhibit.id, exhibit.thought, known.score or 0.0, known.effect)
 
+    def unread(self, brief: int) -> Exhibit:
+        """A reply that could not be read, though it was no trial."""
+        proposed = self._archive.of_brief(brief, Proposed)
+        assert proposed is not None, "what could not be read was looked at"
+        return self._unread(proposed)
+
+    def _unread(self, proposed: Proposed) -> Exhibit:
+        replied = self._archive.of_brief(proposed.brief, Replied)
+        text = replied.reply.text[:_REPLY_CHARS] if replied else ""
+        files = (SourceFile("reply.txt", text),)
+        return Exhibit("", proposed.name, files, "", "", Status.BUILD_ERROR, proposed.failure, proposed.trial)
+
     def _read(self, trial: int) -> Exhibit:
         proposed = self._archive.of_trial(trial, Proposed)
         assert proposed is not None, "a trial begins with a proposal"
-        candidate = proposed.candidate
+        candidate, known = proposed.candidate, self._ledger.trials[trial]
         if candidate is None:
-            replied = self._archive.of_brief(proposed.brief, Replied)
-            text = replied.reply.text[:_REPLY_CHARS] if replied else ""
-            files = (SourceFile("reply.txt", text),)
-            return Exhibit("", proposed.name, files, "", "", Status.BUILD_ERROR, proposed.failure, trial)
+            return self._unread(proposed)
         judged = self._archive.of_trial(trial, Judged)
         profiled = self._archive.of_trial(trial, Profiled)
         bare = Exhibit(
@@ -64,7 +74,7 @@ class Gallery:
             name=proposed.name,
             files=candidate.files,
             thought=candidate.thought,
-            strategy=candidate.strategy,
+            strategy=known.strategy if known.aligned else candidate.strategy,
             status=Status.NOT_JUDGED,
             reason="not judged yet",
             trial=trial,

@@ -19,75 +19,22 @@ from warpsmith.archive.events import (
     Judged,
     Opened,
     Proposed,
+    Recalled,
     Replied,
 )
 from warpsmith.core.evaluation import Evaluation, Status
-from warpsmith.core.method import Move
-from warpsmith.core.search import Member, Outcome, Population, Standing, Usage
+from warpsmith.core.method import Operator, Product
+from warpsmith.core.search import Effect, Member, Outcome, Population, Precedent, Standing, Usage
 from warpsmith.populations.making import create
+from warpsmith.run.effects import effects
+from warpsmith.run.ideas import Ideas, niche
+from warpsmith.run.trials import StageState, Totals, Trial
+
+__all__ = ["Ledger", "StageState", "Totals", "Trial"]
 
 _TRIED = 200  # strategy texts that a brief can name
 _FAILURES = 8
 _UNREPAIRABLE = (Status.NOT_JUDGED,)
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One proposal with a candidate, as far as the fold needs it."""
-
-    number: int
-    brief: int
-    candidate: str  # id; "" where the reply could not be read
-    outcome: Outcome
-    move: Move
-    parents: tuple[int, ...]
-    attempt: int  # of repairing another
-    place: int
-    length: int
-    model: str
-    strategy: str
-    thought: bool  # whether it said why
-    status: Status | None = None
-    score: float | None = None  # the latest, once judged valid
-    share: float | None = None  # of the speed of light, in the worst workload
-    first_score: float | None = None  # by the first measurement
-    measured: int = 0  # how often
-    effect: float | None = None  # its score over its best parent's
-
-
-@dataclass
-class Totals:
-    """What a run has used and found."""
-
-    trials: int = 0  # proposals that count against the budget
-    judged: int = 0
-    valid: int = 0
-    compiled: int = 0
-    duplicates: int = 0
-    unreadable: int = 0
-    failed_calls: int = 0
-    replies: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    cost_usd: float = 0.0
-    unpriced: int = 0  # replies whose price is not known
-    device_seconds: float = 0.0
-    seconds: float = 0.0  # of sittings that are over, and of this one up to its last event
-
-    @property
-    def tokens(self) -> int:
-        """Prompt and completion together."""
-        return self.prompt_tokens + self.completion_tokens
-
-
-@dataclass
-class StageState:
-    """Where in its method a run is."""
-
-    index: int = 0
-    asked: int = 0  # briefs of this stage that were not in vain
-    replied: int = 0
 
 
 @dataclass
@@ -96,6 +43,8 @@ class Ledger:
 
     begun: Begun
     population: Population
+    ideas: Ideas
+    operators: dict[str, Operator]  # of the method, by name
     totals: Totals = field(default_factory=Totals)
     stage: StageState = field(default_factory=StageState)
     trials: dict[int, Trial] = field(default_factory=dict)
@@ -105,6 +54,8 @@ class Ledger:
     unread: dict[int, Asked] = field(default_factory=dict)  # replied, not looked at yet
     pending: dict[int, bool] = field(default_factory=dict)  # trials to be judged; True: once more
     repairs: deque[int] = field(default_factory=deque)  # trials to be given back with their error
+    returned: deque[Asked] = field(default_factory=deque)  # questions whose answers were unreadable and no trials
+    alignments: deque[int] = field(default_factory=deque)  # trials whose strategies are to be put right
     failures: deque[int] = field(default_factory=lambda: deque(maxlen=_FAILURES))
     tried: deque[str] = field(default_factory=lambda: deque(maxlen=_TRIED))
     insights: list[int] = field(default_factory=list)  # trials that were measured and said why
@@ -116,6 +67,7 @@ class Ledger:
     opened: Opened | None = None  # how it was last opened
     closed: Closed | None = None
     found: list[int] = field(default_factory=list)  # trials that are valid, in order
+    precedents: tuple[Precedent, ...] = ()  # what other runs know
     faults_in_a_row: int = 0  # calls without a reply
     not_judged_in_a_row: int = 0
     _asked: dict[int, Asked] = field(default_factory=dict)
@@ -126,13 +78,19 @@ class Ledger:
     @staticmethod
     def start(begun: Begun) -> Ledger:
         """Of a run in which nothing has happened yet."""
-        return Ledger(begun, create(begun.method.population))
+        operators = {each.name: each for each in begun.method.operators}
+        return Ledger(begun, create(begun.method.population), Ideas(begun.method.tries), operators)
 
     @property
     def repair_limit(self) -> int:
         """How often a failed kernel is given back."""
         own = self.begun.config.repairs
         return self.begun.method.repairs if own is None else own
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """What each strategy has brought so far, for this task's zone and family."""
+        return effects(self.trials, self.begun.problem)
 
     def apply(self, entry: Entry) -> None:
         """One more event."""
@@ -152,6 +110,8 @@ class Ledger:
             self._propose(event)
         elif isinstance(event, Judged):
             self._judge(event)
+        elif isinstance(event, Recalled):
+            self.precedents = event.precedents
         elif isinstance(event, Closed):
             self.closed = event
 
@@ -171,7 +131,7 @@ class Ledger:
         for brief in () if event.keep else tuple(self.in_flight):
             self._take_back(self.in_flight.pop(brief))
         self.opened, self.closed = event, None
-        self.faults_in_a_row = self.not_judged_in_a_row = 0
+        self.faults_in_a_row = self.not_judged_in_a_row = self.ideas.barren = 0
 
     def _ask(self, event: Asked) -> None:
         self.briefs = max(self.briefs, event.brief)
@@ -181,12 +141,24 @@ class Ledger:
         if event.failure:
             if event.failure in self.repairs:
                 self.repairs.remove(event.failure)
+        elif event.again:
+            self.returned = deque(each for each in self.returned if each.brief != event.again)
+        elif event.subject:
+            self.alignments = deque(each for each in self.alignments if each != event.subject)
+        elif event.idea:
+            self.ideas.begin(event.idea)
         else:
             self.stage.asked += 1
 
     def _take_back(self, event: Asked) -> None:
         if event.failure:
             self.repairs.appendleft(event.failure)
+        elif event.again:
+            self.returned.appendleft(replace(event, brief=event.again, attempt=event.attempt - 1))
+        elif event.subject:
+            self.alignments.appendleft(event.subject)
+        elif event.idea:
+            self.ideas.give_back(event.idea)
         elif event.stage == self.stage.index:
             self.stage.asked -= 1
 
@@ -205,7 +177,7 @@ class Ledger:
         reply, usage = event.reply, event.reply.usage
         self._models[event.brief] = reply.model
         self.faults_in_a_row = 0
-        if not asked.failure and asked.stage == self.stage.index:
+        if asked.in_turn and asked.stage == self.stage.index:
             self.stage.replied += 1
         self.totals.replies += 1
         self._book(usage)
@@ -230,24 +202,28 @@ class Ledger:
         asked = self.unread.pop(event.brief)
         self._asked.pop(event.brief, None)
         model = self._models.pop(event.brief, "")
-        if event.outcome is Outcome.WRITTEN:
-            self.notes.append((asked.operator, event.brief))
+        if not event.trial:
+            self._take_words(event, asked)
             return
         self.totals.trials += 1
         candidate = event.candidate
+        idea = asked.idea or (self.trials[asked.failure].idea if asked.failure else 0)
+        lineage = self.ideas.known[asked.idea].parents if asked.idea else asked.parents
         trial = Trial(
             number=event.trial,
             brief=event.brief,
             candidate=candidate.id if candidate else "",
             outcome=event.outcome,
             move=asked.move,
-            parents=asked.parents or ((asked.best,) if asked.best else ()),
+            parents=lineage or ((asked.best,) if asked.best else ()),
             attempt=asked.attempt,
             place=asked.place,
             length=sum(len(file.text) for file in candidate.files) if candidate else 0,
             model=model,
             strategy=candidate.strategy if candidate else "",
             thought=bool(candidate and candidate.thought.strip()),
+            operator=asked.operator,
+            idea=idea,
         )
         self.trials[trial.number] = trial
         self.last_trial = trial.number
@@ -259,9 +235,41 @@ class Ledger:
             self.pending[trial.number] = False
         elif event.outcome is Outcome.DUPLICATE:
             self.totals.duplicates += 1
+            self._repeat(trial, self.trials[event.twin])
         else:
             self.totals.unreadable += 1
             self._offer_repair(trial)
+
+    def _take_words(self, event: Proposed, asked: Asked) -> None:
+        """A reply that is no trial: strategies, the true strategy of a kernel, a note, or nothing that can be read."""
+        operator = self.operators.get(asked.operator)
+        if event.outcome is not Outcome.WRITTEN:
+            self.ideas.barren += not asked.subject
+            if asked.attempt < self.repair_limit:
+                self.returned.append(asked)
+        elif event.drafts:
+            then = operator.then.name if operator and operator.then else ""
+            self.ideas.add(event.drafts, asked.parents, then, asked.place)
+        elif asked.subject:
+            self._align(self.trials[asked.subject], event.text)
+        else:
+            self.notes.append((asked.operator, event.brief))
+
+    def _align(self, trial: Trial, strategy: str) -> None:
+        """From now on a kernel stands for what its code does."""
+        trial = self.trials[trial.number] = replace(trial, strategy=strategy, aligned=True)
+        self.tried.append(strategy)
+        if trial.idea:
+            self.ideas.align(trial.idea, strategy)
+        if trial.score is not None:
+            self.population.insert(self._member(trial))
+
+    def _repeat(self, trial: Trial, twin: Trial) -> None:
+        """An idea led to a kernel that is there already: what is known of that one is known of the idea."""
+        if trial.idea and twin.score is not None:
+            self.ideas.succeed(trial.idea, twin.score)
+        elif trial.idea and twin.status is not None:  # else it is not judged yet, and so is the idea
+            self.ideas.fail(trial.idea)
 
     def _judge(self, event: Judged) -> None:
         self.pending.pop(event.trial, None)
@@ -305,11 +313,14 @@ class Ledger:
             self.population.remove(trial.candidate)
             self.found = [number for number in self.found if number != trial.number]
             self.insights = [number for number in self.insights if number != trial.number]
+            self.alignments = deque(number for number in self.alignments if number != trial.number)
         if trial.status is Status.NOT_JUDGED:
             if not first and trial.first_score is not None:  # it was valid once: that verdict stands
                 self._accept(replace(trial, status=Status.OK, score=trial.first_score), rises=False)
             else:
                 self.fingerprints = {k: v for k, v in self.fingerprints.items() if v != trial.number}
+                if trial.idea:
+                    self.ideas.give_back(trial.idea)
             return
         self.failures.append(trial.number)
         self._offer_repair(trial)
@@ -317,6 +328,8 @@ class Ledger:
     def _offer_repair(self, trial: Trial) -> None:
         if trial.attempt < self.repair_limit and trial.status not in _UNREPAIRABLE:
             self.repairs.append(trial.number)
+        elif trial.idea:
+            self.ideas.fail(trial.idea)
 
     def _accept(self, trial: Trial, *, rises: bool = True) -> None:
         """Into the population, with what was measured last; best only by a measurement made for that."""
@@ -326,13 +339,26 @@ class Ledger:
             self.found.append(trial.number)
             if trial.thought:
                 self.insights.append(trial.number)
-        member = Member(trial.candidate, trial.score, trial.number, trial.place, trial.length)
-        self.population.insert(member)
+            self._offer_alignment(trial)
+        if trial.idea:
+            self.ideas.succeed(trial.idea, trial.score)
+        self.population.insert(self._member(trial))
         held = self.trials[self.best].score if self.best else None
         if rises and trial.measured > 1 and (held is None or trial.score > held):
             self._reward(trial, held)
             self.best = trial.number
             self.best_at.append((self.totals.trials, trial.score))
+
+    def _offer_alignment(self, trial: Trial) -> None:
+        operator = self.operators.get(trial.operator)
+        follows = operator.then if operator else None
+        if follows is not None and follows.product is Product.ALIGNMENT and not trial.aligned:
+            self.alignments.append(trial.number)
+
+    def _member(self, trial: Trial) -> Member:
+        assert trial.score is not None, "only valid ones"
+        kind = niche(trial.strategy) if trial.aligned or trial.idea else ""
+        return Member(trial.candidate, trial.score, trial.number, trial.place, trial.length, kind)
 
     def _reward(self, trial: Trial, held: float | None) -> None:
         assert trial.score is not None, "only valid ones"

@@ -23,7 +23,7 @@ from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator, Progress
 from warpsmith.hardware.device import Device, gpus, select_device
 from warpsmith.run.budgets import check
-from warpsmith.run.session import Session
+from warpsmith.run.session import Recall, Session, no_memory
 
 TASK_FILE = "task.py"
 RUNS = "runs"
@@ -71,8 +71,8 @@ def choose(device: str, backend: str) -> tuple[Device, str]:
     return select_device(kind if device == "auto" else device), language
 
 
-def begin(order: Order, evaluator: Evaluator, backend: str) -> Session:
-    """A new run: the task is opened and looked at, then the folder is made."""
+def begin(order: Order, evaluator: Evaluator, backend: str, recall: Recall = no_memory) -> Session:
+    """A new run: the task is opened and looked at, then the folder is made. `recall`: what other runs know of it."""
     check(order.budget)
     problem = evaluator.survey(order.task, backend, order.precision)
     config = RunConfig(
@@ -89,7 +89,7 @@ def begin(order: Order, evaluator: Evaluator, backend: str) -> Session:
         parallel=order.parallel or (4 if evaluator.device.kind == "cuda" else 2),
     )
     folder = order.folder or fresh_folder(Path(RUNS), problem.task.name)
-    session = Session.begin(folder, Begun(config, order.method, problem, __version__))
+    session = Session.begin(folder, Begun(config, order.method, problem, __version__), recall)
     (folder / TASK_FILE).write_text(_source(order.task), encoding="utf-8")
     return session
 

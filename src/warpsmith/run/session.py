@@ -14,6 +14,7 @@ ledger, so that a run goes on exactly where its log ends. Not shared between thr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,20 +32,31 @@ from warpsmith.archive.events import (
     Profiled,
     Prompted,
     Proposed,
+    Recalled,
     Replied,
 )
 from warpsmith.archive.log import Archive
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.errors import RunError
 from warpsmith.core.evaluation import Evaluation
-from warpsmith.core.method import Method
+from warpsmith.core.method import Method, Product
 from warpsmith.core.sameness import fingerprint
-from warpsmith.core.search import Brief, Outcome, Prompt, Proposal, Record, Reply, Usage
+from warpsmith.core.search import Brief, Outcome, Precedent, Problem, Prompt, Proposal, Record, Reply, Usage
 from warpsmith.prompts.parser import parse
 from warpsmith.run.asking import Asking
 from warpsmith.run.budgets import spent
 from warpsmith.run.exhibits import Gallery
 from warpsmith.run.ledger import Ledger, Trial
+
+Recall = Callable[[Problem], tuple[Precedent, ...]]
+"""What other runs know of tasks like one, the nearest first."""
+
+_WORDS = (Product.STRATEGIES, Product.ALIGNMENT)  # an answer that cannot be read is no trial either
+
+
+def no_memory(problem: Problem) -> tuple[Precedent, ...]:
+    """Of other runs nothing is known."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -68,11 +80,14 @@ class Session:
     # --- opening and closing ---
 
     @staticmethod
-    def begin(folder: Path, begun: Begun) -> Session:
-        """A new run in a new folder."""
+    def begin(folder: Path, begun: Begun, recall: Recall = no_memory) -> Session:
+        """A new run in a new folder. What other runs know is asked once and kept, for methods that show it."""
         archive = Archive.create(folder)
         session = Session(archive, Ledger.start(begun))
         session._keep(begun, Opened(begun.config.proposer, begun.config.budget))
+        wanted = any(operator.recalls for operator in begun.method.operators)
+        if precedents := recall(begun.problem) if wanted else ():
+            session._keep(Recalled(precedents))
         return session
 
     @staticmethod
@@ -231,9 +246,15 @@ class Session:
 
     def _take(self, brief: Brief, proposal: Proposal) -> Record:
         ledger = self.ledger
-        if proposal.text:
-            self._keep(Proposed(brief.number, 0, Outcome.WRITTEN, name=proposal.name, text=proposal.text))
+        if proposal.text or proposal.drafts:
+            words = Proposed(
+                brief.number, 0, Outcome.WRITTEN, name=proposal.name, text=proposal.text, drafts=proposal.drafts
+            )
+            self._keep(words)
             return Record(0, brief.number, Outcome.WRITTEN)
+        if proposal.candidate is None and brief.product in _WORDS:
+            self._keep(Proposed(brief.number, 0, Outcome.UNREADABLE, name=proposal.name, failure=proposal.failure))
+            return Record(0, brief.number, Outcome.UNREADABLE, reason=proposal.failure)
         trial = ledger.last_trial + 1
         candidate = proposal.candidate
         if candidate is None:

@@ -1,0 +1,44 @@
+"""Methods without parts of themselves: what is gone, what stays, and that the rest still makes sense."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from warpsmith.core.method import Method, Product, Show
+from warpsmith.methods.ablation import ablated
+from warpsmith.methods.checking import faults
+from warpsmith.methods.loading import methods
+
+METHODS = methods()
+PARTS = ("roofline", "retrieval", "alignment")
+
+
+def shown(method: Method) -> set[Show]:
+    return {show for operator in method.operators for show in operator.shows}
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_every_ablation_of_every_method_is_sound_and_lacks_what_it_should(method: Method) -> None:
+    names = set()
+    for kept in itertools.product((True, False), repeat=3):
+        less = ablated(method, **dict(zip(PARTS, kept, strict=True)))
+        names.add(less.name)
+        roofline, retrieval, alignment = kept
+        assert list(faults(less)) == []
+        expected = shown(method) - (set() if roofline else {Show.ROOFLINE, Show.STRATEGIES})
+        assert shown(less) == expected - (set() if retrieval else {Show.RETRIEVED})
+        assert alignment or not any(each.product is Product.ALIGNMENT for each in less.operators)
+        assert (less == method) == all(kept)
+    assert len(names) == 8
+
+
+def test_cupilot_has_all_that_can_be_taken_away() -> None:
+    cupilot = METHODS["cupilot"]
+
+    assert {Show.ROOFLINE, Show.STRATEGIES, Show.RETRIEVED} <= shown(cupilot)
+    less = ablated(cupilot, roofline=False, alignment=False)
+    assert less.name == "cupilot-no-roofline-no-alignment"
+    assert less.roles == ("strategist", "translator", "revisor")
+    assert (less.repairs, less.tries, less.population) == (cupilot.repairs, cupilot.tries, cupilot.population)
