@@ -20,7 +20,7 @@ ROOMS = (
     *("core", "hardware", "tasks", "backends", "guards", "evaluate", "archive", "populations", "methods"),
     *("strategies", "prompts", "llm", "propose", "run", "report", "cli"),
 )
-DATA = "examples"  # shipped, shown and evaluated, never imported
+DATA = ("examples", "suites")  # shipped, shown and evaluated, never imported
 FRONT_DOOR = ("__init__.py", "__main__.py", "_version.py")  # above all rooms: they only point into them
 MOST_LINES = 400
 
@@ -68,14 +68,14 @@ def modules_after(statement: str) -> set[str]:
 def test_every_folder_is_a_known_room() -> None:
     folders = {room_of(path) for path in MODULES if path.parent != PACKAGE}
 
-    assert folders <= {*ROOMS, DATA}
+    assert folders <= {*ROOMS, *DATA}
     assert {*ROOMS} - {"report"} <= folders
 
 
 @by_path
 def test_a_room_imports_only_from_itself_and_the_rooms_above(path: Path) -> None:
     room = room_of(path)
-    if path.parent == PACKAGE or room == DATA:
+    if path.parent == PACKAGE or room in DATA:
         return
     allowed = {*ROOMS[: ROOMS.index(room) + 1], "_version", "__version__"}
 
@@ -88,12 +88,12 @@ def test_a_room_imports_only_from_itself_and_the_rooms_above(path: Path) -> None
     assert wrong == []
 
 
-def test_nothing_imports_the_examples() -> None:
+def test_nothing_imports_the_examples_and_the_suites() -> None:
     users = [
         f"{dotted_name(path)} line {line}"
         for path in MODULES
         for line, name in imported(path)
-        if name.startswith(f"warpsmith.{DATA}")
+        if name.startswith(tuple(f"warpsmith.{folder}" for folder in DATA))
     ]
 
     assert users == []

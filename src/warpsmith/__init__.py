@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from warpsmith.tasks.declare import scalar as scalar
     from warpsmith.tasks.declare import task as task
     from warpsmith.tasks.declare import uniform as uniform
+    from warpsmith.tasks.listing import listed as listed
 
 _HOME = {
     "Evaluator": "warpsmith.evaluate.evaluator",
@@ -28,6 +29,7 @@ _HOME = {
         ("booleans", "custom", "integers", "normal", "probabilities", "scalar", "task", "uniform"),
         "warpsmith.tasks.declare",
     ),
+    "listed": "warpsmith.tasks.listing",
 }
 
 __all__ = ["__version__", *sorted(_HOME)]

@@ -44,6 +44,13 @@ PrecisionOption = Annotated[
 ]
 
 
+def named(task: str) -> str:
+    """A task as the loader takes it: `suite/name` becomes the file it is in, anything else stays."""
+    from warpsmith.tasks.suites import resolve
+
+    return resolve(task)
+
+
 def start() -> None:
     """Run the command line of this process."""
     for stream in (sys.stdout, sys.stderr):

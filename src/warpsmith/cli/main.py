@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from warpsmith.cli import searching as searching  # registers its commands
-from warpsmith.cli.app import AsJson, PrecisionOption, reported, start
+from warpsmith.cli.app import AsJson, PrecisionOption, named, reported, start
 from warpsmith.cli.app import app as app
 from warpsmith.core.errors import UsageError
 from warpsmith.core.task import Precision
@@ -33,7 +33,10 @@ def main() -> None:
 def evaluate(
     task: Annotated[
         str,
-        typer.Argument(metavar="TASK", help="A task file, or file.py::name for one of several tasks in it."),
+        typer.Argument(
+            metavar="TASK",
+            help="A task file, file.py::name, or suite/name.",
+        ),
     ],
     files: Annotated[
         list[str] | None,
@@ -95,7 +98,7 @@ def evaluate(
             raise UsageError("evaluate needs at least one kernel FILE after the task, or --calibrate and none.")
         status = run(
             Request(
-                task=task,
+                task=named(task),
                 files=tuple(files),
                 device=device,
                 entry=entry,
@@ -119,7 +122,7 @@ def _calibrate(
     with reported():
         from warpsmith.cli.calibrate import Request, run
 
-        return run(Request(task, tuple(files), device, precision, fresh=fresh, as_json=as_json))
+        return run(Request(named(task), tuple(files), device, precision, fresh=fresh, as_json=as_json))
     raise AssertionError("`reported` ends the command where an error is reported")
 
 
@@ -150,7 +153,7 @@ def verify(
 
         status = run(
             Request(
-                task=task,
+                task=named(task),
                 file=file,
                 device=device,
                 entry=entry,
@@ -179,7 +182,7 @@ def contract(
         from warpsmith.cli.contract import Request, run
 
         chosen = backend.value if backend else ""
-        status = run(Request(tuple(tasks), chosen, precision, header_only=header, as_json=json))
+        status = run(Request(tuple(map(named, tasks)), chosen, precision, header_only=header, as_json=json))
     raise typer.Exit(status)
 
 

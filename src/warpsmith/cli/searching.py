@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from warpsmith.cli.app import AsJson, PrecisionOption, app, reported
+from warpsmith.cli.app import AsJson, PrecisionOption, app, named, reported
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's folder, its name under runs/, or last for the latest.")
@@ -124,7 +124,7 @@ def optimize(
         )
         status = work(
             Request(
-                task=task,
+                task=named(task) if task else None,
                 method=method,
                 proposer=proposer,
                 trials=trials,
@@ -174,7 +174,7 @@ def ask(
         from warpsmith.cli.agent import AskRequest
         from warpsmith.cli.agent import ask as work
 
-        status = work(AskRequest(what, run, method, device, backend, trials, time_budget, as_json=json))
+        status = work(AskRequest(named(what), run, method, device, backend, trials, time_budget, as_json=json))
     raise typer.Exit(status)
 
 
@@ -264,7 +264,7 @@ def tune(
         from warpsmith.cli.tune import Request
         from warpsmith.cli.tune import run as work
 
-        status = work(Request(task, file, budget, device, precision, time_budget, seed, out, as_json=json))
+        status = work(Request(named(task), file, budget, device, precision, time_budget, seed, out, as_json=json))
     raise typer.Exit(status)
 
 
@@ -288,7 +288,7 @@ def profile(
         from warpsmith.cli.profile import Request
         from warpsmith.cli.profile import run as work
 
-        status = work(Request(task, file, device, entry, precision, out, time_budget, fresh, as_json=json))
+        status = work(Request(named(task), file, device, entry, precision, out, time_budget, fresh, as_json=json))
     raise typer.Exit(status)
 
 
@@ -307,5 +307,34 @@ def pool(
         from warpsmith.cli.pool import Request
         from warpsmith.cli.pool import run as work
 
-        status = work(Request(action, target, device, backend, limit, catalogue, as_json=json))
+        status = work(
+            Request(
+                action, named(target) if action == "search" else target, device, backend, limit, catalogue, as_json=json
+            )
+        )
+    raise typer.Exit(status)
+
+
+suite_app = typer.Typer(help="Suites of tasks that come with Warpsmith.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(suite_app, name="suite", short_help="List the tasks that come with Warpsmith.")
+
+
+@suite_app.command("list", short_help="List the tasks of suites.")
+def suite_list(
+    suites: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SUITE", help="warpsmith-100, warpsmith-fused, or kernelbench:PATH/level1.  [all]"),
+    ] = None,
+    name: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only these tasks.")] = None,
+    family: Annotated[list[str] | None, typer.Option(metavar="FAMILY", help="Only these families.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Only tasks with all of these tags.")] = None,
+    json: AsJson = False,
+) -> None:
+    """List tasks with their family, sizes and precision classes."""
+    with reported():
+        from warpsmith.cli.suite import Request
+        from warpsmith.cli.suite import run as work
+
+        lists = (tuple(each or ()) for each in (suites, name, family, tag))
+        status = work(Request(*lists, as_json=json))
     raise typer.Exit(status)

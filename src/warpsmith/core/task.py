@@ -133,6 +133,7 @@ class Task:
     description: str = ""
     allow: tuple[str, ...] = ()  # libraries a candidate may call, e.g. ("cublas",)
     notes: tuple[str, ...] = ()  # what the loader did that a reader should know, one sentence each
+    held_out: tuple[Workload, ...] = ()  # shapes that only verification uses, besides those it makes up
     init: str = ""  # JSON: positional and keyword arguments its module is constructed with; "" where it has none
     call: str = ""  # JSON: those of `forward`, `{"$": "x"}` standing for the tensor or number x; "" for all in order
 
@@ -145,7 +146,7 @@ class Task:
             raise TaskError(f"task {self.name!r} has no tensor output, so there is nothing to check.")
         if not self.workloads:
             raise TaskError(f"task {self.name!r} declares no workload; give at least one.")
-        for workload in self.workloads:
+        for workload in (*self.workloads, *self.held_out):
             if set(workload.sizes) != set(self.axes):
                 given, wanted = (", ".join(names) or "none" for names in (workload.sizes, self.axes))
                 raise TaskError(
@@ -174,4 +175,5 @@ class Task:
     def fixed_axes(self) -> dict[str, int]:
         """Axes that have one value in all workloads: compile-time constants of the contract."""
         first = self.workloads[0].sizes
-        return {a: v for a, v in first.items() if all(w.sizes[a] == v for w in self.workloads)}
+        everywhere = (*self.workloads, *self.held_out)
+        return {a: v for a, v in first.items() if all(w.sizes[a] == v for w in everywhere)}

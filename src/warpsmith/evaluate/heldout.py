@@ -48,7 +48,8 @@ class Dumped:
 def extended(program: Program, device: torch.device, path: Path) -> Task:
     """The task with held-out shapes behind its own workloads."""
     task = program.task
-    shapes = [w for w in _shapes(program, path) if _accepted(program, w, device, path)]
+    declared = [replace(w, name=f"held out: {w.name}") for w in task.held_out]
+    shapes = [w for w in (*declared, *_shapes(program, path)) if _accepted(program, w, device, path)]
     return replace(task, workloads=(*task.workloads, *shapes[:MOST_SHAPES]))
 
 
@@ -83,9 +84,10 @@ def _shapes(program: Program, path: Path) -> list[Workload]:
     """All axes changed together, from the smallest workload; then one at a time, from the workload nearest to it."""
     task = program.task
     axes = [axis for axis in task.axes if axis not in task.fixed_axes]
-    smallest = min(task.workloads, key=lambda w: total_bytes(task, w)).sizes
+    known = (*task.workloads, *task.held_out)
+    smallest = min(known, key=lambda w: total_bytes(task, w)).sizes
     together = [{axis: step(smallest[axis]) for axis in axes} for step in (_prime_below, lambda n: n + 1)]
-    others = {axis: _others([w.sizes[axis] for w in task.workloads]) for axis in axes}
+    others = {axis: _others([w.sizes[axis] for w in known]) for axis in axes}
     apart = [(place, axis, value) for axis in axes for place, value in enumerate(others[axis])]
     # In turn between the axes, so that a limit on their number cuts all of them alike.
     changes = [(smallest, change) for change in together if axes]
@@ -97,7 +99,7 @@ def _shapes(program: Program, path: Path) -> list[Workload]:
             made = program.workload("", base | change)
         if attempt.error is not None or total_bytes(task, made) > largest:
             continue
-        if made.sizes not in [w.sizes for w in (*task.workloads, *found)]:
+        if made.sizes not in [w.sizes for w in (*known, *found)]:
             sizes = " ".join(f"{axis}={made.sizes[axis]}" for axis in axes)
             found.append(replace(made, name=f"held out: {sizes}"))
     return found
@@ -109,7 +111,7 @@ def _nearest(task: Task, axis: str, value: int) -> dict[str, int]:
     def distance(workload: Workload) -> tuple[float, int]:
         return abs(math.log(workload.sizes[axis] / value)), total_bytes(task, workload)
 
-    return min(task.workloads, key=distance).sizes
+    return min((*task.workloads, *task.held_out), key=distance).sizes
 
 
 def _others(values: Sequence[int]) -> list[int]:

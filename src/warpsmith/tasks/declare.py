@@ -122,6 +122,11 @@ class TaskDeclaration:
     precision: Precision
     allow: tuple[str, ...]
     returns: tuple[str, ...]  # () when the outputs were not named
+    family: str = ""  # this and what follows is from `@listed`, if the task is of a suite
+    tags: tuple[str, ...] = ()
+    precisions: tuple[Precision, ...] = ()
+    small: tuple[Workload, ...] = ()
+    held_out: tuple[Workload, ...] = ()
 
 
 def normal(shape: Shape, *, mean: float = 0.0, std: float = 1.0, dtype: str | None = None) -> Normal:
@@ -204,7 +209,7 @@ def task(
         _check_name("output", output)
     if isinstance(allow, str) or not all(isinstance(library, str) for library in allow):
         raise TaskError(f"allow is a list of library names such as ['cublas'], not {allow!r}.")
-    known = _precision(precision)
+    known = checked_precision(precision)
 
     def declare(function: F) -> F:
         if not inspect.isfunction(function):
@@ -212,7 +217,7 @@ def task(
         title = name or function.__name__
         ordered = _match_parameters(title, function, parameters)
         axes = _axes_used(ordered)
-        runs = _workloads(title, workloads, axes)
+        runs = checked_workloads(title, workloads, axes)
         _check_clashes(title, ordered, runs, names)
         _check_bounds(title, ordered, runs)
         vars(function)[ATTRIBUTE] = TaskDeclaration(
@@ -274,7 +279,7 @@ def _axes_used(parameters: Sequence[tuple[str, Declared]]) -> dict[str, str]:
     return used
 
 
-def _workloads(
+def checked_workloads(
     title: str, given: Sequence[Mapping[str, int | str]] | None, used: Mapping[str, str]
 ) -> tuple[Workload, ...]:
     """The workloads, checked: same axes in each, whole positive extents, distinct names."""
@@ -360,7 +365,7 @@ def _dtype(dtype: str | None, allowed: Sequence[str]) -> str | None:
     return text
 
 
-def _precision(text: str) -> Precision:
+def checked_precision(text: str) -> Precision:
     """The precision class of that name."""
     if text not in {p.value for p in Precision}:
         raise TaskError(f"precision {text!r} is unknown; use one of {', '.join(Precision)}.")

@@ -10,6 +10,7 @@ from warpsmith.core.errors import TaskError
 from warpsmith.core.task import Precision
 from warpsmith.tasks import kernelbench, native
 from warpsmith.tasks.declare import ATTRIBUTE, TaskDeclaration
+from warpsmith.tasks.listing import FULL, sized, without_listing
 from warpsmith.tasks.program import Program
 from warpsmith.tasks.usercode import Attempt, TaskFile, execute
 
@@ -18,7 +19,7 @@ KERNELBENCH = "kernelbench"
 
 
 def load_task(path: Path | str, precision: Precision | None = None) -> Program:
-    """The program of a task file; `file.py::name` picks one of several @task functions.
+    """The program of a task file; `file.py::name` picks one of several @task functions, `@small` its small workload.
 
     `precision` overrides the class the file declares; for a KernelBench file fp16 and bf16 also cast its tensors.
     """
@@ -27,9 +28,11 @@ def load_task(path: Path | str, precision: Precision | None = None) -> Program:
     kind = _kind(Path(file), text)
     executed = execute(Path(file), text)
     if kind == NATIVE:
-        declaration = _pick(executed, wanted)
-        digest = _digest(kind, text, precision or declaration.precision, declaration.name)
-        return native.load(declaration, executed.path, text, precision, digest)
+        declaration, size = _pick(executed, wanted)
+        title = f"{declaration.name}@{size}" if size else declaration.name
+        digest = _digest(kind, text, precision or declaration.precision, title)
+        shown = without_listing(text) if declaration.family else text
+        return native.load(sized(declaration, size or FULL), executed.path, shown, precision, digest)
     if wanted:
         raise TaskError(f"{file} is a KernelBench file with one task; leave out '::{wanted}'.")
     return kernelbench.load(executed, precision, _digest(kind, text, precision, executed.path.stem))
@@ -86,8 +89,8 @@ def _kind(path: Path, text: str) -> str:
     )
 
 
-def _pick(executed: TaskFile, wanted: str) -> TaskDeclaration:
-    """The one declaration of a native file, or the one that was asked for."""
+def _pick(executed: TaskFile, wanted: str) -> tuple[TaskDeclaration, str]:
+    """The one declaration of a native file, or the one that was asked for; and the size, "" for its own."""
     found: dict[str, TaskDeclaration] = {}
     for value in vars(executed.module).values():
         declaration = getattr(value, "__dict__", {}).get(ATTRIBUTE) if callable(value) else None
@@ -97,13 +100,14 @@ def _pick(executed: TaskFile, wanted: str) -> TaskDeclaration:
         raise TaskError(f"{executed.path} has no function under @task; put @task(...) above the one to optimise.")
     names = ", ".join(found)
     if wanted:
-        if wanted not in found:
+        name, _, size = (wanted, "", "") if wanted in found else wanted.rpartition("@")
+        if name not in found:
             raise TaskError(f"{executed.path} has no task {wanted!r}; it has {names}.")
-        return found[wanted]
+        return found[name], "" if size == FULL else size
     if len(found) > 1:
         first = next(iter(found))
         raise TaskError(f"{executed.path} has several tasks ({names}); pick one, as in {executed.path}::{first}.")
-    return next(iter(found.values()))
+    return next(iter(found.values())), ""
 
 
 def _digest(kind: str, text: str, precision: Precision | None, name: str) -> str:

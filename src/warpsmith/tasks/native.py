@@ -192,12 +192,13 @@ def _build(
     digest: str,
     setting: Setting,
 ) -> NativeProgram:
-    traces = [_trace(declaration, specs, workload.sizes, path, setting) for workload in declaration.workloads]
+    declared = (*declaration.workloads, *declaration.held_out)
+    traces = [_trace(declaration, specs, workload.sizes, path, setting) for workload in declared]
     first = traces[0]
     if setting.name == "real":
         again = _trace(declaration, specs, declaration.workloads[0].sizes, path, setting, seed=1)
         check_same_shapes([t for _, t in first.outputs], [t for _, t in again.outputs])
-    runs = [(w.sizes, _shapes(t)) for w, t in zip(declaration.workloads, traces, strict=True)]
+    runs = [(w.sizes, _shapes(t)) for w, t in zip(declared, traces, strict=True)]
     axes = list(declaration.workloads[0].sizes)
     taken = {name for name, _ in declaration.parameters} | set(axes)
     names = _output_names(declaration, first, taken)
@@ -207,8 +208,9 @@ def _build(
     outputs = output_dims((*names, *draws), runs, _probes(declaration, specs, path, setting), taken)
     workloads = tuple(
         Workload(w.name, (*w.axes, *outputs.derived_sizes(shapes)))
-        for w, (_, shapes) in zip(declaration.workloads, runs, strict=True)
+        for w, (_, shapes) in zip(declared, runs, strict=True)
     )
+    own = len(declaration.workloads)
     made = [tensor for _, tensor in first.outputs] + list(first.draws)
     roles = [TensorRole.OUTPUT] * len(names) + [TensorRole.INPUT] * len(draws)
     extra = [
@@ -221,7 +223,8 @@ def _build(
         kind="native",
         tensors=(*specs, *extra[len(names) :], *extra[: len(names)]),
         scalars=_scalar_specs(declaration),
-        workloads=workloads,
+        workloads=workloads[:own],
+        held_out=workloads[own:],
         precision=precision,
         digest=digest,
         description=declaration.description,

@@ -1,0 +1,21 @@
+"""The logistic function in three straight pieces."""
+
+import torch
+
+from warpsmith import listed, normal, task
+
+
+@listed(
+    family="activation",
+    tags=["elementwise", "memory", "level1-28"],
+    precisions=["fp32"],
+    small=[{"name": "small", "rows": 64, "cols": 1000}],
+    held_out=[{"rows": 61, "cols": 4099}, {"rows": 3, "cols": 20_000}],
+)
+@task(
+    x=normal("rows, cols", std=2),
+    workloads=[{"name": "full", "rows": 4096, "cols": 393_216}],
+    precision="fp32",
+)
+def hard_sigmoid(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.hardsigmoid(x)

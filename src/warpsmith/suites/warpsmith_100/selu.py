@@ -1,0 +1,21 @@
+"""The self-normalising exponential unit."""
+
+import torch
+
+from warpsmith import listed, normal, task
+
+
+@listed(
+    family="activation",
+    tags=["elementwise", "memory", "level1-27"],
+    precisions=["fp32"],
+    small=[{"name": "small", "rows": 64, "cols": 1000}],
+    held_out=[{"rows": 61, "cols": 4099}, {"rows": 3, "cols": 20_000}],
+)
+@task(
+    x=normal("rows, cols"),
+    workloads=[{"name": "full", "rows": 4096, "cols": 393_216}],
+    precision="fp32",
+)
+def selu(x: torch.Tensor) -> torch.Tensor:
+    return torch.selu(x)

@@ -1,0 +1,21 @@
+"""The logarithm of one plus the exponential of every element."""
+
+import torch
+
+from warpsmith import listed, normal, task
+
+
+@listed(
+    family="activation",
+    tags=["elementwise", "memory", "level1-29"],
+    precisions=["fp32"],
+    small=[{"name": "small", "rows": 64, "cols": 1000}],
+    held_out=[{"rows": 61, "cols": 4099}, {"rows": 3, "cols": 20_000}],
+)
+@task(
+    x=normal("rows, cols", std=2),
+    workloads=[{"name": "full", "rows": 4096, "cols": 393_216}],
+    precision="fp32",
+)
+def softplus(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.softplus(x)

@@ -1,0 +1,21 @@
+"""Every element divided by one plus its magnitude."""
+
+import torch
+
+from warpsmith import listed, normal, task
+
+
+@listed(
+    family="activation",
+    tags=["elementwise", "memory", "level1-30"],
+    precisions=["fp32"],
+    small=[{"name": "small", "rows": 64, "cols": 1000}],
+    held_out=[{"rows": 61, "cols": 4099}, {"rows": 3, "cols": 20_000}],
+)
+@task(
+    x=normal("rows, cols", std=2),
+    workloads=[{"name": "full", "rows": 4096, "cols": 393_216}],
+    precision="fp32",
+)
+def softsign(x: torch.Tensor) -> torch.Tensor:
+    return x / (1 + torch.abs(x))

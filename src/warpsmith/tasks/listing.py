@@ -1,0 +1,102 @@
+"""`@listed`: what a suite says about a task besides what to compute.
+
+A family and tags to select by, the precision classes it is meant for, a small workload for a CPU, and held-out shapes
+that only verification uses. Written above `@task`, in the same file, so that a copy of that file says all of it.
+
+    @listed(family="activation", small=[{"rows": 64, "cols": 1000}], held_out=[{"rows": 61, "cols": 4099}])
+    @task(x=normal("rows, cols"), workloads=[{"rows": 4096, "cols": 393_216}])
+    def relu(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x)
+
+Finding and selecting listed tasks is the part of `warpsmith.tasks.suites`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from warpsmith.core.errors import TaskError
+from warpsmith.core.task import Workload
+from warpsmith.tasks.declare import ATTRIBUTE, TaskDeclaration, checked_precision, checked_workloads
+
+FULL = "full"
+SMALL = "small"
+SIZES = (FULL, SMALL)
+"""What may follow the `@` of a task's name; a task is full-size where nothing does."""
+
+F = TypeVar("F", bound=Callable[..., object])
+Sizes = Sequence[Mapping[str, int | str]]
+
+
+def listed(
+    *,
+    family: str,
+    tags: Sequence[str] = (),
+    precisions: Sequence[str] = (),
+    small: Sizes = (),
+    held_out: Sizes = (),
+) -> Callable[[F], F]:
+    """Say which family a task belongs to, and at which other sizes it is checked."""
+    if not isinstance(family, str) or not family:
+        raise TaskError(f"listed needs a family such as 'activation', not {family!r}.")
+    for key, words in (("tags", tags), ("precisions", precisions)):
+        if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+            raise TaskError(f"{key} of listed is a list of words, not {words!r}.")
+    classes = tuple(checked_precision(text) for text in precisions)
+
+    def add(function: F) -> F:
+        declaration = getattr(function, "__dict__", {}).get(ATTRIBUTE)
+        if not isinstance(declaration, TaskDeclaration):
+            raise TaskError("@listed goes above @task, which declares the inputs.")
+        if classes and declaration.precision not in classes:
+            raise TaskError(
+                f"task {declaration.name!r} is declared in {declaration.precision}, which its precisions leave out."
+            )
+        vars(function)[ATTRIBUTE] = replace(
+            declaration,
+            family=family,
+            tags=tuple(tags),
+            precisions=classes or (declaration.precision,),
+            small=_sized(declaration, small),
+            held_out=_sized(declaration, held_out),
+        )
+        return function
+
+    return add
+
+
+def sized(declaration: TaskDeclaration, size: str) -> TaskDeclaration:
+    """The declaration with the workloads of that size."""
+    if size == FULL:
+        return declaration
+    if size != SMALL:
+        raise TaskError(f"task {declaration.name!r} has no size {size!r}; use one of {', '.join(SIZES)}.")
+    if not declaration.small:
+        raise TaskError(f"task {declaration.name!r} has no small workload; leave out '@{size}'.")
+    return replace(declaration, workloads=declaration.small)
+
+
+def without_listing(text: str) -> str:
+    """The text of a task file as a proposer may see it: without `@listed`, and so without the held-out shapes."""
+    lines = text.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(text)):
+        for mark in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+            if isinstance(mark, ast.Call) and ast.unparse(mark.func).split(".")[-1] == listed.__name__:
+                last = mark.end_lineno or mark.lineno
+                lines[mark.lineno - 1 : last] = [""] * (last - mark.lineno + 1)
+    return "".join(lines)
+
+
+def _sized(declaration: TaskDeclaration, given: Sizes) -> tuple[Workload, ...]:
+    """Further workloads: the same axes, in the same order, as the task's own."""
+    if not given:
+        return ()
+    own = tuple(declaration.workloads[0].sizes)
+    made = checked_workloads(declaration.name, given, {})
+    if set(made[0].sizes) != set(own):
+        listing, wanted = (", ".join(axes) or "none" for axes in (made[0].sizes, own))
+        raise TaskError(f"task {declaration.name!r}: @listed gives the axes {listing}, but the task has {wanted}.")
+    return tuple(Workload(w.name, tuple((axis, w.sizes[axis]) for axis in own)) for w in made)

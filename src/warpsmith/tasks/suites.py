@@ -1,0 +1,263 @@
+"""Suites: named sets of tasks, and how `suite/name` becomes the file that holds it.
+
+A suite is a folder of task files: one that comes with the package, any other folder, or the level of a KernelBench
+checkout (`kernelbench:PATH/level1`). Files are read here, never executed, and torch is not imported: what a task is
+called, its family, tags and sizes are written as literals in `@task` and `@listed`. Loading one is `load_task`'s part.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from warpsmith.core.errors import TaskError
+from warpsmith.core.task import Precision, Workload
+from warpsmith.tasks.listing import FULL, SIZES
+
+KERNELBENCH = "kernelbench"
+SHIPPED: Mapping[str, str] = {"warpsmith-100": "warpsmith_100", "warpsmith-fused": "warpsmith_fused"}
+"""The suites of the package, by name, with their folders."""
+
+_HOME = Path(__file__).resolve().parents[1] / "suites"
+_PREFIX = f"{KERNELBENCH}:"
+_FEW = 20  # names that still make a readable sentence
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One task of a suite, as far as its file tells without being executed."""
+
+    suite: str  # as it is asked for: "warpsmith-100", "kernelbench:PATH/level1"
+    name: str
+    path: Path
+    family: str  # "" where the file does not say
+    tags: tuple[str, ...]
+    precisions: tuple[Precision, ...]  # its own first; () where the file does not say
+    workloads: tuple[Workload, ...]  # () where only executing the file tells
+    small: tuple[Workload, ...]
+    held_out: tuple[Workload, ...]
+    description: str
+    native: bool = True  # False for a KernelBench file, which holds one task and needs no name
+
+    @property
+    def title(self) -> str:
+        """What a user writes for it."""
+        return f"{self.suite}/{self.name}"
+
+    def spec(self, size: str = FULL) -> str:
+        """What the loader takes for it, at that size."""
+        _check_size(self.title, size)
+        if size != FULL and not self.small:
+            raise TaskError(f"{self.title} has no small workload; leave out '@{size}'.")
+        if not self.native:
+            return str(self.path)
+        return f"{self.path}::{self.name}" + (f"@{size}" if size != FULL else "")
+
+
+def resolve(spec: str) -> str:
+    """The `path::name` that the loader takes for TASK; what names no suite is a file already and comes back as it is.
+
+    `warpsmith-100/relu` is a task of a suite, `warpsmith-100/relu@small` its small workload,
+    `kernelbench:PATH/level1/19` (or the file's name) a problem of a KernelBench checkout.
+    """
+    if spec.startswith(_PREFIX):
+        return _resolve_problem(spec)
+    suite, slash, rest = spec.partition("/")
+    if not slash or Path(spec.partition("::")[0]).suffix == ".py":
+        return spec
+    if suite not in SHIPPED:
+        near = difflib.get_close_matches(suite, SHIPPED, cutoff=0.8)
+        if near and not Path(spec).exists():
+            raise TaskError(f"there is no suite {suite!r}; the suites are {', '.join(SHIPPED)}.")
+        return spec
+    name, at, size = rest.partition("@")
+    if at:
+        _check_size(f"{suite}/{name}", size)
+    path = _folder(suite) / f"{name}.py"
+    if not name.isidentifier() or not path.is_file():
+        raise TaskError(f"{suite} has no task {name!r}; {_hint(suite, name)}.")
+    return f"{path}::{name}" + (f"@{size}" if at and size != FULL else "")
+
+
+def entries(suite: str) -> tuple[Entry, ...]:
+    """The tasks of a suite, in the order of their names; of KernelBench problems, in the order of their numbers."""
+    if suite.startswith(_PREFIX):
+        return _problems(suite)
+    if suite in SHIPPED:
+        return tuple(_read(suite, _folder(suite)))
+    if not Path(suite).is_dir():
+        raise TaskError(
+            f"there is no suite {suite!r}; the suites are {', '.join(SHIPPED)}, {_PREFIX}PATH/level1 for a KernelBench "
+            "checkout, or a folder of task files."
+        )
+    found = tuple(_read(suite.rstrip("/"), Path(suite)))
+    if not found:
+        raise TaskError(f"{suite} holds no file with a function under @task; name a folder of task files.")
+    return found
+
+
+def select(
+    suites: Sequence[str] = (),
+    *,
+    names: Sequence[str] = (),
+    families: Sequence[str] = (),
+    tags: Sequence[str] = (),
+) -> tuple[Entry, ...]:
+    """Tasks of those suites (all that are shipped, without any): one of the names, of the families, and every tag."""
+    found = [entry for suite in suites or SHIPPED for entry in entries(suite)]
+    _check_known("task", names, [entry.name for entry in found])
+    _check_known("family", families, [entry.family for entry in found])
+    _check_known("tag", tags, [tag for entry in found for tag in entry.tags])
+    return tuple(
+        entry
+        for entry in found
+        if (not names or entry.name in names)
+        and (not families or entry.family in families)
+        and set(tags) <= set(entry.tags)
+    )
+
+
+# --- names ---
+
+
+def _folder(suite: str) -> Path:
+    return _HOME / SHIPPED[suite]
+
+
+def _check_size(title: str, size: str) -> None:
+    if size not in SIZES:
+        raise TaskError(f"{title} has no size {size!r}; write {' or '.join(f'@{known}' for known in SIZES)}.")
+
+
+def _hint(suite: str, name: str) -> str:
+    """What to write instead: the nearest names, or where to find them all."""
+    known = sorted(path.stem for path in _folder(suite).glob("*.py") if path.stem != "__init__")
+    near = difflib.get_close_matches(name, known, n=5) or [each for each in known if name and name in each][:5]
+    if len(known) <= _FEW:
+        return f"it has {', '.join(known)}"
+    listing = f"`warpsmith suite list {suite}` shows all {len(known)}"
+    return f"near it are {', '.join(near)}, and {listing}" if near else listing
+
+
+def _check_known(what: str, wanted: Iterable[str], known: Iterable[str]) -> None:
+    there = sorted({word for word in known if word})
+    for word in wanted:
+        if word not in there:
+            near = difflib.get_close_matches(word, there, n=5)
+            shown = there if len(there) <= _FEW else near or there[:_FEW]
+            some = "known are" if shown is there else "among the known ones are"
+            raise TaskError(f"no task of these suites has the {what} {word!r}; {some} {', '.join(shown) or 'none'}.")
+
+
+# --- native files ---
+
+
+def _read(suite: str, folder: Path) -> Iterator[Entry]:
+    """The tasks of every file of a folder."""
+    for path in sorted(folder.glob("*.py")):
+        try:
+            tree = ast.parse(path.read_text(encoding="utf-8-sig"), str(path))
+        except (OSError, ValueError, SyntaxError) as fault:
+            raise TaskError(f"{path} cannot be read as Python ({fault}); correct it or take it away.") from None
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and (declared := _keywords(node, "task")) is not None:
+                yield _entry(suite, path, node, declared, ast.get_docstring(tree) or "")
+
+
+def _entry(suite: str, path: Path, node: ast.FunctionDef, declared: Mapping[str, object], about: str) -> Entry:
+    listing = _keywords(node, "listed") or {}
+    own = _words([declared.get("precision", "fp32")])
+    classes = dict.fromkeys((*own, *_words(listing.get("precisions"))))
+    described = declared.get("description") or ast.get_docstring(node) or about
+    return Entry(
+        suite=suite,
+        name=str(declared.get("name") or node.name),
+        path=path,
+        family=str(listing.get("family", "")),
+        tags=_words(listing.get("tags")),
+        precisions=tuple(Precision(text) for text in classes if text in set(Precision)),
+        workloads=_workloads(declared.get("workloads")),
+        small=_workloads(listing.get("small")),
+        held_out=_workloads(listing.get("held_out")),
+        description=str(described).strip().partition("\n")[0],
+    )
+
+
+def _keywords(node: ast.FunctionDef, decorator: str) -> dict[str, object] | None:
+    """The keywords of a decorator that are literals; None where the function does not have it."""
+    for mark in node.decorator_list:
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func).split(".")[-1] == decorator:
+            found: dict[str, object] = {}
+            for keyword in mark.keywords:
+                try:
+                    found[keyword.arg or ""] = ast.literal_eval(keyword.value)
+                except ValueError:
+                    continue  # a distribution, or a size that is computed: only executing the file would tell
+            return found
+    return None
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(word for word in value if isinstance(word, str)) if isinstance(value, list | tuple) else ()
+
+
+def _workloads(value: object) -> tuple[Workload, ...]:
+    """Sizes as the loader would name them; what it would refuse is left out."""
+    made: list[Workload] = []
+    for given in value if isinstance(value, list | tuple) else ():
+        if isinstance(given, dict):
+            axes = tuple((axis, size) for axis, size in given.items() if axis != "name" and isinstance(size, int))
+            label = str(given.get("name", "")) or "x".join(str(size) for _, size in axes) or "default"
+            made.append(Workload(label, axes))
+    return tuple(made)
+
+
+# --- KernelBench checkouts ---
+
+
+def _problems(suite: str) -> tuple[Entry, ...]:
+    """The problem files of one level: `7_Some_name.py`."""
+    folder = Path(suite.removeprefix(_PREFIX)).expanduser()
+    if not folder.is_dir():
+        raise TaskError(f"there is no folder {folder}; write {_PREFIX}PATH/level1 with the PATH of its levels.")
+    files = {int(found[1]): path for path in folder.glob("*.py") if (found := re.match(r"(\d+)_", path.name))}
+    if not files:
+        raise TaskError(f"{folder} holds no KernelBench problem (a file such as 19_ReLU.py); name a level's folder.")
+    return tuple(
+        Entry(
+            suite=f"{_PREFIX}{folder}",
+            name=path.stem,
+            path=path,
+            family=KERNELBENCH,
+            tags=(folder.name,),
+            precisions=(Precision.FP32,),
+            workloads=(),
+            small=(),
+            held_out=(),
+            description=path.stem.partition("_")[2].replace("_", " ").strip(),
+            native=False,
+        )
+        for _, path in sorted(files.items())
+    )
+
+
+def _resolve_problem(spec: str) -> str:
+    """The file of a problem, by number or by name."""
+    path = Path(spec.removeprefix(_PREFIX)).expanduser()
+    if path.is_file():
+        return str(path)
+    if path.is_dir():
+        raise TaskError(f"{spec} is a whole suite; name one problem of it, as in {spec.rstrip('/')}/19.")
+    known = _problems(f"{_PREFIX}{path.parent}")
+    for entry in known:
+        if path.name in (entry.name, entry.name.partition("_")[0]):
+            return entry.spec()
+    numbers = [int(entry.name.partition("_")[0]) for entry in known]
+    raise TaskError(
+        f"{path.parent} has no problem {path.name!r}; give a file's name or one of its {len(known)} numbers, "
+        f"{min(numbers)} to {max(numbers)}."
+    )
