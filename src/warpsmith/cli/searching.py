@@ -307,11 +307,8 @@ def pool(
         from warpsmith.cli.pool import Request
         from warpsmith.cli.pool import run as work
 
-        status = work(
-            Request(
-                action, named(target) if action == "search" else target, device, backend, limit, catalogue, as_json=json
-            )
-        )
+        wanted = named(target) if action == "search" else target
+        status = work(Request(action, wanted, device, backend, limit, catalogue, as_json=json))
     raise typer.Exit(status)
 
 
@@ -335,6 +332,13 @@ def suite_list(
         from warpsmith.cli.suite import Request
         from warpsmith.cli.suite import run as work
 
-        lists = (tuple(each or ()) for each in (suites, name, family, tag))
-        status = work(Request(*lists, as_json=json))
+        status = work(
+            Request(
+                suites=tuple(suites or ()),
+                names=tuple(name or ()),
+                families=tuple(family or ()),
+                tags=tuple(tag or ()),
+                as_json=json,
+            )
+        )
     raise typer.Exit(status)
