@@ -88,6 +88,7 @@ def test_an_honest_twin_passes(twin: str, verdicts: Verdicts, record_property: R
     assert not failings
 
 
+@pytest.mark.slow  # evaluations of its own
 def test_a_clock_that_is_forged_a_little_gains_nothing(attack_settings: Settings, verdicts: Verdicts) -> None:
     """Not enough to be sure that it is forged; so it counts as what our own clock says."""
     task = next(a.task_path for a in CPU_ATTACKS if a.task == "long_relu")

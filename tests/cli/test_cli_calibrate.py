@@ -55,6 +55,7 @@ def test_a_task_that_is_fit_is_shown_with_every_impostor(run: Run, task_file: Ca
     assert done.stderr == ""
 
 
+@pytest.mark.slow  # a process of its own
 def test_a_refused_task_is_one_document_and_status_1(run: Run) -> None:
     done = run("--calibrate", "--json", "bad.py")
     assert done.returncode == 1, done.stderr

@@ -239,6 +239,7 @@ def test_a_contract_as_a_header_in_another_precision(desk: Desk) -> None:
 # --- evaluate ---
 
 
+@pytest.mark.slow  # several evaluations
 def test_files_are_judged_once_and_reported_in_the_order_given(desk: Desk) -> None:
     files = ["wrong.cpp", "right.cpp", "broken.cpp", "./right.cpp"]
     outcome = desk.run("evaluate", "--json", "--fresh", "double.py", *files)

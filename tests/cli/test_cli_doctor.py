@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 SECRET = "sk-this-must-never-be-printed"
 
@@ -53,6 +55,7 @@ def test_a_machine_without_torch_or_compiler_is_told_what_to_install(tmp_path: P
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow  # a process of its own
 def test_a_cache_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     # A file in the way: root may write into any folder, but not into a file.
     (tmp_path / "file").touch(mode=stat.S_IRUSR)

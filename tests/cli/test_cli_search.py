@@ -82,6 +82,7 @@ def test_an_agent_asks_and_tells_across_two_machines(desk: Desk, run: str) -> No
     assert "warpsmith tell travelled FILE" in again.err
 
 
+@pytest.mark.slow  # tests/run/test_tuning.py tunes in one process
 def test_tuning_tries_the_declared_values(desk: Desk) -> None:
     (desk.folder / "tunable.cpp").write_text(TUNABLE)
     outcome = desk.run("tune", "double.py", "tunable.cpp", "--json", "--out", "tuned.cpp", *QUICK)

@@ -318,6 +318,7 @@ def test_a_plain_loop_is_exact_enough_on_the_reserve(low: int, variant: str, wri
     assert share(program.task, truth, 0, total) < 0.5
 
 
+@pytest.mark.slow  # evaluations of its own
 def test_kernels_are_judged_on_the_reserve_that_their_task_needs(
     written: Written, evaluator: Evaluator, kernel_path: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -39,8 +39,8 @@ def commented(candidate: Candidate, remark: str) -> Candidate:
     ("task", "kernel_name"),
     [
         ("relu", "relu.cpp"),
-        ("softmax", "softmax.cpp"),
-        ("layer_norm", "layer_norm.cpp"),
+        pytest.param("softmax", "softmax.cpp", marks=pytest.mark.slow),
+        pytest.param("layer_norm", "layer_norm.cpp", marks=pytest.mark.slow),
         ("matmul_fp32", "matmul.cpp"),
         ("total", "total.cpp"),  # an output without dimensions
         ("argmax", "argmax.cpp"),  # an integer output; it takes the last of equal elements, PyTorch the first

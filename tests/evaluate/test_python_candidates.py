@@ -173,6 +173,7 @@ def _recording_compiler(folder: Path) -> Path:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow  # it builds an extension
 def test_an_inline_extension_is_built_before_the_sandbox_closes(patient: tuple[Settings, Paths]) -> None:
     settings, paths = patient
     with Evaluator("cpu", settings, paths=paths, use_cache=False) as evaluator:

@@ -137,6 +137,7 @@ def test_a_source_that_names_sanitizers_fails_unseen(rig: Rig, relu: Task) -> No
     assert "hides_from_sanitizers.cpp:3" in found[ADDRESS].detail
 
 
+@pytest.mark.slow  # it waits for a limit
 def test_an_endless_loop_is_ended_and_concludes_nothing(rig: Rig, relu: Task, folder: Path) -> None:
     patient = replace(rig, stage=replace(rig.stage, limit_s=60.0))
     checked(patient, relu, relu_with(""))  # so that the proof of the tools is not what takes the time
@@ -299,6 +300,7 @@ def pretender(folder: Path, cache_folder: Path, tmp_path: Path) -> Callable[[dic
 
 
 @pytest.mark.nvcc
+@pytest.mark.slow  # it builds with nvcc
 def test_the_answers_of_a_gpus_tools_are_told_apart(pretender: Callable[[dict[str, str]], Rig], relu: Task) -> None:
     rig = pretender({"memcheck": "fault", "racecheck": "broken", "initcheck": "blind"})
     candidate = read_candidate(PLANTED.parent.parent.parent / "examples" / "kernels" / "relu.cu")

@@ -113,7 +113,7 @@ def test_each_check_is_told_when_it_ends(honest: tuple[Certificate, Candidate, l
     [
         pytest.param("softmax", "whole_vectors_only.cpp", SHAPES, "held out", marks=pytest.mark.slow),
         pytest.param("softmax", "adds_up.cpp", DETERMINISM, "out differs", marks=pytest.mark.slow),
-        ("relu", "clamps.cpp", DISTRIBUTIONS, "got 2000"),
+        pytest.param("relu", "clamps.cpp", DISTRIBUTIONS, "got 2000", marks=pytest.mark.slow),
         ("mean_and_peak", "reads_past_a_result.cpp", ADDRESS, "reads_past_a_result.cpp:15"),
     ],
 )
