@@ -33,9 +33,10 @@ Outputs = Mapping[int, tuple[torch.Tensor, ...]]  # by the index of the set
 _WARM_UP_PAIRS = 2
 _SURPRISES_S = 0.2  # per contest, if that is enough for the fewest
 _FEWEST_SURPRISES = 3  # one may come to a call that a cheat has a reason to be careful in
-_CLOCK_SLACK_NS = {"cpu": 600_000, "cuda": 1_000_000}  # to wake a process up, to hand a GPU over
+_CLOCK_SLACK_NS = {"cpu": 1_000_000, "cuda": 1_000_000}  # to wake a process up, to hand a GPU over
+_PYTHON_SLACK = 2.0  # times that for a host that runs Python before and after its clock
 _CLOCK_SLACK_SHARE = {"cpu": 0.15, "cuda": 0.5}
-_GROSS_SLACK_NS = 1_000_000  # on the CPU: this much, and
+_GROSS_SLACK_NS = 2_000_000  # on the CPU: this much, and
 _GROSS_SHARE = 2.0  # this often the claim itself, is more than any load of the machine explains in every sample
 _LONG_RUN_NS = 1e7
 _LONG_RUNS = 8
@@ -259,6 +260,8 @@ class Contest:
     def _contradiction(self, graph: bool, taken: _Taken) -> Objection | None:
         """Hold the host's claims against our own clock; what speaks against them, if anything.
 
+        Whoever is found out here is called a cheat, so that every doubt is decided for the candidate; on the CPU a claim
+        that is not believed gains nothing in any case (`_believed`).
         The best case of (our clock - its claim) must be about what an idle request costs. That is loose: a
         process takes time to wake up, and a GPU to change hands. So on a GPU the same work is also repeated, without
         flushing, until it takes many milliseconds by our clock: with warm caches a round cannot take longer
@@ -268,7 +271,8 @@ class Contest:
         if "clock" in without:
             return None
         claimed_ns = median(_second(taken.pairs))
-        allowed_ns = _CLOCK_SLACK_NS[kind] + _CLOCK_SLACK_SHARE[kind] * claimed_ns + self._delivery_ns
+        slack_ns = _CLOCK_SLACK_NS[kind] * (_PYTHON_SLACK if self._delivery else 1.0)
+        allowed_ns = slack_ns + _CLOCK_SLACK_SHARE[kind] * claimed_ns + self._delivery_ns
         claim = Clock(claimed_ns, taken.excess_ns - self._idle.usual_ns, allowed_ns)
         found = panel.objection(claim, without)
         if found is None and self._cpu:  # what is usual may be much on a busy machine; not all of it excuses a claim
