@@ -104,6 +104,7 @@ def test_cupilot_crosses_the_strategies_of_matrix_products_as_their_code_has_the
             assert trial.strategy == genome.text_of(really)
 
 
+@pytest.mark.slow  # three runs
 @pytest.mark.parametrize("part", ["roofline", "retrieval", "alignment"])
 def test_cupilot_runs_without_any_of_its_parts(
     part: str, evaluator: Evaluator, small_softmax: Path, tmp_path: Path

@@ -260,7 +260,7 @@ class Contest:
     def _contradiction(self, graph: bool, taken: _Taken) -> Objection | None:
         """Hold the host's claims against our own clock; what speaks against them, if anything.
 
-        Whoever is found out here is called a cheat, so that every doubt is decided for the candidate; on the CPU a claim
+        Whoever is found out here is called a cheat, so every doubt is decided for the candidate; on the CPU a claim
         that is not believed gains nothing in any case (`_believed`).
         The best case of (our clock - its claim) must be about what an idle request costs. That is loose: a
         process takes time to wake up, and a GPU to change hands. So on a GPU the same work is also repeated, without
