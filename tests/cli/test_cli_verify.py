@@ -61,6 +61,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow  # two certificates
 def test_evaluate_says_what_it_verified_and_nothing_of_the_others(desk: Path) -> None:
     done = run(desk, "evaluate", "--verify", "--json", "double.py", "even.cpp", "broken.cpp")
     assert done.returncode == 1, done.stderr

@@ -74,6 +74,7 @@ def test_a_library_is_seen_even_where_it_hides_from_the_dispatcher(
     assert verdict.reason.startswith(f"library call: it computes with {seen}; compute it yourself")
 
 
+@pytest.mark.slow  # two evaluators of its own
 def test_a_library_can_be_allowed_for_one_evaluation(
     evaluator: Evaluator, generous: Evaluator, task_file: TaskFile, tmp_path: Path
 ) -> None:
