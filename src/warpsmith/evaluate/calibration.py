@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from warpsmith._version import __version__
 from warpsmith.core.calibration import Calibration, Impostor
+from warpsmith.core.inplace import put_in_place
 from warpsmith.core.task import Task, Workload
 from warpsmith.evaluate.coarse import BELOW
 from warpsmith.evaluate.impostors import Disguise, Earlier, Scene, disguises
@@ -60,15 +59,7 @@ class CalibrationCache:
         """Keep an outcome. Where that fails, it costs the next one time and nothing else."""
         path = self._path(task)
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(_CALIBRATION.dump_json(outcome))
-                os.replace(name, path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            put_in_place(path, _CALIBRATION.dump_json(outcome))
 
     def _path(self, task: Task) -> Path:
         text = "\0".join((task.digest, task.precision, *self._parts))

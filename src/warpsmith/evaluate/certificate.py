@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.certificate import FORMAT, Certificate
 from warpsmith.core.errors import HarnessFault, UsageError
+from warpsmith.core.inplace import put_in_place
 
 _CERTIFICATE = TypeAdapter(Certificate)
 _CHECKSUM = "checksum"
@@ -39,16 +38,7 @@ def write_certificate(certificate: Certificate, path: Path) -> None:
     """Put it in place in one step."""
     text = json.dumps(document(certificate), indent=2, allow_nan=False) + "\n"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".certificate-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).chmod(0o644)
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        put_in_place(path, text.encode(), mode=0o644)
     except OSError as fault:
         raise HarnessFault(
             f"{path} cannot be written ({fault.strerror}); name another file with --certificate."

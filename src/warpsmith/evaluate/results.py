@@ -6,8 +6,6 @@ A cached verdict is returned as it was, marked `cached`. What is our own fault i
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from warpsmith._version import __version__
 from warpsmith.core.config import Settings
 from warpsmith.core.errors import HarnessFault
 from warpsmith.core.evaluation import Evaluation, Status
+from warpsmith.core.inplace import put_in_place
 
 _EVALUATION = TypeAdapter(Evaluation)
 _SETTINGS = TypeAdapter(Settings)
@@ -62,15 +61,7 @@ class ResultCache:
             return
         path = self._path(key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(_EVALUATION.dump_json(evaluation))
-                os.replace(name, path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            put_in_place(path, _EVALUATION.dump_json(evaluation))
         except OSError as fault:
             raise HarnessFault(
                 f"verdicts cannot be kept in {self._folder} ({fault.strerror}); free some space or set WARPSMITH_CACHE."

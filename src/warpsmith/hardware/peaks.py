@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +20,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
+from warpsmith.core.inplace import put_in_place
 from warpsmith.hardware.device import cpu
 from warpsmith.hardware.roofline import Peaks
 
@@ -221,12 +220,4 @@ def _flags_kept() -> Iterator[None]:
 def _write(path: Path, content: bytes) -> None:
     """Replace the file in one step, so that a reader never sees half of it; where it cannot be kept, do without."""
     with suppress(OSError):  # a full disk costs a new measurement next time, not this evaluation
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".peaks-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.replace(name, path)
-        except OSError:
-            Path(name).unlink(missing_ok=True)
-            raise
+        put_in_place(path, content)
