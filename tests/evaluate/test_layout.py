@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpsmith.evaluate.layout import CPU_ALIGN, CUDA_ALIGN, CUDA_ZONE_BYTES, Buffer, Layout, Slot, arrange, moved
+from warpsmith.evaluate.layout import CPU_ALIGN, CUDA_ALIGN, CUDA_ZONE_BYTES, Buffer, Layout, Slot, arrange, joined
 
 PAGE = mmap.PAGESIZE
 KINDS = ("cpu", "cuda")
@@ -89,19 +89,29 @@ def test_on_cuda_a_buffer_lies_between_wide_red_zones(wanted: list[Buffer], sets
 
 
 @quickly
-@given(wanted=buffers(), kind=st.sampled_from(KINDS), pages=st.integers(0, 1 << 20))
-def test_moving_shifts_everything_alike(wanted: list[Buffer], kind: str, pages: int) -> None:
-    layout = arrange(wanted, 2, kind)
-    offset = pages * PAGE
-    shifted = moved(layout, offset)
+@given(
+    all_wanted=st.lists(buffers(), min_size=1, max_size=4),
+    kind=st.sampled_from(KINDS),
+    unit=st.sampled_from((PAGE, 2 << 20)),
+)
+def test_joined_layouts_have_all_inputs_first_and_overlap_nowhere(
+    all_wanted: list[list[Buffer]], kind: str, unit: int
+) -> None:
+    alone = [arrange(wanted, 2, kind) for wanted in all_wanted]
+    together, inputs, total = joined(alone, unit)
 
-    assert shifted.total_bytes == layout.total_bytes
-    for before, after in zip(slots_of(layout), slots_of(shifted), strict=True):
-        assert (after.name, after.writable, after.nbytes) == (before.name, before.writable, before.nbytes)
-        assert after.start == before.start + offset
-        assert after.end == before.end + offset
-        assert after.region_start == before.region_start + offset
-        assert after.region_end == before.region_end + offset
+    assert inputs % unit == total % unit == 0
+    end = 0
+    for slot in sorted((s for layout in together for s in slots_of(layout)), key=lambda slot: slot.region_start):
+        assert slot.region_start >= end
+        end = slot.region_end
+        assert end <= (total if slot.writable else inputs)
+        assert slot.region_start >= (inputs if slot.writable else 0)
+    for before, after in zip(alone, together, strict=True):
+        for old, new in zip(slots_of(before), slots_of(after), strict=True):
+            assert (new.name, new.writable, new.nbytes) == (old.name, old.writable, old.nbytes)
+            assert new.start - new.region_start == old.start - old.region_start
+            assert new.region_end - new.region_start == old.region_end - old.region_start
 
 
 @pytest.mark.parametrize("kind", KINDS)

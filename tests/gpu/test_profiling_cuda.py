@@ -21,9 +21,9 @@ KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 PLANTED = {
     "uncoalesced_transpose": ("transpose", Bottleneck.UNCOALESCED),
     "bank_conflicts": ("transpose", Bottleneck.BANK_CONFLICTS),
-    "low_occupancy": ("copy", Bottleneck.LOW_OCCUPANCY),
-    "spilling": ("copy", Bottleneck.SPILLS),
-    "near_peak_copy": ("copy", Bottleneck.BANDWIDTH),
+    "low_occupancy": ("doubled", Bottleneck.LOW_OCCUPANCY),
+    "spilling": ("doubled", Bottleneck.SPILLS),
+    "near_peak_copy": ("doubled", Bottleneck.BANDWIDTH),
 }
 
 

@@ -78,7 +78,7 @@ class WorkloadResult:
     workload: str
     axes: tuple[tuple[str, int], ...]
     latency_ms: float
-    timing: str  # how it was timed: "graph", "batched" or "single"
+    timing: str  # how it was timed: "replayed" or "outside" (GPU), "batched" or "single" (CPU)
     baselines: tuple[Baseline, ...]
     error: float  # the largest scaled error over all checks
     error_limit: float  # the limit that applied where the error came nearest to it

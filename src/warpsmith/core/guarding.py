@@ -68,8 +68,8 @@ class Clock:
     claimed_ns: float  # per sample
     excess_ns: float  # by how much our clock exceeded the claim, in the best of all samples
     allowed_ns: float  # of that: what waking a process up and handing a device over can take
-    round_ns: float = 0.0  # per round when repeated with warm caches, by our clock; 0: not measured
-    round_allowed_ns: float = 0.0  # what was claimed for a cold one just before, and a margin
+    replayed_ns: float = 0.0  # for the same calls, made by a process of ours; 0: not measured
+    replayed_allowed_ns: float = 0.0  # what was claimed, and a margin
 
 
 @dataclass(frozen=True)

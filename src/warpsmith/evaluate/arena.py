@@ -1,23 +1,27 @@
 """The judge's shared memory: allocated, poisoned and inspected by the judge, opened by hosts.
 
-`CpuArena` is anonymous files that hosts map between guard pages; `CudaArena` is one device allocation of
-its own (never part of torch's pool, whose segments also hold expected results) that hosts open by handle.
+`CpuArena` is anonymous files that hosts map between guard pages; `WindowArena` is device memory of its own (never
+part of torch's pool, whose segments also hold expected results) that hosts map at the very same address. Where a
+driver cannot do that there is `CudaArena`, one allocation that hosts open by handle, wherever it then lies.
 """
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import itertools
 import mmap
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
 
 from warpsmith.evaluate.cudadriver import Driver
 from warpsmith.evaluate.layout import CANARY, Slot
+from warpsmith.evaluate.replay import ranges
+from warpsmith.evaluate.replay.ranges import Piece, Window
 
 _MAP_FIXED = 0x10
 
@@ -26,10 +30,12 @@ class Arena(Protocol):
     """Memory that a host can open."""
 
     memory: torch.Tensor  # uint8, one dimension
-    handle: str  # the IPC handle; "" on the CPU
+    handle: str  # the IPC handle; "" on the CPU and for a window
+    window: Window | None  # its addresses, where hosts have the same
+    pieces: tuple[Piece, ...]
 
     def descriptors(self) -> tuple[int, ...]:
-        """What goes with the message that offers it: (read-only, read-write) on the CPU."""
+        """What goes with the message that offers it: (read-only, read-write) on the CPU, one for each piece."""
         ...
 
     def close(self) -> None:
@@ -58,6 +64,8 @@ class CpuArena:
         if ranges:
             os.close(own)
         self.handle = ""
+        self.window = None
+        self.pieces: tuple[Piece, ...] = ()
 
     def descriptors(self) -> tuple[int, ...]:
         return self._read_fd, self._write_fd
@@ -107,6 +115,8 @@ class CudaArena:
         self._pointer = driver.allocate(nbytes)
         self.memory: torch.Tensor = torch.as_tensor(_DeviceBytes(self._pointer, nbytes), device=device)
         self.handle = driver.export(self._pointer)
+        self.window = None
+        self.pieces: tuple[Piece, ...] = ()
 
     def descriptors(self) -> tuple[int, ...]:
         return ()
@@ -114,6 +124,33 @@ class CudaArena:
     def close(self) -> None:
         self.memory = torch.empty(0, dtype=torch.uint8)
         self._driver.free(self._pointer)
+
+
+class WindowArena:
+    """Device memory in a window of addresses: what hosts may only read first, then what they may write."""
+
+    def __init__(self, window: Window, pieces: Sequence[Piece], device: torch.device, *, owns: bool) -> None:
+        self.window = window
+        self.pieces = tuple(pieces)
+        self.handle = ""
+        self._owns = owns  # whether the window goes with it
+        self._fds = tuple(window.make(piece) for piece in self.pieces)
+        first, last = self.pieces[0], self.pieces[-1]
+        raw = _DeviceBytes(window.address + first.start, last.start + last.nbytes - first.start)
+        self.memory: torch.Tensor = torch.as_tensor(raw, device=device)
+
+    def descriptors(self) -> tuple[int, ...]:
+        return self._fds
+
+    def close(self) -> None:
+        self.memory = torch.empty(0, dtype=torch.uint8)
+        for fd in self._fds:
+            os.close(fd)
+        if self._owns:
+            self.window.close()
+            return
+        for piece in self.pieces:
+            self.window.release(piece.start)
 
 
 def view(memory: torch.Tensor, slot: Slot, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
@@ -181,9 +218,40 @@ def driver_for(device: torch.device) -> Driver | None:
 
 
 def allocate(
-    nbytes: int, device: torch.device, driver: Driver | None, writable: Iterable[tuple[int, int]] = ()
+    nbytes: int,
+    device: torch.device,
+    driver: Driver | None,
+    writable: Iterable[tuple[int, int]] = (),
+    *,
+    input_bytes: int = 0,
+    room_bytes: int = 0,
 ) -> Arena:
-    """An arena on the device; `writable` are the ranges that hosts may write, where the system can tell them apart."""
-    made: Any = CpuArena(nbytes, writable) if driver is None else CudaArena(nbytes, device, driver)
+    """An arena on the device.
+
+    `writable` are the ranges that hosts may write, where the system can tell them apart; on a GPU all from
+    `input_bytes` on, and `room_bytes` of addresses stay free behind it for `workspace`.
+    """
+    made: Any
+    if driver is None:
+        made = CpuArena(nbytes, writable)
+    elif ranges.supported(driver):
+        total = ranges.whole(nbytes)
+        cuts = sorted({0, ranges.whole(input_bytes), total})
+        pieces = [Piece(a, b - a, a >= input_bytes) for a, b in itertools.pairwise(cuts)]
+        window = ranges.reserve(driver, total + ranges.whole(room_bytes))
+        made = WindowArena(window, pieces, device, owns=True)
+    else:
+        made = CudaArena(nbytes, device, driver)
+    arena: Arena = made
+    return arena
+
+
+def workspace(nbytes: int, device: torch.device, driver: Driver | None, beside: Arena) -> Arena:
+    """Scratch memory for one candidate, in the window of an arena where that has one."""
+    if beside.window is None:
+        return allocate(nbytes, device, driver)
+    last = beside.pieces[-1]
+    piece = Piece(last.start + last.nbytes, ranges.whole(nbytes), True)
+    made: Any = WindowArena(beside.window, [piece], device, owns=False)
     arena: Arena = made
     return arena

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import torch
 
+from warpsmith.evaluate.cudadriver import Driver
+
 CPU_SETTLE_S = 0.003  # OpenMP threads of the side that ran last spin for a while before they sleep
 _WAKE_ELEMENTS = 1 << 18
 
@@ -30,7 +32,7 @@ class Side(Protocol):
     flush: Callable[[], None]  # pushes everything out of the caches
 
     def sample(self, graph: bool, sets: Sequence[int]) -> int:
-        """Flush, run these sets once (all of them with a graph), and give the time in nanoseconds."""
+        """Flush, run these sets once, with a graph if it can, and give the time in nanoseconds."""
         ...
 
     def outputs(self) -> Sequence[tuple[torch.Tensor, ...]]:
@@ -38,7 +40,7 @@ class Side(Protocol):
         ...
 
     def capture(self) -> bool:
-        """Prepare a graph of all sets; False where that is not possible."""
+        """Prepare graphs of all sets; False where that is not possible."""
         ...
 
 
@@ -76,25 +78,27 @@ class CpuBaseline:
 
 
 class CudaBaseline:
-    """The same on a GPU, as a graph where it can be captured."""
+    """The same on a GPU, as a chain of graphs, one for each set, where they can be captured."""
 
     def __init__(
         self,
         name: str,
         calls: Sequence[Callable[[], tuple[torch.Tensor, ...]]],
         flush: Callable[[], None],
+        driver: Driver,
     ) -> None:
         self.name = name
         self._calls = calls
         self.flush = flush
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._driver = driver
+        self._graphs: list[torch.cuda.CUDAGraph] = []
         self._captured: list[tuple[torch.Tensor, ...]] = []
         self._outputs: list[tuple[torch.Tensor, ...]] = []
         self._start = torch.cuda.Event(enable_timing=True)
         self._stop = torch.cuda.Event(enable_timing=True)
 
     def capture(self) -> bool:
-        if self._graph is not None:
+        if self._graphs:
             return True
         side_stream = torch.cuda.Stream()
         side_stream.wait_stream(torch.cuda.current_stream())
@@ -103,29 +107,37 @@ class CudaBaseline:
                 call()
         torch.cuda.current_stream().wait_stream(side_stream)
         torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
+        pool = torch.cuda.graph_pool_handle()  # one for all: they never run at the same time
         try:
-            with torch.cuda.graph(graph):
-                self._captured = [call() for call in self._calls]
-        except RuntimeError:  # an operator that synchronises or copies from the host cannot be captured
+            for call in self._calls:
+                graph = torch.cuda.CUDAGraph(keep_graph=True)
+                with torch.cuda.graph(graph, pool=pool):
+                    self._captured.append(call())
+                self._graphs.append(graph)
+        except (RuntimeError, TypeError):  # it synchronises, say; or torch is too old to hand its graphs out
             torch.cuda.synchronize()
-            self._captured = []
+            self._graphs.clear()
+            self._captured.clear()
             return False
-        self._graph = graph
         return True
 
     def sample(self, graph: bool, sets: Sequence[int]) -> int:
         self._outputs.clear()
+        stream = torch.cuda.current_stream().cuda_stream
+        chain = 0
+        if graph and self._graphs:
+            chain = self._driver.chain([self._graphs[index].raw_cuda_graph() for index in sets], stream)
         self.flush()
         self._start.record()
-        if graph and self._graph is not None:
-            self._graph.replay()
-            self._outputs.extend(self._captured)
+        if chain:
+            self._driver.replay(chain, stream)
+            self._outputs.extend(self._captured[index] for index in sets)
         else:
             for index in sets:
                 self._outputs.append(self._calls[index]())
         self._stop.record()
         torch.cuda.synchronize()
+        self._driver.discard(executable=chain)
         return round(float(self._start.elapsed_time(self._stop)) * 1e6)
 
     def outputs(self) -> Sequence[tuple[torch.Tensor, ...]]:

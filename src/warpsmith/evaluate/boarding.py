@@ -25,6 +25,7 @@ from warpsmith.evaluate.host import STREAM, WORKSPACE
 from warpsmith.evaluate.layout import CANARY, CPU_ALIGN
 from warpsmith.evaluate.messages import Acknowledged, Bind, Import, Load, Loaded, MapWorkspace, Offer
 from warpsmith.evaluate.peer import HostFailed, Peer
+from warpsmith.evaluate.replay.ranges import rows
 
 _KIND_OF = {
     ArgumentKind.INPUT: "pointer",
@@ -40,20 +41,32 @@ class Boarding:
     """Loads candidates, one after the other, each in its own host."""
 
     def __init__(
-        self, task: Task, benches: Sequence[Bench], device: torch.device, driver: Driver | None, limits: Limits
+        self,
+        task: Task,
+        benches: Sequence[Bench],
+        device: torch.device,
+        driver: Driver | None,
+        limits: Limits,
+        memory: arena.Arena,
     ) -> None:
         self._task = task
         self._benches = benches
         self._device = device
         self._driver = driver
         self._limits = limits
+        self._memory = memory
         self._space: arena.Arena | None = None
+        self.workspace: MapWorkspace | None = None  # of the present candidate
+
+    def workspace_descriptors(self) -> tuple[int, ...]:
+        """What goes with `workspace`: the descriptor by which it can be written."""
+        return self._space.descriptors()[-1:] if self._space else ()
 
     def board(self, peer: Peer, library: str, contract: Contract) -> Callable[[], None]:
         """Load the library, give it its workspace, bind all sets; returns what wipes the workspace."""
         if self._space is not None:  # the last candidate's; its host is gone by now
             self._space.close()
-            self._space = None
+            self._space = self.workspace = None
         numbers: dict[str, float | int] = {s.name: s.value for s in self._task.scalars}
         if contract.call is not None:
             self._board_python(peer, library, contract.call, numbers)
@@ -112,12 +125,13 @@ class Boarding:
         if nbytes == 0:
             return lambda: None
         padded = -(-nbytes // CPU_ALIGN) * CPU_ALIGN
-        space = arena.allocate(-(-padded // mmap.PAGESIZE) * mmap.PAGESIZE, self._device, self._driver)
+        size = -(-padded // mmap.PAGESIZE) * mmap.PAGESIZE
+        space = arena.workspace(size, self._device, self._driver, self._memory)
         self._space = space
         start = space.memory.numel() - padded if self._device.type == "cpu" else 0
-        request = MapWorkspace(nbytes, space.handle, start)
+        self.workspace = MapWorkspace(nbytes, space.handle, start, next(iter(rows(space.pieces)), ()))
         try:
-            peer.ask(request, Acknowledged, self._limits.start_s, space.descriptors()[1:])
+            peer.ask(self.workspace, Acknowledged, self._limits.start_s, self.workspace_descriptors())
         except HostFailed as error:
             if self._device.type == "cuda":
                 raise

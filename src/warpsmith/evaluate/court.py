@@ -37,6 +37,7 @@ _COMPILING_S = 600.0  # torch.compile as a baseline, for all workloads
 _GRACE_S = 60.0  # beyond a candidate's own limit, for the judge's part of the work
 _HOSTS_AHEAD = 4
 _NOBODY = 65534
+REPLAYER = "replayer"
 _CONTRACT = TypeAdapter(Contract)
 
 
@@ -51,13 +52,16 @@ def _pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 class HostHandle:
     """A host that waits for its candidate."""
 
-    def __init__(self, number: int, worker: Worker, scratch: Path) -> None:
+    def __init__(self, number: int, worker: Worker, scratch: Path, replayer: HostHandle | None = None) -> None:
         self.number = number
         self.worker = worker
         self.scratch = scratch
+        self.replayer = replayer  # the process that may take its calls over
 
     def end(self) -> int | None:
         """Kill it if it still runs, remove its folder; its wait status where it is known."""
+        if self.replayer is not None:
+            self.replayer.end()
         self.worker.kill()
         self.worker.wait(10.0)
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -118,10 +122,16 @@ class Court:
         if not spare:
             count = max(1, min(wanted, _HOSTS_AHEAD)) if self._config.kind == "cuda" else 1
             crew = self._crews[python]()
-            spare.extend(self._start_host(crew) for _ in range(count))
+            spare.extend(self._start_host(crew, self._start_replayer()) for _ in range(count))
         return spare.pop(0)
 
-    def _start_host(self, crew: Crew) -> HostHandle:
+    def _start_replayer(self) -> HostHandle | None:
+        """On a GPU, where something is timed: the process in which it is."""
+        if self._config.kind != "cuda" or self._config.samples:
+            return None
+        return self._start_host(replace(self._crews[False](), role=REPLAYER))
+
+    def _start_host(self, crew: Crew, replayer: HostHandle | None = None) -> HostHandle:
         """Fork a host and let the judge prepare it."""
         self._count += 1
         number = self._count
@@ -140,11 +150,11 @@ class Court:
                 environ = {**crew.environ, "HOME": str(scratch), "TMPDIR": str(scratch)}
                 payload = json.dumps({"environ": environ, "faults": self._faults, "drops": crew.drops})
                 worker = crew.zygote.spawn(crew.role, payload, [theirs.fileno(), page])
-                self._send(Adopt(number, worker.pid), [ours.fileno(), page, folder])
+                self._send(Adopt(number, worker.pid, crew.role == REPLAYER), [ours.fileno(), page, folder])
         finally:
             os.close(page)
             os.close(folder)
-        return HostHandle(number, worker, scratch)
+        return HostHandle(number, worker, scratch, replayer)
 
     def examine(
         self,
@@ -170,7 +180,8 @@ class Court:
             limit_s += _COMPILING_S
         deadline = time.monotonic() + limit_s
         try:
-            self._send(Examine(host.number, str(copy), _CONTRACT.dump_json(contract).decode()), [])
+            replayer = host.replayer.number if host.replayer is not None else 0
+            self._send(Examine(host.number, str(copy), _CONTRACT.dump_json(contract).decode(), replayer), [])
             while True:
                 try:
                     message, _ = self._channel.receive((Stage, Finding, Refused), max(0.1, deadline - time.monotonic()))

@@ -17,7 +17,7 @@ import torch
 
 from warpsmith.core.contract import Contract
 from warpsmith.core.evaluation import Status, WorkloadResult
-from warpsmith.core.guarding import Speed
+from warpsmith.core.guarding import Clock, Speed
 from warpsmith.core.task import Task, Workload
 from warpsmith.evaluate.baselines import CPU_SETTLE_S, take_back
 from warpsmith.evaluate.bench import Bench
@@ -28,8 +28,10 @@ from warpsmith.evaluate.delivery import delivery_ns
 from warpsmith.evaluate.findings import Condemned, Facts, Findings, face
 from warpsmith.evaluate.judge import JudgeConfig
 from warpsmith.evaluate.messages import Prepare, Prepared, Sample, Sampled
-from warpsmith.evaluate.peer import Peer
+from warpsmith.evaluate.peer import HostFailed, Peer
 from warpsmith.evaluate.premises import Premises
+from warpsmith.evaluate.replay.ranges import rows
+from warpsmith.evaluate.replay.stand import Stand, Unreplayable
 from warpsmith.evaluate.retrial import Retrial
 from warpsmith.evaluate.statistics import median
 from warpsmith.evaluate.tracing import Tracing
@@ -39,6 +41,10 @@ from warpsmith.hardware.roofline import floor_ms, reject_below_ms
 
 _IDLE_SAMPLES = 4
 _IDLE_NOISE_NS = 100_000
+_REPLAYED_CASES = 3  # checked once more where they are timed; every timed result is checked besides
+_CLAIMS = 3
+_FORGED = 1.5  # how much faster than it is when replayed a process may claim to be
+_FORGED_SLACK_NS = 2_000
 _ROOM_BYTES = 4 << 30  # for contexts and flush buffers of the hosts that start next
 
 
@@ -50,8 +56,10 @@ class Courtroom:
         here = self.premises
         self._settings = config.settings
         self._least_idle_ns = math.inf
-        self._boarding = Boarding(here.task, here.benches, here.device, here.driver, config.settings.limits)
+        limits = config.settings.limits
+        self._boarding = Boarding(here.task, here.benches, here.device, here.driver, limits, here.arena)
         self._tracing = Tracing(here)
+        self._stand = Stand(here.arena, here.driver, here.benches, limits) if here.driver is not None else None
 
     @property
     def task(self) -> Task:
@@ -72,15 +80,18 @@ class Courtroom:
         """Let a host set itself up; does not wait for it."""
         if self.premises.driver is not None and self.premises.driver.memory()[0] < _ROOM_BYTES:
             self.premises.leave_room()
-        config, limits = self.premises.config, self._settings.limits
+        config, limits, arena = self.premises.config, self._settings.limits, self.premises.arena
         on_cpu = self.premises.device.type == "cpu"
         peer.slots = self.premises.slots if on_cpu else ()
         peer.stage = "starting"
         request = Prepare(
             kind=config.kind,
             device=config.index,
-            arena_bytes=self.premises.arena.memory.numel(),
-            ipc_handle=self.premises.arena.handle,
+            arena_bytes=arena.memory.numel(),
+            ipc_handle=arena.handle,
+            address=arena.window.address if arena.window else 0,
+            window_bytes=arena.window.nbytes if arena.window else 0,
+            pieces=rows(arena.pieces),
             slots=tuple((s.region_start, s.region_end, int(s.writable)) for s in peer.slots),
             flush_bytes=self.premises.flush_bytes,
             scratch=scratch,
@@ -89,9 +100,9 @@ class Courtroom:
             memory_bytes=limits.memory_bytes,
             scratch_bytes=limits.scratch_bytes,
             threads=config.threads,
-            cupti=self._tracing.cupti,
+            cupti="" if peer.trusted else self._tracing.cupti,
         )
-        peer.tell(request, self.premises.arena.descriptors())
+        peer.tell(request, arena.descriptors())
 
     def check_device(self) -> None:
         """Raise where the device no longer answers us either: then a failure on it is not the candidate's."""
@@ -106,6 +117,7 @@ class Courtroom:
     def examine(
         self,
         peer: Peer,
+        replayer: Peer | None,
         library: str,
         contract: Contract,
         waiting: Sequence[Peer],
@@ -123,6 +135,8 @@ class Courtroom:
         vigil = Vigil(peer.pid, contract.backend, self._settings.without)
         report("load")
         self._tracing.remember(library)
+        if self._stand is not None:
+            self._stand.remember(library)
         wipe = self._boarding.board(peer, library, contract)
         checker = Checker(self.premises.oracle, self._settings, wipe, deadline)
         measured: dict[str, Measured] = {}
@@ -134,6 +148,15 @@ class Courtroom:
             self._check_memory(taken_before)
         with peer.at_large():
             vigil.watch()
+        if self._stand is not None:
+            report("replay")
+        why = self._taken_over(peer, replayer, checker)
+        if not why:  # nothing of the candidate's host code lives on
+            assert replayer is not None, "it has taken over"
+            untraced = self._trace(peer, contract, checker)
+            claims = {bench.workload.name: self._claimed_ns(peer, bench) for bench in self.premises.benches}
+            peer.end()
+            peer = replayer
         for other in waiting:  # a host that is still starting would disturb the clock
             if other.prepared is None:
                 try:
@@ -144,11 +167,52 @@ class Courtroom:
         for bench in self.premises.benches:
             report("time")
             results.append(self._measure(peer, bench, measured[bench.workload.name], checker, wipe, idle, deadline))
-        with peer.at_large():
-            vigil.watch()
-        untraced = self._tracing.trace(peer, contract, checker, lambda b: self._call_limit_s(b.workload))
-        notes = (*self._notes(), *self.premises.dropped_baselines, *untraced)
+            if peer.trusted:
+                self._hold_against(claims[bench.workload.name], results[-1])
+        if not peer.trusted:
+            with peer.at_large():
+                vigil.watch()
+            untraced = self._trace(peer, contract, checker)
+        outside = (f"timed from outside, an upper bound, because {why}",) if why and self._stand is not None else ()
+        notes = (*self._notes(), *self.premises.dropped_baselines, *untraced, *outside)
         return Findings(Status.OK, "", tuple(results), notes, layers)
+
+    def _taken_over(self, peer: Peer, replayer: Peer | None, checker: Checker) -> str:
+        """Why a candidate's calls cannot be made by another process; "" where they can, and are right."""
+        if self._stand is None or replayer is None:
+            return "there is no process to replay it"
+        captured = [side.capture() for side in self.premises.all_sides() if side is not None]
+        if not all(captured):
+            return "its baseline cannot be captured into a graph"
+        try:
+            self._stand.take_over(peer, replayer, self._boarding.workspace, self._boarding.workspace_descriptors())
+            for bench in self.premises.benches:
+                cases = self.premises.cases[bench.workload.name][:_REPLAYED_CASES]
+                checker.examine(replayer, bench, cases, self._call_limit_s(bench.workload))
+        except Unreplayable as reason:
+            return str(reason)
+        except (Condemned, HostFailed) as fate:
+            return f"its recorded calls alone do not give its results ({str(fate) or 'no reason given'})"
+        return ""
+
+    def _trace(self, peer: Peer, contract: Contract, checker: Checker) -> tuple[str, ...]:
+        return self._tracing.trace(peer, contract, checker, lambda b: self._call_limit_s(b.workload))
+
+    def _claimed_ns(self, peer: Peer, bench: Bench) -> float:
+        """What a candidate's process says that a call takes, while it still can."""
+        request = Sample(tuple(bench.numbers), False, 1, False)
+        limit_s = self._call_limit_s(bench.workload) * len(bench.sets) + 1.0
+        claims = [peer.ask(request, Sampled, limit_s).elapsed_ns for _ in range(_CLAIMS)]
+        return median(claims) / len(bench.sets)
+
+    def _hold_against(self, claimed_ns: float, result: WorkloadResult) -> None:
+        """Condemn a process that said its calls take much less than they do when another makes them."""
+        taken_ns = 1e6 * result.latency_ms
+        allowed_ns = _FORGED * claimed_ns + _FORGED_SLACK_NS
+        face(
+            Clock(claimed_ns, 0.0, math.inf, replayed_ns=taken_ns, replayed_allowed_ns=allowed_ns),
+            self._settings.without,
+        )
 
     def _retry(
         self, peer: Peer, library: str, contract: Contract, report: Callable[[str], None], deadline: float
@@ -187,7 +251,7 @@ class Courtroom:
             else:
                 time.sleep(CPU_SETTLE_S)
             start_ns = time.perf_counter_ns()
-            reply = peer.ask(Sample((), False, 1, False), Sampled, self._settings.limits.start_s)
+            reply = peer.ask(Sample((), False, 1, False, flush=False), Sampled, self._settings.limits.start_s)
             taken_ns = peer.outer_ns
             if self.premises.device.type == "cuda":
                 take_back(self.premises.device)

@@ -8,6 +8,7 @@ to own memory that can be shared. Handles are plain integers. Not a general bind
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
 _LIMIT_PERSISTING_L2 = 0x06
@@ -38,24 +39,34 @@ class Driver:
             self._lib = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
             raise CudaError("dlopen", -1, str(error)) from None
-        self._call("cuInit", c_uint(0))
+        self.call("cuInit", c_uint(0))
         device = c_int()
-        self._call("cuDeviceGet", byref(device), c_int(index))
-        context = c_void_p()
-        self._call("cuDevicePrimaryCtxRetain", byref(context), device)
-        self._call("cuCtxSetCurrent", context)
+        self.call("cuDeviceGet", byref(device), c_int(index))
+        self.index = index
+        self.device = device
+        self.context = c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", byref(self.context), device)
+        self.call("cuCtxSetCurrent", self.context)
 
-    def _raw(self, name: str, *args: object) -> int:
+    def raw(self, name: str, *args: object) -> int:
+        """A driver call; its error code."""
         try:
             function = getattr(self._lib, name)
         except AttributeError:
             raise CudaError(name, -1, "this driver does not have it; install a newer one") from None
         return int(function(*args))
 
-    def _call(self, name: str, *args: object) -> None:
-        code = self._raw(name, *args)
+    def call(self, name: str, *args: object) -> None:
+        """A driver call that must succeed."""
+        code = self.raw(name, *args)
         if code:
             raise CudaError(name, code, self.describe(code))
+
+    def attribute(self, number: int) -> int:
+        """A property of the device, by the driver's number for it."""
+        value = c_int()
+        self.call("cuDeviceGetAttribute", byref(value), c_int(number), self.device)
+        return value.value
 
     def describe(self, code: int) -> str:
         """The driver's words for an error code."""
@@ -71,17 +82,17 @@ class Driver:
     def allocate(self, nbytes: int) -> int:
         """Device memory of its own allocation (never a part of an allocator's pool, so it can be shared alone)."""
         pointer = c_ulonglong()
-        self._call("cuMemAlloc_v2", byref(pointer), c_size_t(nbytes))
+        self.call("cuMemAlloc_v2", byref(pointer), c_size_t(nbytes))
         return pointer.value
 
     def free(self, pointer: int) -> None:
         """Give an allocation back."""
-        self._call("cuMemFree_v2", c_ulonglong(pointer))
+        self.call("cuMemFree_v2", c_ulonglong(pointer))
 
     def export(self, pointer: int) -> str:
         """The handle by which another process opens this allocation, as hex."""
         handle = _IpcHandle()
-        self._call("cuIpcGetMemHandle", byref(handle), c_ulonglong(pointer))
+        self.call("cuIpcGetMemHandle", byref(handle), c_ulonglong(pointer))
         return bytes(handle.reserved).hex()
 
     def open(self, handle_hex: str) -> int:
@@ -89,85 +100,111 @@ class Driver:
         handle = _IpcHandle()
         ctypes.memmove(byref(handle), bytes.fromhex(handle_hex), 64)
         pointer = c_ulonglong()
-        self._call("cuIpcOpenMemHandle_v2", byref(pointer), handle, c_uint(_IPC_LAZY_PEER))
+        self.call("cuIpcOpenMemHandle_v2", byref(pointer), handle, c_uint(_IPC_LAZY_PEER))
         return pointer.value
 
     def memory(self) -> tuple[int, int]:
         """Free and total bytes of the device."""
         free, total = c_size_t(), c_size_t()
-        self._call("cuMemGetInfo_v2", byref(free), byref(total))
+        self.call("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value, total.value
 
     def upload(self, pointer: int, data: bytes) -> None:
         """Copy bytes to the device."""
         if data:
-            self._call("cuMemcpyHtoD_v2", c_ulonglong(pointer), c_char_p(data), c_size_t(len(data)))
+            self.call("cuMemcpyHtoD_v2", c_ulonglong(pointer), c_char_p(data), c_size_t(len(data)))
 
     def download(self, pointer: int, nbytes: int) -> bytes:
         """Copy bytes from the device."""
         data = ctypes.create_string_buffer(nbytes)
         if nbytes:
-            self._call("cuMemcpyDtoH_v2", data, c_ulonglong(pointer), c_size_t(nbytes))
+            self.call("cuMemcpyDtoH_v2", data, c_ulonglong(pointer), c_size_t(nbytes))
         return data.raw
 
     def fill_async(self, pointer: int, value: int, nbytes: int, stream: int) -> None:
         """memset on a stream."""
-        self._call("cuMemsetD8Async", c_ulonglong(pointer), ctypes.c_ubyte(value), c_size_t(nbytes), c_void_p(stream))
+        self.call("cuMemsetD8Async", c_ulonglong(pointer), ctypes.c_ubyte(value), c_size_t(nbytes), c_void_p(stream))
 
     # --- streams, events, graphs ---
 
     def stream(self) -> int:
         """A stream that waits for the legacy default stream, so that a kernel launched there is still timed."""
         handle = c_void_p()
-        self._call("cuStreamCreate", byref(handle), c_uint(0))
+        self.call("cuStreamCreate", byref(handle), c_uint(0))
         return int(handle.value or 0)
 
     def event(self) -> int:
         """A timing event."""
         handle = c_void_p()
-        self._call("cuEventCreate", byref(handle), c_uint(0))
+        self.call("cuEventCreate", byref(handle), c_uint(0))
         return int(handle.value or 0)
 
     def record(self, event: int, stream: int) -> None:
         """Mark a point on a stream."""
-        self._call("cuEventRecord", c_void_p(event), c_void_p(stream))
+        self.call("cuEventRecord", c_void_p(event), c_void_p(stream))
 
     def elapsed_ns(self, start: int, stop: int) -> int:
         """Time between two completed events."""
         milliseconds = c_float()
         name = "cuEventElapsedTime_v2" if hasattr(self._lib, "cuEventElapsedTime_v2") else "cuEventElapsedTime"
-        self._call(name, byref(milliseconds), c_void_p(start), c_void_p(stop))
+        self.call(name, byref(milliseconds), c_void_p(start), c_void_p(stop))
         return round(milliseconds.value * 1e6)
 
     def synchronize(self) -> tuple[int, str]:
         """Wait for everything on the device, whatever stream it is on; the error code and text (0, "" if none)."""
-        code = self._raw("cuCtxSynchronize")
+        code = self.raw("cuCtxSynchronize")
         return (code, self.describe(code)) if code else (0, "")
 
     def begin_capture(self, stream: int) -> None:
         """Start recording a graph."""
-        self._call("cuStreamBeginCapture_v2", c_void_p(stream), c_int(_CAPTURE_RELAXED))
+        self.call("cuStreamBeginCapture_v2", c_void_p(stream), c_int(_CAPTURE_RELAXED))
 
     def end_capture(self, stream: int) -> int:
-        """Stop recording; an executable graph."""
+        """Stop recording; the graph."""
         graph = c_void_p()
-        self._call("cuStreamEndCapture", c_void_p(stream), byref(graph))
+        self.call("cuStreamEndCapture", c_void_p(stream), byref(graph))
         if not graph.value:
             raise CudaError("cuStreamEndCapture", -1, "nothing was captured")
         nodes = c_size_t()
-        self._call("cuGraphGetNodes", graph, None, byref(nodes))
+        self.call("cuGraphGetNodes", graph, None, byref(nodes))
         if nodes.value == 0:
             raise CudaError("cuGraphGetNodes", -1, "the entry point put no work on `stream`")
+        return int(graph.value)
+
+    def instantiate(self, graph: int) -> int:
+        """An executable graph."""
         executable = c_void_p()
-        self._call("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
-        self._call("cuGraphDestroy", graph)
+        self.call("cuGraphInstantiateWithFlags", byref(executable), c_void_p(graph), c_ulonglong(0))
         return int(executable.value or 0)
+
+    def chain(self, graphs: Sequence[int], stream: int) -> int:
+        """An executable graph of these graphs, one after the other, ready on the device."""
+        whole, last = c_void_p(), c_void_p()
+        self.call("cuGraphCreate", byref(whole), c_uint(0))
+        for position, graph in enumerate(graphs):
+            made = c_void_p()
+            before = (byref(last), c_size_t(1)) if position else (None, c_size_t(0))
+            self.call("cuGraphAddChildGraphNode", byref(made), whole, *before, c_void_p(graph))
+            last = made
+        try:
+            executable = self.instantiate(int(whole.value or 0))
+        finally:
+            self.call("cuGraphDestroy", whole)
+        self.call("cuGraphUpload", c_void_p(executable), c_void_p(stream))
+        return executable
+
+    def discard(self, *, graph: int = 0, executable: int = 0) -> None:
+        """Give a graph back, in either form."""
+        if graph:
+            self.call("cuGraphDestroy", c_void_p(graph))
+        if executable:
+            self.call("cuGraphExecDestroy", c_void_p(executable))
 
     def replay(self, graph: int, stream: int) -> None:
         """Launch an executable graph."""
-        self._call("cuGraphLaunch", c_void_p(graph), c_void_p(stream))
+        self.call("cuGraphLaunch", c_void_p(graph), c_void_p(stream))
 
     def forget_persisting_lines(self) -> None:
         """Take back any part of the L2 cache that was set aside to survive the flush."""
-        self._raw("cuCtxResetPersistingL2Cache")
-        self._raw("cuCtxSetLimit", c_int(_LIMIT_PERSISTING_L2), c_size_t(0))
+        self.raw("cuCtxResetPersistingL2Cache")
+        self.raw("cuCtxSetLimit", c_int(_LIMIT_PERSISTING_L2), c_size_t(0))

@@ -16,7 +16,7 @@ import shutil
 import socket
 import threading  # noqa: F401  (imported before the sandbox closes: ctypes callbacks may want it)
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ from warpsmith.evaluate.messages import (
     Prepare,
     Prepared,
     Ran,
+    Record,
+    Recorded,
     Run,
     Sample,
     Sampled,
@@ -45,6 +47,7 @@ from warpsmith.evaluate.messages import (
     TraceOn,
     TraceReport,
 )
+from warpsmith.evaluate.replay.fatbin import MalformedImage, read_images
 from warpsmith.evaluate.sides import CpuSide, CudaSide, map_memory
 from warpsmith.evaluate.wire import Channel, WireClosed
 
@@ -84,6 +87,7 @@ class Host:
         self._function: Any = None
         self._kinds: tuple[str, ...] = ()
         self._threaded = True  # whether the candidate uses OpenMP; until it is loaded, the dearer case
+        self._variables: Mapping[str, int] = {}  # of its device code: their bytes
         self._calls: dict[int, Callable[[], int]] = {}
         self._keep: list[Any] = []  # pointer tables must outlive their calls
         self._recorder: Recorder | None = None
@@ -104,6 +108,7 @@ class Host:
             Bind: self._bind,
             Run: self._run,
             Capture: self._capture,
+            Record: self._record,
             Sample: self._sample,
             Flush: self._flush,
             TraceOn: self._trace_on,
@@ -169,7 +174,9 @@ class Host:
 
     def _load(self, message: Load, _fds: tuple[int, ...]) -> Loaded | Failed:
         try:
-            self._threaded = b"GOMP_" in Path(message.library).read_bytes()
+            data = Path(message.library).read_bytes()
+            self._threaded = b"GOMP_" in data
+            self._variables = variables_of(data) if isinstance(self._side, CudaSide) else {}
             self._library = ctypes.CDLL(message.library)
             self._function = getattr(self._library, message.entry)
         except (OSError, AttributeError) as error:
@@ -195,11 +202,16 @@ class Host:
     def _capture(self, message: Capture, _fds: tuple[int, ...]) -> Captured | Faulted:
         return self.side.capture([self._calls[i] for i in message.indices])
 
+    def _record(self, message: Record, _fds: tuple[int, ...]) -> Recorded | Faulted:
+        said = self.side.record([self._calls[i] for i in message.indices], self._variables)
+        self.side.settle(self._library)  # a call that cannot be captured leaves an error for the next one to find
+        return said
+
     def _sample(self, message: Sample, _fds: tuple[int, ...]) -> Sampled | Faulted:
         if message.wake and self._threaded:
             self.side.wake()
         calls = [self._calls[i] for i in message.indices]
-        return self.side.sample(calls, message.graph, message.rounds, self._library)
+        return self.side.sample(calls, message, self._library)
 
     def _flush(self, _message: Flush, _fds: tuple[int, ...]) -> Acknowledged:
         self.side.flush()
@@ -252,6 +264,13 @@ class Host:
             operators=self._operators,
             problem=recorder.problem,
         )
+
+
+def variables_of(data: bytes) -> dict[str, int]:
+    """The variables of an object's device code, with their bytes."""
+    with contextlib.suppress(MalformedImage):  # it is then timed in another way
+        return {v.name: v.nbytes for image in read_images(data) for v in image.variables}
+    return {}
 
 
 def _cast(kinds: Sequence[str], values: Sequence[float]) -> list[Any]:

@@ -75,18 +75,19 @@ class Judge:
             except WireClosed:
                 return
             if isinstance(message, Adopt):
-                self._adopt(message.host, message.pid, fds)
+                self._adopt(message, fds)
             elif isinstance(message, Appraise):
                 self._channel.send(Appraised(self._room.appraise(message.folder)))
             else:
                 self._examine(message)
 
-    def _adopt(self, host: int, pid: int, fds: tuple[int, ...]) -> None:
+    def _adopt(self, message: Adopt, fds: tuple[int, ...]) -> None:
         channel_fd, fault_fd, scratch_fd = fds
         scratch = os.readlink(f"/proc/self/fd/{scratch_fd}")
         os.close(scratch_fd)
-        peer = Peer(host, channel_fd, fault_fd, pid)
-        self._peers[host] = peer
+        peer = Peer(message.host, channel_fd, fault_fd, message.pid)
+        peer.trusted = message.trusted
+        self._peers[message.host] = peer
         with contextlib.suppress(Condemned):  # gone already: it will be noticed when its turn comes
             self._room.prepare(peer, scratch)
 
@@ -102,9 +103,10 @@ class Judge:
         def report(stage: str) -> None:
             self._channel.send(Stage(message.host, stage))
 
-        waiting = [p for number, p in self._peers.items() if number != message.host]
+        replayer = self._peers.get(message.replayer)
+        waiting = [p for number, p in self._peers.items() if number not in (message.host, message.replayer)]
         try:
-            findings = self._room.examine(peer, message.library, contract, waiting, report)
+            findings = self._room.examine(peer, replayer, message.library, contract, waiting, report)
         except Condemned as fate:
             self._room.check_device()
             findings = Findings(
@@ -122,6 +124,7 @@ class Judge:
                 findings = Findings(Status.LAUNCH_FAILED, f"the device reports an error while {peer.stage}: {error}.")
         finally:
             self._dismiss(message.host)
+            self._dismiss(message.replayer)
         self._channel.send(Finding(message.host, FINDINGS.dump_json(findings).decode()))
 
 

@@ -54,24 +54,32 @@ class Layout:
     """Several sets of the same buffers at different addresses: first the inputs of all sets, then the outputs."""
 
     sets: tuple[tuple[Slot, ...], ...]
+    input_bytes: int  # where the outputs begin
     total_bytes: int
 
 
-def moved(layout: Layout, offset: int) -> Layout:
-    """The same layout further along the arena."""
-    sets = tuple(
-        tuple(
-            replace(
-                slot,
-                start=slot.start + offset,
-                region_start=slot.region_start + offset,
-                region_end=slot.region_end + offset,
-            )
-            for slot in group
-        )
-        for group in layout.sets
-    )
-    return Layout(sets, layout.total_bytes)
+def joined(layouts: Sequence[Layout], unit: int = mmap.PAGESIZE) -> tuple[tuple[Layout, ...], int, int]:
+    """The same layouts in one arena, with how many bytes of it hold inputs and how many it has in all.
+
+    All inputs come first: a process can then be given them to read and the rest to write, in whole `unit`s.
+    """
+    inputs = _up(sum(layout.input_bytes for layout in layouts), unit)
+    placed, read_at, write_at = [], 0, inputs
+    for layout in layouts:
+        placed.append(_moved(layout, read_at, write_at - layout.input_bytes))
+        read_at += layout.input_bytes
+        write_at += layout.total_bytes - layout.input_bytes
+    return tuple(placed), inputs, _up(write_at, unit)
+
+
+def _moved(layout: Layout, inputs_by: int, outputs_by: int) -> Layout:
+    def along(slot: Slot) -> Slot:
+        by = outputs_by if slot.writable else inputs_by
+        start, region_start, region_end = (n + by for n in (slot.start, slot.region_start, slot.region_end))
+        return replace(slot, start=start, region_start=region_start, region_end=region_end)
+
+    sets = tuple(tuple(along(slot) for slot in group) for group in layout.sets)
+    return Layout(sets, layout.input_bytes, layout.total_bytes)
 
 
 def _up(value: int, unit: int) -> int:
@@ -81,7 +89,7 @@ def _up(value: int, unit: int) -> int:
 def arrange(buffers: Sequence[Buffer], sets: int, kind: str) -> Layout:
     """Lay out `sets` copies of the buffers for a kind of device."""
     place = _place_cpu if kind == "cpu" else _place_cuda
-    offset = 0
+    offset = inputs = 0
     placed: list[list[Slot]] = [[] for _ in range(sets)]
     # All inputs of all sets come first, so that one checksum over one range covers them.
     for writable in (False, True):
@@ -90,7 +98,8 @@ def arrange(buffers: Sequence[Buffer], sets: int, kind: str) -> Layout:
                 if buffer.writable is writable:
                     group.append(place(buffer, offset))
                     offset = group[-1].region_end
-    return Layout(tuple(map(tuple, placed)), max(offset, mmap.PAGESIZE))
+        inputs = offset if not writable else inputs
+    return Layout(tuple(map(tuple, placed)), inputs, max(offset, mmap.PAGESIZE))
 
 
 def _place_cpu(buffer: Buffer, offset: int) -> Slot:

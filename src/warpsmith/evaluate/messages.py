@@ -50,6 +50,7 @@ class Adopt:
 
     host: int
     pid: int  # of its process, to watch it from outside
+    trusted: bool  # a replayer: no host code of a candidate will run in it
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Examine:
     host: int
     library: str
     contract: str  # JSON of the argument list
+    replayer: int  # the trusted process that may take its calls over; 0 where there is none
 
 
 @dataclass(frozen=True)
@@ -122,12 +124,18 @@ class Forged:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Map the arena (descriptors: read-only, read-write; CUDA: an IPC handle) and enter the sandbox."""
+    """Map the arena and enter the sandbox.
+
+    Descriptors: read-only, read-write (CPU); one for each piece (CUDA), or an IPC handle where there are none.
+    """
 
     kind: str
     device: int
     arena_bytes: int
-    ipc_handle: str  # hex; "" on the CPU
+    ipc_handle: str  # hex; "" on the CPU, and where there are pieces
+    address: int  # where the window with all pieces is to begin
+    window_bytes: int
+    pieces: tuple[tuple[int, ...], ...]  # start in the window, bytes, writable
     slots: tuple[tuple[int, ...], ...]  # region_start, region_end, writable: what the CPU host maps
     flush_bytes: int
     scratch: str
@@ -172,6 +180,7 @@ class MapWorkspace:
     nbytes: int
     ipc_handle: str
     region_start: int  # of the data inside the mapping (CPU: it ends at a guard page)
+    piece: tuple[int, ...]  # start in the window, bytes, writable; () where it has no place there
 
 
 @dataclass(frozen=True)
@@ -224,13 +233,14 @@ class Flush:
 class Sample:
     """Time one call on each of these sets; with `graph`, replay the captured graph.
 
-    Once, it begins with a cold cache on CUDA too; several rounds follow each other without a flush.
+    Several rounds follow each other without a flush.
     """
 
     indices: tuple[int, ...]
     graph: bool
     rounds: int
     wake: bool  # CPU: wake the threads up first, by code of ours; no code of the candidate runs untimed
+    flush: bool = True  # CUDA: whether it begins with a cold cache
 
 
 @dataclass(frozen=True)
@@ -241,6 +251,22 @@ class Sampled:
     returned: int
     device_error: int
     device_text: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """Say what one call on each of these sets launches, as data (CUDA)."""
+
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A claim: one call after the other (`replay.callgraph`), and variables of the device code as [name, hex]."""
+
+    calls: tuple[str, ...]
+    variables: tuple[str, ...]
+    text: str  # why not; "" where they are there
 
 
 @dataclass(frozen=True)
@@ -280,6 +306,35 @@ class Acknowledged:
 class Failed:
     """The host's own machinery could not do what was asked (for Load: the loader's message)."""
 
+    text: str
+
+
+# --- judge <-> replayer ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Equip:
+    """What may be replayed: device images, one behind the other in the descriptor, and memory."""
+
+    sizes: tuple[int, ...]
+    most_shared_bytes: int
+    regions: tuple[tuple[int, ...], ...]  # address, bytes, writable
+
+
+@dataclass(frozen=True)
+class Assign:
+    """The call that belongs to each of these sets; `variables` come first. Answered by Assigned."""
+
+    indices: tuple[int, ...]
+    calls: tuple[str, ...]
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Whether they can be replayed; the text completes "because ..."."""
+
+    ok: bool
     text: str
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
+import select
 import signal
 import socket
 import struct
@@ -28,6 +29,7 @@ from warpsmith.guards.classes import title
 
 Reply = TypeVar("Reply")
 _RECORD = struct.Struct("qqQq")  # native/faults.c: record_t
+_END_S = 30.0
 _NEAR_BYTES = 1 << 20  # the width of the guard area on each side of a CPU buffer
 _REPLY_BYTES = 1 << 20  # no honest reply is longer
 _MOST_CHARS = 2000  # of a candidate's own words
@@ -58,6 +60,21 @@ class Peer:
         self._answered_ns = 0  # by the same clock: when the last answer was there
         self._tag = 0  # a secret number of the last request, which its answer must carry
         self._leash: Leash | None = None
+        self.trusted = False  # whether no host code of a candidate runs in it
+
+    def end(self) -> None:
+        """Kill it and wait until it is gone, and everything that it had on a device with it."""
+        process = os.pidfd_open(self.pid)
+        try:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            poll = select.poll()
+            poll.register(process, select.POLLIN)
+            if not poll.poll(1e3 * _END_S):
+                raise Condemned(Status.NOT_JUDGED, "its process could not be ended.")
+        except ProcessLookupError:
+            pass
+        finally:
+            os.close(process)
 
     def restrain(self) -> None:
         """From here on its process runs only while it is asked for something."""
@@ -153,6 +170,8 @@ class Peer:
     # --- how it ended ---
 
     def _gone(self) -> Condemned:
+        if self.trusted:
+            return Condemned(Status.NOT_JUDGED, "the process that replays calls ended by itself.")
         number, _code, address, write = _RECORD.unpack_from(self._page)
         if number == 0:
             return Condemned(Status.CRASHED, "", died=True)

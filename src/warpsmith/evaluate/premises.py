@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
 import time
 import warnings
 from collections.abc import Callable, Collection
@@ -26,8 +27,9 @@ from warpsmith.evaluate.bench import Bench, buffers
 from warpsmith.evaluate.calibration import CalibrationCache, Calibrator, too_far
 from warpsmith.evaluate.findings import Facts
 from warpsmith.evaluate.judge import JudgeConfig
-from warpsmith.evaluate.layout import Layout, arrange, moved
+from warpsmith.evaluate.layout import Layout, arrange, joined
 from warpsmith.evaluate.oracle import Oracle, free_bytes
+from warpsmith.evaluate.replay.ranges import GRANULE_BYTES
 from warpsmith.hardware.peaks import Peaks, load_or_measure
 from warpsmith.hardware.roofline import floor_ms, zone
 from warpsmith.hardware.work import Work, count_work
@@ -64,12 +66,18 @@ class Premises:
         self.peaks: Peaks = load_or_measure(Path(config.cache), config.device_key, self.device)
         self.work = {w.name: self._count(w) for w in self.task.workloads}
         self.baseline_s = {w.name: self._time_once(w) for w in self.task.workloads}
-        self._layouts = self._plan()
+        unit = GRANULE_BYTES if self.driver is not None else mmap.PAGESIZE
+        self._layouts, inputs, total = joined(self._plan(), unit)
         self.leave_room()
         self.slots = tuple(s for layout in self._layouts for group in layout.sets for s in group)
-        writable = [(slot.region_start, slot.region_end) for slot in self.slots if slot.writable]
-        total = sum(layout.total_bytes for layout in self._layouts)
-        self.arena = memory.allocate(total, self.device, self.driver, writable)
+        self.arena = memory.allocate(
+            total,
+            self.device,
+            self.driver,
+            [(slot.region_start, slot.region_end) for slot in self.slots if slot.writable],
+            input_bytes=inputs,
+            room_bytes=self.settings.limits.workspace_bytes,
+        )
         self.benches = self._make_benches()
         reductions = {name: work.reduction for name, work in self.work.items()}
         self.oracle = Oracle(self.program, self.device, reductions, self.settings.error_factor)
@@ -154,7 +162,8 @@ class Premises:
             if once > _LONG_S:
                 return once
             count = _ESTIMATE_CALLS if once < _SHORT_S else 1  # a graph keeps the results of all its calls
-            side = CudaBaseline("eager", [call] * count, lambda: None)
+            assert self.driver is not None, "on a GPU"
+            side = CudaBaseline("eager", [call] * count, lambda: None, self.driver)
             graph = side.capture()
             return min(side.sample(graph, range(count)) for _ in range(3)) / 1e9 / count
         best, begun = math.inf, time.perf_counter()
@@ -170,15 +179,13 @@ class Premises:
         """How many sets of each workload fit and are worth having."""
         kind = self.device.type
         budget = (0.3 if kind == "cuda" else 0.15) * free_bytes(self.device) / len(self.task.workloads)
-        layouts, offset = [], 0
+        layouts = []
         for workload in self.task.workloads:
             one = arrange(buffers(self.task, workload), 1, kind).total_bytes
             wanted = math.ceil(_SAMPLE_NS[kind] / 1e9 / max(self.baseline_s[workload.name], 1e-7))
             most = max(1, min(_MOST_SETS[kind], int(min(budget, 4 << 30) // one)))
             sets = max(1, min(most, max(2, wanted))) if not self.config.samples else 1
-            layout = moved(arrange(buffers(self.task, workload), sets, kind), offset)
-            layouts.append(layout)
-            offset += layout.total_bytes
+            layouts.append(arrange(buffers(self.task, workload), sets, kind))
         return layouts
 
     def _make_benches(self) -> list[Bench]:
@@ -205,9 +212,11 @@ class Premises:
 
     def make_sides(self) -> None:
         """Every baseline on every bench; takes time once."""
-        for bench in self.benches:
-            for name in self.config.settings.baselines:
-                self.side(bench, name)
+        self.all_sides()
+
+    def all_sides(self) -> list[Side | None]:
+        """Every baseline on every bench, None for one that cannot be made."""
+        return [self.side(bench, name) for bench in self.benches for name in self.config.settings.baselines]
 
     def side(self, bench: Bench, name: str) -> Side | None:
         """A baseline on a bench, made on first use; None where it cannot be made (noted once)."""
@@ -226,8 +235,8 @@ class Premises:
                 self.dropped_baselines.append(note)
             self._sides[key] = None
             return None
-        if self.device.type == "cuda":
-            self._sides[key] = CudaBaseline(name, calls, self.flush)
+        if self.driver is not None:
+            self._sides[key] = CudaBaseline(name, calls, self.flush, self.driver)
         else:
             self._sides[key] = CpuBaseline(name, calls, self.flush)
         return self._sides[key]

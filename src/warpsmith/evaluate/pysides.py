@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from warpsmith.evaluate.messages import Captured, Prepare, Sampled
+from warpsmith.evaluate.messages import Captured, Prepare, Sample, Sampled
 from warpsmith.evaluate.sides import CpuSide, CudaSide
 
 _WAKE_ELEMENTS = 1 << 18
@@ -116,15 +116,15 @@ class PythonCudaSide(CudaSide):
         for call in calls:
             call()
 
-    def sample(self, calls: Sequence[Callable[[], int]], graph: bool, rounds: int, library: Any) -> Sampled:
+    def sample(self, calls: Sequence[Callable[[], int]], message: Sample, library: Any) -> Sampled:
         """As for a native candidate, with torch's graph."""
         driver = self.driver
         driver.forget_persisting_lines()
-        if self._flush and rounds == 1:
+        if self._flush and message.flush and message.rounds == 1:
             driver.fill_async(self._flush, 0x5A, self._flush_bytes, self.stream)
         driver.record(self._start, self.stream)
-        for _ in range(rounds):
-            self.launch(calls, graph)
+        for _ in range(message.rounds):
+            self.launch(calls, message.graph)
         driver.record(self._stop, self.stream)
         code, text = self.settle(library)
         return Sampled(0 if code else driver.elapsed_ns(self._start, self._stop), 0, code, text)

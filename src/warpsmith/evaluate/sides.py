@@ -6,16 +6,21 @@ Standard library only: it is part of the process that loads a native candidate.
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from warpsmith.evaluate.cudadriver import CudaError, Driver
-from warpsmith.evaluate.messages import Captured, MapWorkspace, Prepare, Sampled
+from warpsmith.evaluate.messages import Captured, MapWorkspace, Prepare, Recorded, Sample, Sampled
+from warpsmith.evaluate.replay.callgraph import encode
+from warpsmith.evaluate.replay.ranges import Window, pieces_of
+from warpsmith.evaluate.replay.recording import Recording, Unrecordable
 
 _GUARD_BYTES = 1 << 20
+_MOST_RECORDED_CHARS = 900_000  # a reply has an end
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [
@@ -108,28 +113,37 @@ class CpuSide:
         """There are no graphs on the CPU."""
         return Captured(False, "no graphs on the CPU")
 
+    def record(self, _calls: Sequence[Callable[[], int]], _variables: Mapping[str, int]) -> Recorded:
+        """There is no device code on the CPU."""
+        return Recorded((), (), "it runs on the CPU")
+
     def flush(self) -> None:
         """Write more than the caches hold. Not part of a sample: its time varies with the machine's load, and the
         judge's clock around a sample must show the sample."""
         if self._flush is not None:
             ctypes.memset(self._flush, 0x5A, len(self._flush))
 
-    def sample(self, calls: Sequence[Callable[[], int]], _graph: bool, rounds: int, _library: Any) -> Sampled:
+    def sample(self, calls: Sequence[Callable[[], int]], message: Sample, _library: Any) -> Sampled:
         """Time the calls."""
         returned = 0
         start = time.perf_counter_ns()
-        for _ in range(rounds):
+        for _ in range(message.rounds):
             for call in calls:
                 returned |= call()
         return Sampled(time.perf_counter_ns() - start, returned, 0, "")
 
 
 class CudaSide:
-    """The judge's allocation opened by handle, one stream, events and graphs."""
+    """The judge's memory mapped where the judge has it (or opened by handle), one stream, events and graphs."""
 
-    def __init__(self, prepare: Prepare, _fds: Sequence[int]) -> None:
+    def __init__(self, prepare: Prepare, fds: Sequence[int], *, read_only: bool = False) -> None:
         self.driver = Driver(prepare.device)
-        self._base = self.driver.open(prepare.ipc_handle)
+        self._window: Window | None = None
+        if prepare.pieces:  # before anything else takes addresses
+            self._window = Window(self.driver, prepare.address, prepare.window_bytes)
+            for piece, fd in zip(pieces_of(prepare.pieces), fds, strict=True):
+                self._window.open(piece, fd, read_only=read_only and not piece.writable)
+        self._base = self._window.address if self._window else self.driver.open(prepare.ipc_handle)
         self.bases = [self._base]
         self.stream = self.driver.stream()
         self._start, self._stop = self.driver.event(), self.driver.event()
@@ -142,9 +156,14 @@ class CudaSide:
         """The address of an arena offset."""
         return self._base + offset
 
-    def map_workspace(self, message: MapWorkspace, _fds: Sequence[int]) -> None:
+    def map_workspace(self, message: MapWorkspace, fds: Sequence[int]) -> None:
         """Scratch memory of the judge's."""
-        self.workspace = self.driver.open(message.ipc_handle) + message.region_start
+        if self._window is not None:
+            (piece,) = pieces_of([message.piece])
+            self._window.open(piece, fds[0])
+            self.workspace = self._window.address + piece.start + message.region_start
+        else:
+            self.workspace = self.driver.open(message.ipc_handle) + message.region_start
 
     def settle(self, library: Any) -> tuple[int, str]:
         """Wait for the whole device; an error of the last launch comes first, a fault of a kernel second."""
@@ -159,10 +178,37 @@ class CudaSide:
             returned = 0
             for call in calls:
                 returned |= call()
-            self._graph = self.driver.end_capture(self.stream)
+            graph = self.driver.end_capture(self.stream)
+            self._graph = self.driver.instantiate(graph)
+            self.driver.discard(graph=graph)
         except CudaError as error:
             return Captured(False, error.text)
         return Captured(returned == 0, "" if returned == 0 else f"the entry point returned {returned}")
+
+    def record(self, calls: Sequence[Callable[[], int]], variables: Mapping[str, int]) -> Recorded:
+        """Say what the calls launch. `variables` are those of the candidate's device code, with their bytes."""
+        recording = Recording(self.driver, self.stream, variables)
+        try:
+            found = tuple(encode(recording.record(call)) for call in calls)
+            held = tuple(json.dumps([name, data.hex()]) for name, data in recording.variables().items())
+        except (Unrecordable, CudaError) as refused:
+            return Recorded((), (), f"it {refused}")
+        if sum(map(len, found)) + sum(map(len, held)) > _MOST_RECORDED_CHARS:
+            return Recorded((), (), "it launches more than can be said in one message")
+        return Recorded(found, held, "")
+
+    def replay(self, chain: int) -> Sampled:
+        """Flush, mark, launch an executable graph (0: none), mark."""
+        driver = self.driver
+        driver.forget_persisting_lines()
+        if self._flush:
+            driver.fill_async(self._flush, 0x5A, self._flush_bytes, self.stream)
+        driver.record(self._start, self.stream)
+        if chain:
+            driver.replay(chain, self.stream)
+        driver.record(self._stop, self.stream)
+        code, text = driver.synchronize()
+        return Sampled(0 if code else driver.elapsed_ns(self._start, self._stop), 0, code, text)
 
     def flush(self) -> None:
         """Part of each sample, so that it runs while the launches are queued."""
@@ -170,15 +216,15 @@ class CudaSide:
     def wake(self) -> None:
         """Nothing sleeps on a GPU."""
 
-    def sample(self, calls: Sequence[Callable[[], int]], graph: bool, rounds: int, library: Any) -> Sampled:
+    def sample(self, calls: Sequence[Callable[[], int]], message: Sample, library: Any) -> Sampled:
         """Flush, mark, launch, mark. The flush runs while the rest is queued, so no launch gap is timed."""
         driver, returned = self.driver, 0
         driver.forget_persisting_lines()
-        if self._flush and rounds == 1:
+        if self._flush and message.flush and message.rounds == 1:
             driver.fill_async(self._flush, 0x5A, self._flush_bytes, self.stream)
         driver.record(self._start, self.stream)
-        for _ in range(rounds):
-            if graph:
+        for _ in range(message.rounds):
+            if message.graph:
                 driver.replay(self._graph, self.stream)
                 continue
             for call in calls:

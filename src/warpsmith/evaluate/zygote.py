@@ -40,6 +40,7 @@ ROLES: Mapping[str, str] = {
     "judge": "warpsmith.evaluate.judge:main",
     "pyhost": "warpsmith.evaluate.pyhost:main",
     "forge": "warpsmith.evaluate.forge:main",
+    "replayer": "warpsmith.evaluate.replay.replayer:main",
 }
 """What may be forked; each entry is a function (payload: str, fds: list[int]) -> exit status."""
 

@@ -26,8 +26,10 @@ class ClockGuard:
                 f"{claim}, but at least {evidence.excess_ns / 1e6:.4g} ms more passed outside in every sample "
                 f"({evidence.allowed_ns / 1e6:.3g} ms can be explained): {cure}"
             )
-        elif evidence.round_ns > evidence.round_allowed_ns:
-            said = f"{claim}, but repeated runs take {evidence.round_ns / 1e6:.4g} ms each by our clock: {cure}"
+        elif evidence.replayed_ns > evidence.replayed_allowed_ns:
+            said = (
+                f"{claim}, but a process of ours needs {evidence.replayed_ns / 1e6:.4g} ms for the same calls: {cure}"
+            )
         else:
             return None
         return Objection(Status.REJECTED, 9, f"{_PREFIX}: {said}")

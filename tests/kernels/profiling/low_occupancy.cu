@@ -6,7 +6,7 @@ __global__ void hoards_shared(const float* x, float* out, int64_t n) {
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
     room[threadIdx.x] = x[i];
     __syncwarp();
-    out[i] = room[threadIdx.x];
+    out[i] = 2.0f * room[threadIdx.x];
   }
 }
 int launch(const float* x, float* out, int64_t n, void*, void* stream) {
