@@ -64,7 +64,7 @@ class CpuArena:
         if ranges:
             os.close(own)
         self.handle = ""
-        self.window = None
+        self.window: Window | None = None
         self.pieces: tuple[Piece, ...] = ()
 
     def descriptors(self) -> tuple[int, ...]:
@@ -115,7 +115,7 @@ class CudaArena:
         self._pointer = driver.allocate(nbytes)
         self.memory: torch.Tensor = torch.as_tensor(_DeviceBytes(self._pointer, nbytes), device=device)
         self.handle = driver.export(self._pointer)
-        self.window = None
+        self.window: Window | None = None
         self.pieces: tuple[Piece, ...] = ()
 
     def descriptors(self) -> tuple[int, ...]:

@@ -35,8 +35,16 @@ class Side(Protocol):
         """Flush, run these sets once, with a graph if it can, and give the time in nanoseconds."""
         ...
 
+    def begin(self) -> None:
+        """Forget the last sample: single calls follow."""
+        ...
+
+    def call(self, index: int) -> tuple[torch.Tensor, ...]:
+        """One call on one set, untimed, not waited for; its results are among the outputs."""
+        ...
+
     def outputs(self) -> Sequence[tuple[torch.Tensor, ...]]:
-        """What the last sample computed, in the order of its sets."""
+        """What was computed since the last beginning, in the order of its sets."""
         ...
 
     def capture(self) -> bool:
@@ -59,15 +67,21 @@ class CpuBaseline:
         self._waker = torch.zeros(_WAKE_ELEMENTS)  # enough for an operation on all threads
         self._outputs: list[tuple[torch.Tensor, ...]] = []
 
-    def sample(self, graph: bool, sets: Sequence[int]) -> int:
+    def begin(self) -> None:
         self._outputs.clear()  # the allocations of the last round go back before the clock starts
-        calls = [self._calls[index] for index in sets]
+
+    def call(self, index: int) -> tuple[torch.Tensor, ...]:
+        self._outputs.append(self._calls[index]())
+        return self._outputs[-1]
+
+    def sample(self, graph: bool, sets: Sequence[int]) -> int:
+        self.begin()
         self.flush()
         time.sleep(CPU_SETTLE_S)
         self._waker.add_(1.0)  # as the host does: threads awake, data and code cold
         start = time.perf_counter_ns()
-        for call in calls:
-            self._outputs.append(call())
+        for index in sets:
+            self.call(index)
         return time.perf_counter_ns() - start
 
     def outputs(self) -> Sequence[tuple[torch.Tensor, ...]]:
@@ -121,8 +135,15 @@ class CudaBaseline:
             return False
         return True
 
-    def sample(self, graph: bool, sets: Sequence[int]) -> int:
+    def begin(self) -> None:
         self._outputs.clear()
+
+    def call(self, index: int) -> tuple[torch.Tensor, ...]:
+        self._outputs.append(self._calls[index]())
+        return self._outputs[-1]
+
+    def sample(self, graph: bool, sets: Sequence[int]) -> int:
+        self.begin()
         stream = torch.cuda.current_stream().cuda_stream
         chain = 0
         if graph and self._graphs:
@@ -134,7 +155,7 @@ class CudaBaseline:
             self._outputs.extend(self._captured[index] for index in sets)
         else:
             for index in sets:
-                self._outputs.append(self._calls[index]())
+                self.call(index)
         self._stop.record()
         torch.cuda.synchronize()
         self._driver.discard(executable=chain)

@@ -61,10 +61,12 @@ class HostHandle:
     def end(self) -> int | None:
         """Kill it if it still runs, remove its folder; its wait status where it is known."""
         if self.replayer is not None:
-            self.replayer.end()
+            self.replayer.worker.kill()
         self.worker.kill()
         self.worker.wait(10.0)
         shutil.rmtree(self.scratch, ignore_errors=True)
+        if self.replayer is not None:  # not waited for: it is ours, and its folder is empty
+            shutil.rmtree(self.replayer.scratch, ignore_errors=True)
         return self.worker.status
 
 

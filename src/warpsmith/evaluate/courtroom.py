@@ -16,14 +16,14 @@ from pathlib import Path
 import torch
 
 from warpsmith.core.contract import Contract
-from warpsmith.core.evaluation import Status, WorkloadResult
+from warpsmith.core.evaluation import Baseline, Interval, Status, WorkloadResult
 from warpsmith.core.guarding import Clock, Speed
 from warpsmith.core.task import Task, Workload
-from warpsmith.evaluate.baselines import CPU_SETTLE_S, take_back
+from warpsmith.evaluate.baselines import CPU_SETTLE_S, Side, take_back
 from warpsmith.evaluate.bench import Bench
 from warpsmith.evaluate.boarding import Boarding
 from warpsmith.evaluate.check import Checker, Measured
-from warpsmith.evaluate.contest import Contest, Idle, Timing
+from warpsmith.evaluate.contest import Contest, Timing
 from warpsmith.evaluate.delivery import delivery_ns
 from warpsmith.evaluate.findings import Condemned, Facts, Findings, face
 from warpsmith.evaluate.judge import JudgeConfig
@@ -36,6 +36,7 @@ from warpsmith.evaluate.retrial import Retrial
 from warpsmith.evaluate.statistics import median
 from warpsmith.evaluate.tracing import Tracing
 from warpsmith.evaluate.vigil import Vigil
+from warpsmith.evaluate.ways import FromOutside, Idle, OnCpu, Parties, Replayed, Way
 from warpsmith.hardware.peaks import improve
 from warpsmith.hardware.roofline import floor_ms, reject_below_ms
 
@@ -45,6 +46,8 @@ _REPLAYED_CASES = 3  # checked once more where they are timed; every timed resul
 _CLAIMS = 3
 _FORGED = 1.5  # how much faster than it is when replayed a process may claim to be
 _FORGED_SLACK_NS = 2_000
+_SOBER_SAMPLES = 5
+_SOBER = 0.9  # a baseline that needs less than this share once the candidate is gone was slowed down
 _ROOM_BYTES = 4 << 30  # for contexts and flush buffers of the hosts that start next
 
 
@@ -173,6 +176,10 @@ class Courtroom:
             with peer.at_large():
                 vigil.watch()
             untraced = self._trace(peer, contract, checker)
+        if not peer.trusted and self._stand is not None:
+            peer.end()
+            pairs = zip(self.premises.benches, results, strict=True)
+            results = [self._sobered(bench, result, replayer, idle) for bench, result in pairs]
         outside = (f"timed from outside, an upper bound, because {why}",) if why and self._stand is not None else ()
         notes = (*self._notes(), *self.premises.dropped_baselines, *untraced, *outside)
         return Findings(Status.OK, "", tuple(results), notes, layers)
@@ -200,7 +207,7 @@ class Courtroom:
 
     def _claimed_ns(self, peer: Peer, bench: Bench) -> float:
         """What a candidate's process says that a call takes, while it still can."""
-        request = Sample(tuple(bench.numbers), False, 1, False)
+        request = Sample(tuple(bench.numbers))
         limit_s = self._call_limit_s(bench.workload) * len(bench.sets) + 1.0
         claims = [peer.ask(request, Sampled, limit_s).elapsed_ns for _ in range(_CLAIMS)]
         return median(claims) / len(bench.sets)
@@ -251,7 +258,7 @@ class Courtroom:
             else:
                 time.sleep(CPU_SETTLE_S)
             start_ns = time.perf_counter_ns()
-            reply = peer.ask(Sample((), False, 1, False, flush=False), Sampled, self._settings.limits.start_s)
+            reply = peer.ask(Sample((), flush=False), Sampled, self._settings.limits.start_s)
             taken_ns = peer.outer_ns
             if self.premises.device.type == "cuda":
                 take_back(self.premises.device)
@@ -298,19 +305,15 @@ class Courtroom:
             side = self.premises.side(bench, name)
             if side is None:
                 continue
+            parties = self._parties(peer, bench, side, idle)
             contest = Contest(
-                peer,
-                bench,
-                side,
-                self._settings,
-                call_limit_s=self._call_limit_s(workload),
+                parties,
+                partial(self._way, parties),
                 deadline=deadline,
-                idle=idle,
                 verify=lambda indices, outputs: checker.verify_timed(bench, indices, outputs),
                 surprise=lambda indices: checker.surprise(bench, indices),
                 variants=len(checker.variants(bench)),
                 wipe_workspace=wipe,
-                delivery=partial(delivery_ns, bench) if peer.returns else None,
             )
             timings.append(contest.run())
         if not timings:
@@ -336,8 +339,46 @@ class Courtroom:
             reference=measured.reference,
         )
 
+    def _parties(self, peer: Peer, bench: Bench, side: Side, idle: Idle) -> Parties:
+        limit_s = self._call_limit_s(bench.workload) * len(bench.sets) + 1.0
+        delivered_ns = delivery_ns(bench) if peer.returns else 0.0
+        if self.premises.device.type == "cuda":  # where it is one call that is timed
+            delivered_ns /= len(bench.sets)
+        return Parties(peer, bench, side, self._settings, limit_s, idle, delivered_ns)
+
+    def _way(self, parties: Parties) -> Way:
+        if self.premises.device.type == "cpu":
+            return OnCpu(parties)
+        if parties.peer.trusted:
+            return Replayed(parties)
+        outputs = parties.bench.sets[0].outputs
+        return FromOutside(parties, [torch.empty_like(output) for output in outputs] if parties.peer.returns else ())
+
+    def _sobered(self, bench: Bench, result: WorkloadResult, replayer: Peer | None, idle: Idle) -> WorkloadResult:
+        """What was timed from outside, against baselines that are timed once more now that the candidate is gone: what
+        it had left on the device may have slowed them down."""
+        baselines = []
+        for baseline in result.baselines:
+            side = self.premises.side(bench, baseline.name)
+            if side is not None and replayer is not None and replayer.prepared is not None:
+                way = FromOutside(self._parties(replayer, bench, side, idle))
+                called = range(way.calls())
+                alone_ms = median([way.baseline(called) / len(called) / 1e6 for _ in range(_SOBER_SAMPLES)])
+                baseline = _slowed_by(baseline, alone_ms)
+            baselines.append(baseline)
+        return replace(result, baselines=tuple(baselines))
+
     def _notes(self) -> tuple[str, ...]:
         dropped = sorted(set(self.premises.oracle.dropped))
         if not dropped:
             return ()
         return (f"input variants left out because PyTorch's own result is unusable on them: {', '.join(dropped)}",)
+
+
+def _slowed_by(baseline: Baseline, alone_ms: float) -> Baseline:
+    """A baseline as it is without the candidate, where that differs."""
+    share = alone_ms / baseline.latency_ms
+    if share >= _SOBER:
+        return baseline
+    interval = baseline.interval and Interval(baseline.interval.low * share, baseline.interval.high * share)
+    return replace(baseline, latency_ms=alone_ms, speedup=baseline.speedup * share, interval=interval)

@@ -17,15 +17,11 @@ from warpsmith.evaluate.pyresults import carry
 _REPEATS = 8  # the best counts: it is held against the best of many samples, and load must not widen it
 _PER_TENSOR_NS = {"cpu": 10_000, "cuda": 30_000}  # to check one and to start its copy, in Python
 _COLD = 2.0  # a copy to memory that is in no cache, against one that is
-_GRAPH_SLACK_NS = 50_000
-_GRAPH_SLACK = 2.0
 
 
-def delivery_ns(bench: Bench, graph: bool) -> float:
-    """An upper bound for the outputs of all sets of a bench; with a graph the host copies them by another graph."""
+def delivery_ns(bench: Bench) -> float:
+    """An upper bound for the outputs of all sets of a bench."""
     tensors = [output for group in bench.sets for output in group.outputs]
-    if graph:
-        return _GRAPH_SLACK * _replayed_ns(bench) + _GRAPH_SLACK_NS
     copies = [torch.empty_like(output) for output in bench.sets[0].outputs] * len(bench.sets)
     least = math.inf
     for _ in range(_REPEATS):
@@ -36,21 +32,3 @@ def delivery_ns(bench: Bench, graph: bool) -> float:
             torch.cuda.synchronize()
         least = min(least, time.perf_counter_ns() - start)
     return _COLD * least + _PER_TENSOR_NS[tensors[0].device.type] * len(tensors)
-
-
-def _replayed_ns(bench: Bench) -> float:
-    """The same copies as one graph."""
-    targets = [output.clone() for output in bench.sets[0].outputs]
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for group in bench.sets:
-            for output, target in zip(group.outputs, targets, strict=True):
-                target.copy_(output)
-    least = math.inf
-    for _ in range(_REPEATS):
-        start = time.perf_counter_ns()
-        graph.replay()
-        torch.cuda.synchronize()
-        least = min(least, time.perf_counter_ns() - start)
-    return least

@@ -51,7 +51,7 @@ _HOPELESS = 2  # attempts in a row that failed before any code of a candidate ra
 
 @dataclass(frozen=True)
 class Progress:
-    """Something happened to a candidate: "build", "built", "load", "check", "time", "judged"."""
+    """Something happened to a candidate: "build", "built", "load", "check", "replay" (on a GPU), "time", "judged"."""
 
     index: int
     stage: str

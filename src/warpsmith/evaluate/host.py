@@ -26,8 +26,6 @@ from warpsmith.evaluate.cupti import Recorder
 from warpsmith.evaluate.messages import (
     Acknowledged,
     Bind,
-    Capture,
-    Captured,
     Failed,
     Faulted,
     Flush,
@@ -107,7 +105,6 @@ class Host:
             MapWorkspace: self._map_workspace,
             Bind: self._bind,
             Run: self._run,
-            Capture: self._capture,
             Record: self._record,
             Sample: self._sample,
             Flush: self._flush,
@@ -198,9 +195,6 @@ class Host:
     def _map_workspace(self, message: MapWorkspace, fds: tuple[int, ...]) -> Acknowledged:
         self.side.map_workspace(message, fds)
         return Acknowledged()
-
-    def _capture(self, message: Capture, _fds: tuple[int, ...]) -> Captured | Faulted:
-        return self.side.capture([self._calls[i] for i in message.indices])
 
     def _record(self, message: Record, _fds: tuple[int, ...]) -> Recorded | Faulted:
         said = self.side.record([self._calls[i] for i in message.indices], self._variables)

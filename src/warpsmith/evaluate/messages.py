@@ -210,36 +210,16 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Capture:
-    """Record one call on each of these sets into a graph (CUDA)."""
-
-    indices: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Captured:
-    """Whether the graph could be made; the text says why not."""
-
-    ok: bool
-    text: str
-
-
-@dataclass(frozen=True)
 class Flush:
     """Push everything out of the CPU's caches; on CUDA the flush is part of each sample."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Time one call on each of these sets; with `graph`, replay the captured graph.
-
-    Several rounds follow each other without a flush.
-    """
+    """Time one call on each of these sets."""
 
     indices: tuple[int, ...]
-    graph: bool
-    rounds: int
-    wake: bool  # CPU: wake the threads up first, by code of ours; no code of the candidate runs untimed
+    wake: bool = False  # CPU: wake the threads up first, by code of ours; no code of the candidate runs untimed
     flush: bool = True  # CUDA: whether it begins with a cold cache
 
 

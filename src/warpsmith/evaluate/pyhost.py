@@ -25,8 +25,6 @@ from warpsmith.evaluate import extensions, sandbox
 from warpsmith.evaluate.host import Handler, Host
 from warpsmith.evaluate.messages import (
     Acknowledged,
-    Capture,
-    Captured,
     Faulted,
     Flush,
     Import,
@@ -65,7 +63,6 @@ class PythonHost(Host):
         self._expected: dict[int, tuple[Expected, ...]] = {}
         self._returned: tuple[str, ...] = ()
         self._results: dict[int, object] = {}
-        self._captured: dict[int, object] = {}  # results that live in the graph's memory
 
     def handlers(self) -> dict[type, Handler]:
         return {**super().handlers(), Import: self._import, Offer: self._offer}
@@ -164,12 +161,8 @@ class PythonHost(Host):
             self._bound[index].renew()
         self._results.clear()
 
-    def _deliver(self, indices: Sequence[int], graph: bool = False) -> None:
-        if self._returned and graph:
-            side = self.side
-            assert isinstance(side, PythonCudaSide), "graphs are captured on a GPU"
-            side.deliver_captured()
-        elif self._returned:
+    def _deliver(self, indices: Sequence[int]) -> None:
+        if self._returned:
             for index in indices:
                 deliver(self._results[index], self._expected[index])
 
@@ -187,20 +180,6 @@ class PythonHost(Host):
             return self._failed(error, lambda code, text: Ran(0, code, text, 0))
         return Ran(0, code, text, elapsed_ns)
 
-    def _capture(self, message: Capture, _fds: tuple[int, ...]) -> Captured | Faulted:
-        self._renew(message.indices)
-        self._captured = {}
-        try:
-            side, indices = self.side, message.indices
-            reply = side.capture([self._calls[i] for i in indices])
-            if reply.ok and self._returned and isinstance(side, PythonCudaSide):
-                side.capture_delivery(lambda: self._deliver(indices))
-        except Exception as error:  # noqa: BLE001  as above
-            return self._failed(error, lambda _code, text: Captured(False, text))
-        self._captured = dict(self._results) if reply.ok else {}  # they live as long as the graph
-        self._results.clear()
-        return reply
-
     def _record(self, message: Record, fds: tuple[int, ...]) -> Recorded | Faulted:
         if self._returned:
             return Recorded((), (), "it works on tensors that torch allocates")
@@ -216,31 +195,15 @@ class PythonHost(Host):
             self.side.wake()
         calls = [self._calls[i] for i in message.indices]
         try:
-            if message.rounds > 1 and self._returned:
-                return self._repeat(message, calls)
             sampled = self.side.sample(calls, message, self._library)
             if sampled.device_error:
                 return sampled
-            self._deliver(message.indices, message.graph)
+            self._deliver(message.indices)
             self._results.clear()  # what a call allocated goes back before the next one is timed
             code, text = self.side.settle(self._library)
         except Exception as error:  # noqa: BLE001  as above
             return self._failed(error, lambda code, text: Sampled(0, 0, code, text))
         return replace(sampled, device_error=code, device_text=text)
-
-    def _repeat(self, message: Sample, calls: Sequence[Callable[[], int]]) -> Sampled:
-        """Several rounds, with the results of each delivered: what is put off until then shows in the judge's clock."""
-        side = self.python_side
-        start = time.perf_counter_ns()
-        for _ in range(message.rounds):
-            if isinstance(side, PythonCudaSide):
-                side.launch(calls, message.graph)
-            else:
-                for call in calls:
-                    call()
-            self._deliver(message.indices, message.graph)
-        code, text = side.settle(self._library)
-        return Sampled(time.perf_counter_ns() - start, 0, code, text)
 
     def _flush(self, message: Flush, fds: tuple[int, ...]) -> Acknowledged:
         self._renew(tuple(self._bound))

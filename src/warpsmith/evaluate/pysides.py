@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from warpsmith.evaluate.messages import Captured, Prepare, Sample, Sampled
+from warpsmith.evaluate.messages import Prepare, Sample, Sampled
 from warpsmith.evaluate.sides import CpuSide, CudaSide
 
 _WAKE_ELEMENTS = 1 << 18
@@ -63,8 +63,6 @@ class PythonCudaSide(CudaSide):
         self._torch_stream = torch.cuda.ExternalStream(self.stream, device=self.device)
         torch.cuda.set_stream(self._torch_stream)
         torch.zeros(1, device=self.device).add_(1.0)  # loads what torch needs, while files can be read
-        self._torch_graph: torch.cuda.CUDAGraph | None = None
-        self._delivery: torch.cuda.CUDAGraph | None = None
         self.runtime = _cuda_runtime()
 
     def tensor(self, start: int, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
@@ -75,56 +73,15 @@ class PythonCudaSide(CudaSide):
         raw = torch.as_tensor(_DeviceBytes(self.address(start), nbytes), device=self.device)
         return raw.view(dtype).view(tuple(shape))
 
-    def capture(self, calls: Sequence[Callable[[], int]]) -> Captured:
-        """Record the calls with torch, whose allocator must know: their results live in the graph's own pool."""
-        self._torch_graph = self._delivery = None
-        for call in calls:  # libraries create their handles outside the capture
-            call()
-        torch.cuda.synchronize()
-
-        def once() -> None:
-            for call in calls:
-                call()
-
-        try:
-            self._torch_graph = self._recorded(once)
-        except Exception as error:  # noqa: BLE001  whatever the candidate did: it is then timed without a graph
-            self.driver.synchronize()
-            return Captured(False, str(error)[:200])
-        return Captured(True, "")
-
-    def capture_delivery(self, deliver: Callable[[], None]) -> None:
-        """Record the copying of captured results too: started one by one, copies cost more than they take."""
-        self._delivery = self._recorded(deliver)
-
-    def deliver_captured(self) -> None:
-        """Copy the results of the last replay."""
-        assert self._delivery is not None, "a graph was captured"
-        self._delivery.replay()
-
-    def _recorded(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._torch_stream, capture_error_mode="relaxed"):
-            work()
-        return graph
-
-    def launch(self, calls: Sequence[Callable[[], int]], graph: bool) -> None:
-        """One round."""
-        if graph and self._torch_graph is not None:
-            self._torch_graph.replay()
-            return
-        for call in calls:
-            call()
-
     def sample(self, calls: Sequence[Callable[[], int]], message: Sample, library: Any) -> Sampled:
-        """As for a native candidate, with torch's graph."""
+        """As for a native candidate, whose calls return a number."""
         driver = self.driver
         driver.forget_persisting_lines()
-        if self._flush and message.flush and message.rounds == 1:
+        if self._flush and message.flush:
             driver.fill_async(self._flush, 0x5A, self._flush_bytes, self.stream)
         driver.record(self._start, self.stream)
-        for _ in range(message.rounds):
-            self.launch(calls, message.graph)
+        for call in calls:
+            call()
         driver.record(self._stop, self.stream)
         code, text = self.settle(library)
         return Sampled(0 if code else driver.elapsed_ns(self._start, self._stop), 0, code, text)

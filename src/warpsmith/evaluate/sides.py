@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from warpsmith.evaluate.cudadriver import CudaError, Driver
-from warpsmith.evaluate.messages import Captured, MapWorkspace, Prepare, Recorded, Sample, Sampled
+from warpsmith.evaluate.messages import MapWorkspace, Prepare, Recorded, Sample, Sampled
 from warpsmith.evaluate.replay.callgraph import encode
 from warpsmith.evaluate.replay.ranges import Window, pieces_of
 from warpsmith.evaluate.replay.recording import Recording, Unrecordable
@@ -109,10 +109,6 @@ class CpuSide:
         """Nothing is asynchronous here."""
         return 0, ""
 
-    def capture(self, _calls: Sequence[Callable[[], int]]) -> Captured:
-        """There are no graphs on the CPU."""
-        return Captured(False, "no graphs on the CPU")
-
     def record(self, _calls: Sequence[Callable[[], int]], _variables: Mapping[str, int]) -> Recorded:
         """There is no device code on the CPU."""
         return Recorded((), (), "it runs on the CPU")
@@ -123,13 +119,12 @@ class CpuSide:
         if self._flush is not None:
             ctypes.memset(self._flush, 0x5A, len(self._flush))
 
-    def sample(self, calls: Sequence[Callable[[], int]], message: Sample, _library: Any) -> Sampled:
+    def sample(self, calls: Sequence[Callable[[], int]], _message: Sample, _library: Any) -> Sampled:
         """Time the calls."""
         returned = 0
         start = time.perf_counter_ns()
-        for _ in range(message.rounds):
-            for call in calls:
-                returned |= call()
+        for call in calls:
+            returned |= call()
         return Sampled(time.perf_counter_ns() - start, returned, 0, "")
 
 
@@ -149,7 +144,6 @@ class CudaSide:
         self._start, self._stop = self.driver.event(), self.driver.event()
         self._flush_bytes = prepare.flush_bytes
         self._flush = self.driver.allocate(self._flush_bytes) if self._flush_bytes else 0
-        self._graph = 0
         self.workspace = 0
 
     def address(self, offset: int) -> int:
@@ -170,20 +164,6 @@ class CudaSide:
         code, text = _last_runtime_error(library)
         fault, fault_text = self.driver.synchronize()
         return (fault, fault_text) if fault else (code, text)
-
-    def capture(self, calls: Sequence[Callable[[], int]]) -> Captured:
-        """Record the calls into a graph."""
-        try:
-            self.driver.begin_capture(self.stream)
-            returned = 0
-            for call in calls:
-                returned |= call()
-            graph = self.driver.end_capture(self.stream)
-            self._graph = self.driver.instantiate(graph)
-            self.driver.discard(graph=graph)
-        except CudaError as error:
-            return Captured(False, error.text)
-        return Captured(returned == 0, "" if returned == 0 else f"the entry point returned {returned}")
 
     def record(self, calls: Sequence[Callable[[], int]], variables: Mapping[str, int]) -> Recorded:
         """Say what the calls launch. `variables` are those of the candidate's device code, with their bytes."""
@@ -220,15 +200,11 @@ class CudaSide:
         """Flush, mark, launch, mark. The flush runs while the rest is queued, so no launch gap is timed."""
         driver, returned = self.driver, 0
         driver.forget_persisting_lines()
-        if self._flush and message.flush and message.rounds == 1:
+        if self._flush and message.flush:
             driver.fill_async(self._flush, 0x5A, self._flush_bytes, self.stream)
         driver.record(self._start, self.stream)
-        for _ in range(message.rounds):
-            if message.graph:
-                driver.replay(self._graph, self.stream)
-                continue
-            for call in calls:
-                returned |= call()
+        for call in calls:
+            returned |= call()
         driver.record(self._stop, self.stream)
         code, text = self.settle(library)
         elapsed = 0 if code else driver.elapsed_ns(self._start, self._stop)
