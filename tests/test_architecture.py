@@ -17,7 +17,7 @@ import warpsmith
 PACKAGE = Path(warpsmith.__file__).resolve().parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
-    *("core", "hardware", "tasks", "backends", "guards", "evaluate", "archive", "populations", "methods"),
+    *("core", "hardware", "tasks", "backends", "guards", "evaluate", "use", "archive", "populations", "methods"),
     *("strategies", "prompts", "llm", "propose", "run", "report", "cli"),
 )
 DATA = ("examples", "suites")  # shipped, shown and evaluated, never imported
@@ -122,6 +122,7 @@ SUPERVISED = sorted(
         for name in ("evaluator", "court", "zygote", "wire", "messages", "lock", "results", "findings", "judge")
     }
     | {"warpsmith.evaluate.sandbox", "warpsmith.evaluate.host", "warpsmith.evaluate.layout", "warpsmith"}
+    | {"warpsmith.use.bundle"}
 )
 
 

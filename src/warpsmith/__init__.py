@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from warpsmith.tasks.declare import task as task
     from warpsmith.tasks.declare import uniform as uniform
     from warpsmith.tasks.listing import listed as listed
+    from warpsmith.use.loading import load as load
 
 _HOME = {
     "Evaluator": "warpsmith.evaluate.evaluator",
@@ -30,6 +31,7 @@ _HOME = {
         "warpsmith.tasks.declare",
     ),
     "listed": "warpsmith.tasks.listing",
+    "load": "warpsmith.use.loading",
 }
 
 __all__ = ["__version__", *sorted(_HOME)]

@@ -1,23 +1,33 @@
-"""The best kernel of a run, as a file with a header that says where it comes from."""
+"""The best kernel of a run: a file to read with a header that says where it comes from, and a bundle to load."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from warpsmith.core.errors import UsageError
+from warpsmith.core.certificate import Certificate
+from warpsmith.core.errors import RunError, UsageError
+from warpsmith.run.opening import task_of
 from warpsmith.run.session import Session
+from warpsmith.use.bundle import Contents, contents, write_bundle
 
+BUNDLE = "best"
 _COMMENT = {".py": "#"}
 
 
 def write_best(session: Session, out: str = "") -> Path | None:
-    """Write the best kernel next to the run, or where asked; None where the run has none."""
+    """Write the best kernel next to the run, or where asked, and its bundle; None where the run has none.
+
+    `out` names a file (with an ending) for the source, or a folder (without one) for the bundle.
+    """
     trial = session.ledger.best
     if not trial:
         return None
+    bundle = bundle_folder(session, out)
+    if _has_task(session):
+        write_bundle(bundle, best_contents(session))
     candidate, evaluation = session.candidate(trial), session.evaluation(trial)
     suffix = Path(candidate.main.name).suffix
-    path = Path(out) if out else session.folder / f"best{suffix}"
+    path = Path(out) if _names_file(out) else session.folder / f"best{suffix}"
     mark = _COMMENT.get(suffix, "//")
     speedup = evaluation.speedup() if evaluation else None
     measured = f"{speedup:.3f}x PyTorch eager on {evaluation.environment.device}" if evaluation and speedup else ""
@@ -35,3 +45,46 @@ def write_best(session: Session, out: str = "") -> Path | None:
             f"the best kernel cannot be written to {path} ({refused.strerror}); give another --out."
         ) from None
     return path
+
+
+def bundle_folder(session: Session, out: str = "") -> Path:
+    """Where the bundle of a run's best kernel goes."""
+    return session.folder / BUNDLE if not out or _names_file(out) else Path(out)
+
+
+def best_contents(session: Session, certificate: Certificate | None = None) -> Contents:
+    """What the bundle of a run's best kernel is made of; with its certificate, where there is one."""
+    trial = session.ledger.best
+    if not trial:
+        raise RunError(f"{session.folder} has no valid kernel yet.")
+    evaluation = session.evaluation(trial)
+    assert evaluation is not None, "the best was measured"
+    begun = session.ledger.begun
+    problem, config = begun.problem, begun.config
+    file = Path(task_of(session.folder, config).partition("::")[0])
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as refused:
+        raise RunError(f"the task file {file} cannot be read ({refused.strerror}).") from None
+    return contents(
+        problem.task,
+        config.task,
+        text,
+        config.precision,
+        session.candidate(trial),
+        problem.contract,
+        problem.kind,
+        certificate or evaluation,
+    )
+
+
+def _names_file(out: str) -> bool:
+    return bool(Path(out).suffix)
+
+
+def _has_task(session: Session) -> bool:
+    """Whether the task file is still there: a run that was begun without one can be read, but not used elsewhere."""
+    try:
+        return Path(task_of(session.folder, session.ledger.begun.config).partition("::")[0]).is_file()
+    except RunError:
+        return False

@@ -1,0 +1,98 @@
+"""A transformer block before and after its softmax is replaced by a kernel that Warpsmith found.
+
+    warpsmith demo --run runs/demo
+    python examples/before_after.py runs/demo
+
+The bundle may be any whose task is a softmax over the rows of a matrix; its first workload sets the block's size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from warpsmith import load
+
+Softmax = Callable[[Tensor], Tensor]
+
+
+class Block(nn.Module):
+    """Attention and a small MLP, each with its RMSNorm. What turns scores into weights can be exchanged."""
+
+    def __init__(self, width: int, heads: int, softmax: Softmax) -> None:
+        super().__init__()
+        self.heads = heads
+        self.softmax = softmax
+        self.before_attention, self.before_mlp = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.project, self.merge = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens, width = x.shape
+        split = self.project(self.before_attention(x)).view(tokens, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(1, 2, 0, 3)
+        scores = query @ key.mT * (width // self.heads) ** -0.5
+        weights = self.softmax(scores.reshape(-1, tokens)).view_as(scores)
+        x = x + self.merge((weights @ value).transpose(0, 1).reshape(tokens, width))
+        changed: Tensor = self.mlp(self.before_mlp(x))
+        return x + changed
+
+
+def main(words: list[str] | None = None) -> None:
+    """Time both, one after the other and in turns, and check that they agree."""
+    parser = argparse.ArgumentParser(description="A transformer block before and after.")
+    parser.add_argument("bundle", help="a run's folder, or a bundle")
+    parser.add_argument("--rounds", type=int, default=50, help="calls of each, in turns")
+    given = parser.parse_args(words)
+
+    op = load(given.bundle)
+    sizes = op.manifest.workloads[0].sizes
+    rows, cols = sizes["rows"], sizes["cols"]
+    heads = max(1, rows // cols)
+    device = torch.device(op.manifest.device)
+    torch.manual_seed(0)
+    before = Block(64 * heads, heads, lambda x: torch.softmax(x, dim=-1)).to(device)
+    after = Block(64 * heads, heads, op).to(device)
+    after.load_state_dict(before.state_dict())
+    x, scores = torch.randn(cols, 64 * heads, device=device), torch.randn(rows, cols, device=device)
+
+    with torch.inference_mode():
+        print(f"{op!r}")
+        print(f"covers [{rows}, {cols}]: {op.covers(scores) or 'yes'}\n")
+        print(f"{'median of ' + str(given.rounds) + ' calls':24}{'before':>12}{'after':>12}{'speedup':>10}")
+        alone = in_turns(lambda: torch.softmax(scores, dim=-1), lambda: op(scores), device, given.rounds)
+        show("softmax alone", *alone)
+        show("the whole block", *in_turns(lambda: before(x), lambda: after(x), device, given.rounds))
+        first, second = before(x), after(x)
+    torch.testing.assert_close(second, first)
+    print(f"\nThe outputs agree: they differ by {(second - first).abs().max():.1e} at most.")
+
+
+def in_turns(
+    first: Callable[[], Tensor], second: Callable[[], Tensor], device: torch.device, rounds: int
+) -> tuple[float, float]:
+    """Median milliseconds of each; in turns, so that whatever else the machine does meets both."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    for number in range(rounds + 3):
+        for call, times in zip((first, second), taken, strict=True):
+            start = time.perf_counter()
+            call()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            if number >= 3:  # the first ones warm up
+                times.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(taken[0]), statistics.median(taken[1])
+
+
+def show(what: str, before_ms: float, after_ms: float) -> None:
+    """One line of the table."""
+    print(f"{what:24}{before_ms:>9.3f} ms{after_ms:>9.3f} ms{before_ms / after_ms:>9.2f}x")
+
+
+if __name__ == "__main__":
+    main()
