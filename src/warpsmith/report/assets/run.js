@@ -1,0 +1,214 @@
+// The page of a run, put together.
+
+function runPage(main) {
+  const found = Boolean(DATA.best && DATA.steps.length);
+  if (found) main.append(section("Best so far", "curve", bestCurve()));
+  if (DATA.roofline) main.append(section("Roofline", "roofline", roofline()));
+  if (found)
+    main.append(
+      section(
+        "Lineage and strategies",
+        "lineage",
+        lineageGraph(),
+        h("h3", {}, "How the best kernel came about"),
+        descent(),
+        effects(),
+      ),
+    );
+  if (DATA.trials.length)
+    main.append(section("Validity over time", "validity", validity(), tally("By operator", DATA.operators)));
+  if (DATA.accounts.length) main.append(section("Cost", "cost", spending(), tally("By model", DATA.models)));
+  main.append(candidates());
+  if (DATA.words.length) main.append(otherReplies());
+  main.append(
+    section(
+      "The run",
+      "facts",
+      facts(DATA.facts),
+      DATA.notes.length
+        ? h(
+            "ul",
+            { class: "plain" },
+            DATA.notes.map((note) => h("li", {}, note)),
+          )
+        : "",
+    ),
+  );
+  beginSheet();
+}
+
+function effects() {
+  if (!DATA.effects.length) return "";
+  const most = Math.max(...DATA.effects.map((each) => Math.abs(Math.log(each.factor))), 0.01);
+  const bar = (each) => {
+    const share = (50 * Math.log(each.factor)) / most;
+    const filled = h("span", { class: share < 0 ? "effect loss" : "effect" });
+    filled.style.width = `${Math.abs(share)}%`;
+    filled.style.left = `${share < 0 ? 50 + share : 50}%`;
+    return h("span", { class: "effects", "aria-hidden": "true" }, filled);
+  };
+  const table = sortable({
+    caption: "What each strategy brought, where it was added or taken away",
+    rows: DATA.effects,
+    sort: { by: "Effect", down: true },
+    columns: [
+      { name: "Strategy", key: (each) => each.strategy, text: true },
+      { name: "Effect", key: (each) => each.factor, cell: (each) => ratio(each.factor), numeric: true },
+      { name: "Slower, faster", key: (each) => each.factor, cell: bar, wide: true },
+      { name: "Comparisons", key: (each) => each.count, numeric: true },
+    ],
+  });
+  return [h("h3", {}, "Strategies"), table.element];
+}
+
+function tally(caption, rows) {
+  const priced = rows.some((each) => each.tokens);
+  return sortable({
+    caption,
+    rows,
+    columns: [
+      {
+        name: caption.replace("By ", "").replace(/^./, (letter) => letter.toUpperCase()),
+        key: (each) => each.name,
+        text: true,
+      },
+      { name: "Trials", key: (each) => each.replies, numeric: true },
+      {
+        name: "Valid",
+        key: (each) => each.valid / each.replies,
+        cell: (each) => `${each.valid} (${percent(each.valid / each.replies)})`,
+        numeric: true,
+      },
+      { name: "Best", key: (each) => each.best, cell: (each) => ratio(each.best), numeric: true },
+      priced && {
+        name: "Tokens",
+        key: (each) => each.tokens,
+        cell: (each) => count(each.tokens),
+        numeric: true,
+        wide: true,
+      },
+      priced && { name: "Cost", key: (each) => each.usd, cell: (each) => usd(each.usd), numeric: true },
+    ].filter(Boolean),
+  }).element;
+}
+
+function candidates() {
+  const tokens = (trial) => (trial.spent ? trial.spent.prompt_tokens + trial.spent.completion_tokens : 0);
+  const priced = DATA.trials.some(tokens);
+  const table = sortable({
+    caption: "Every trial",
+    rows: DATA.trials,
+    rowAttributes: (trial) => ({ class: trial.number === DATA.best ? "chosen" : null }),
+    columns: [
+      {
+        name: "Trial",
+        key: (trial) => trial.number,
+        cell: (trial) =>
+          h("a", { href: `#trial-${trial.number}`, "aria-label": `Open trial ${trial.number}` }, trial.number),
+        numeric: true,
+        ascending: true,
+      },
+      { name: "Verdict", key: (trial) => trial.status, cell: (trial) => pill(trial.status) },
+      { name: "Speedup", key: (trial) => trial.speedup, cell: (trial) => ratio(trial.speedup), numeric: true },
+      {
+        name: "Of light",
+        key: (trial) => trial.share,
+        cell: (trial) => percent(trial.share),
+        numeric: true,
+        wide: true,
+      },
+      {
+        name: "Latency",
+        key: (trial) => trial.latency_ms,
+        cell: (trial) => duration(trial.latency_ms),
+        numeric: true,
+        ascending: true,
+        wide: true,
+      },
+      { name: "Operator", key: (trial) => trial.operator, wide: true },
+      {
+        name: "Parents",
+        key: (trial) => trial.parents.length,
+        cell: (trial) => trial.parents.map((each, place) => [place ? ", " : "", trialLink(each, String(each))]),
+        numeric: true,
+        wide: true,
+      },
+      priced && { name: "Tokens", key: tokens, cell: (trial) => count(tokens(trial)), numeric: true, wide: true },
+      {
+        name: "Strategy",
+        key: (trial) => trial.strategy,
+        cell: (trial) => shorten(trial.strategy || trial.name, 120),
+        text: true,
+      },
+    ].filter(Boolean),
+  });
+  const status = h("p", { class: "note", role: "status" }, plural(DATA.trials.length, "trial"));
+  const search = h("input", { type: "search", placeholder: "strategy, operator, id …", oninput: () => apply() });
+  const present = GROUPS.filter((group) => DATA.trials.some((trial) => groupOf(trial.status) === group));
+  const verdicts = h(
+    "select",
+    { onchange: () => apply() },
+    h("option", { value: "" }, "all verdicts"),
+    present.map((group) => h("option", { value: group.name }, group.label)),
+  );
+  function apply() {
+    const wanted = search.value.trim().toLowerCase();
+    const shown = table.filter(
+      (trial) =>
+        (!verdicts.value || groupOf(trial.status).name === verdicts.value) &&
+        (!wanted ||
+          `${trial.number} ${trial.id} ${trial.name} ${trial.operator} ${trial.strategy} ${trial.model}`
+            .toLowerCase()
+            .includes(wanted)),
+    );
+    status.textContent = `${shown} of ${plural(DATA.trials.length, "trial")}`;
+  }
+  const controls = h(
+    "div",
+    { class: "controls" },
+    h("label", {}, "Find ", search),
+    h("label", {}, "Verdict ", verdicts),
+    status,
+  );
+  return section(
+    "Candidates",
+    "candidates",
+    h(
+      "p",
+      { class: "note" },
+      "Open a trial for its code, the difference to its parent, its verdict, the prompt and the reply.",
+    ),
+    controls,
+    table.element,
+  );
+}
+
+// Replies that were no kernels, each opened where it stands.
+function otherReplies() {
+  const list = h(
+    "ul",
+    { class: "plain" },
+    DATA.words.map((each) => {
+      const details = h("details", {}, h("summary", {}, `Brief ${each.brief}, ${each.operator}: ${each.outcome}`));
+      details.addEventListener("toggle", async () => {
+        if (!details.open || details.childElementCount > 1) return;
+        const text = await texts();
+        details.append(
+          h("h3", {}, "Reply"),
+          prose(text(each.reply), `Reply to brief ${each.brief}`),
+          ...each.prompt.flatMap((message) => [
+            h("h3", {}, `To the model, as ${message.role}`),
+            prose(text(message.text), `Prompt of brief ${each.brief}`),
+          ]),
+        );
+      });
+      return h("li", {}, details);
+    }),
+  );
+  return section(
+    "Other replies",
+    "words",
+    h("p", { class: "note" }, "Strategies, alignments and notes: what the proposer wrote that is no kernel."),
+    h("details", { class: "data" }, h("summary", {}, plural(DATA.words.length, "reply", "replies")), list),
+  );
+}

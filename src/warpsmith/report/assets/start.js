@@ -1,0 +1,8 @@
+// Begins when everything else is there.
+
+beginTheme();
+document.body.append(tip);
+const main = document.getElementById("main");
+(DATA.kind === "bench" ? benchPage : runPage)(main);
+contents(main);
+document.documentElement.dataset.drawn = "yes";

@@ -1,0 +1,125 @@
+// Tables that are sorted by any column, with keys or a mouse.
+
+// columns: {name, key(row), cell(row), numeric, wide, text, narrow}; key is what it sorts by. Wide ones are left out on
+// a phone, text may break, narrow ones break their heading.
+function sortable({ caption, columns, rows, sort = null, rowAttributes = () => ({}) }) {
+  const body = h("tbody", {});
+  const made = new Map();
+  const rowOf = (row) => {
+    if (!made.has(row)) {
+      made.set(
+        row,
+        h(
+          "tr",
+          rowAttributes(row),
+          columns.map((column, place) => {
+            const content = column.cell ? column.cell(row) : column.key(row);
+            return h(place ? "td" : "th", { class: classes(column), scope: place ? null : "row" }, content);
+          }),
+        ),
+      );
+    }
+    return made.get(row);
+  };
+  const classes = (column) =>
+    [
+      column.numeric ? "numeric" : "",
+      column.wide ? "wide" : "",
+      column.text ? "text" : "",
+      column.narrow ? "narrow" : "",
+    ]
+      .filter(Boolean)
+      .join(" ") || null;
+  const heads = columns.map((column) =>
+    h(
+      "th",
+      { scope: "col", class: classes(column), "aria-sort": "none" },
+      h("button", { type: "button", onclick: () => order(column) }, column.name),
+    ),
+  );
+  let kept = () => true;
+  let current = {
+    column: sort ? columns.find((each) => each.name === sort.by) : null,
+    down: Boolean(sort && sort.down),
+  };
+
+  function order(column) {
+    // Numbers begin with the largest: that is what one looks for.
+    const down = current.column === column ? !current.down : Boolean(column.numeric && !column.ascending);
+    current = { column, down };
+    draw();
+  }
+
+  function draw() {
+    const { column, down } = current;
+    const shown = rows.filter(kept);
+    if (column) shown.sort((one, other) => compared(column.key(one), column.key(other), down));
+    heads.forEach((head, place) =>
+      head.setAttribute("aria-sort", columns[place] !== column ? "none" : down ? "descending" : "ascending"),
+    );
+    body.replaceChildren(...shown.map(rowOf));
+    return shown.length;
+  }
+
+  const table = h("table", {}, h("caption", {}, h("span", {}, caption)), h("thead", {}, h("tr", {}, heads)), body);
+  const element = h("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" }, table);
+  draw();
+  return {
+    element,
+    filter: (rule) => {
+      kept = rule;
+      return draw();
+    },
+    shown: () => rows.filter(kept),
+  };
+}
+
+// What is not known stands last, whichever way it is sorted.
+function compared(one, other, down) {
+  const missing = (value) => value === null || value === undefined || value === "";
+  if (missing(one) || missing(other)) return Number(missing(one)) - Number(missing(other));
+  const by =
+    typeof one === "number" && typeof other === "number"
+      ? one - other
+      : String(one).localeCompare(String(other), "en", { numeric: true });
+  return down ? -by : by;
+}
+
+// A plain table: names of columns, and rows of texts or nodes.
+function plainTable(caption, names, rows, numericFrom = 1) {
+  return h(
+    "div",
+    { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" },
+    h(
+      "table",
+      {},
+      h("caption", {}, h("span", {}, caption)),
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          names.map((name, place) => h("th", { scope: "col", class: place >= numericFrom ? "numeric" : null }, name)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map((row) =>
+          h(
+            "tr",
+            {},
+            row.map((cell, place) =>
+              h(
+                place ? "td" : "th",
+                { scope: place ? null : "row", class: place >= numericFrom ? "numeric" : null },
+                cell,
+              ),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,109 @@
+// What became of a candidate: words, groups, marks. Nothing is said by colour alone.
+
+const GROUPS = [
+  { name: "valid", mark: "valid", sign: "✓", label: "valid", statuses: ["ok"] },
+  { name: "repeat", mark: "repeat", sign: "=", label: "repeats an earlier one", statuses: ["duplicate"] },
+  {
+    name: "wrong",
+    mark: "wrong",
+    sign: "≠",
+    label: "wrong result",
+    statuses: ["wrong", "unwritten", "out_of_bounds", "input_modified", "below_floor"],
+  },
+  {
+    name: "crash",
+    mark: "crash",
+    sign: "!",
+    label: "crashed or hung",
+    statuses: ["launch_failed", "crashed", "timed_out", "out_of_memory"],
+  },
+  { name: "build", mark: "build", sign: "✗", label: "did not compile", statuses: ["build_error"] },
+  { name: "unread", mark: "unread", sign: "?", label: "no kernel in the reply", statuses: ["unreadable"] },
+  { name: "cheat", mark: "cheat", sign: "⊘", label: "rejected as cheating", statuses: ["rejected"] },
+  {
+    name: "open",
+    mark: "open",
+    sign: "…",
+    label: "not judged",
+    statuses: ["pending", "not_judged", "judged", "written"],
+  },
+];
+
+const groupOf = (status) => GROUPS.find((group) => group.statuses.includes(status)) || GROUPS[GROUPS.length - 1];
+
+const STATUS_WORDS = { ok: "valid", duplicate: "repeat", unreadable: "unreadable", not_judged: "not judged" };
+const statusWord = (status) => STATUS_WORDS[status] || status.replaceAll("_", " ");
+
+function pill(status) {
+  const group = groupOf(status);
+  return h(
+    "span",
+    { class: `pill ${group.mark}` },
+    h("span", { "aria-hidden": "true" }, group.sign + " "),
+    statusWord(status),
+  );
+}
+
+const trialLink = (trial, text) => h("a", { href: `#trial-${trial}` }, text || `trial ${trial}`);
+
+// The strategies that a plan names; null for prose.
+function planNames(strategy) {
+  const parts = strategy.split("+").map((part) => part.trim());
+  return strategy && parts.every((part) => /^[a-z][a-z0-9-]*(\([^()]*\))?$/.test(part)) ? parts : null;
+}
+
+// What a candidate does other than its parent: "+vector-loads −unroll", or its own words.
+function change(trial, parent) {
+  const own = planNames(trial.strategy);
+  const before = parent && planNames(parent.strategy);
+  if (!own) return trial.strategy || trial.name || trial.operator;
+  if (!before) return own.join(" + ");
+  const added = own.filter((part) => !before.includes(part)).map((part) => `+${part}`);
+  const removed = before.filter((part) => !own.includes(part)).map((part) => `−${part}`);
+  return [...added, ...removed].join(" ") || "same strategies";
+}
+
+const byNumber = new Map((DATA.trials || []).map((trial) => [trial.number, trial]));
+
+// The parent a candidate is measured against: the fastest one, as its effect is.
+function mainParent(trial) {
+  const parents = trial.parents.map((each) => byNumber.get(each)).filter(Boolean);
+  return parents.sort((one, other) => (other.speedup || 0) - (one.speedup || 0))[0] || null;
+}
+
+// A candidate and all it comes from, as a set of trial numbers.
+function ancestry(trial) {
+  const found = new Set();
+  const waiting = [trial];
+  while (waiting.length) {
+    const current = waiting.pop();
+    if (found.has(current) || !byNumber.has(current)) continue;
+    found.add(current);
+    waiting.push(...byNumber.get(current).parents);
+  }
+  return found;
+}
+
+const trialTip = (trial) => [
+  `Trial ${trial.number}: ${trial.speedup ? ratio(trial.speedup) : statusWord(trial.status)}`,
+  shorten(trial.strategy || trial.name, 90),
+  trial.parents.length ? `from ${trial.parents.map((each) => `trial ${each}`).join(" and ")}` : "",
+];
+
+function trialName(trial) {
+  const verdict = trial.speedup ? `${ratio(trial.speedup)} PyTorch eager` : statusWord(trial.status);
+  return `Trial ${trial.number}, ${verdict}${trial.strategy ? `, ${shorten(trial.strategy, 80)}` : ""}`;
+}
+
+function trialPoint(trial, x, y, { best = false, size = 3.4 } = {}) {
+  const group = groupOf(trial.status);
+  const shape =
+    trial.status === "ok"
+      ? s("circle", { class: `point ${best ? "best" : group.mark}`, cx: x, cy: y, r: best ? size + 2.4 : size })
+      : s("path", { class: `cross ${group.mark}`, d: `M${x - 2.6},${y - 2.6}l5.2,5.2m0,-5.2l-5.2,5.2` });
+  const target = s("circle", { class: "target", cx: x, cy: y, r: 9 });
+  return tipped(
+    s("a", { href: `#trial-${trial.number}`, "aria-label": trialName(trial), class: "mark" }, target, shape),
+    () => trialTip(trial),
+  );
+}

@@ -1,0 +1,301 @@
+"""From the results of a bench to the document of its page. All figures are `run.bench.statistics`'s; none is made here
+but the progress by trial, which no table has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from warpsmith.core.evaluation import Interval
+from warpsmith.report import numbers
+from warpsmith.report.benchdocument import (
+    BenchPage,
+    CellView,
+    DuelView,
+    Estimated,
+    FamilyView,
+    GroupView,
+    RunView,
+    TaskView,
+)
+from warpsmith.report.document import Fact, Figure
+from warpsmith.run.bench.results import Bench, BenchTask, Cell, CellStatus
+from warpsmith.run.bench.statistics import (
+    Duel,
+    Estimate,
+    Means,
+    Verdict,
+    counted,
+    duels,
+    fast_curve,
+    pooled,
+    summary,
+)
+
+_OTHER = "other"
+
+
+def bench_page(bench: Bench) -> BenchPage:
+    """The page of a bench."""
+    loose = not bench.verify  # where nobody was to verify, asking for it would leave nothing to show
+    groups = tuple(_group(bench, place, loose) for place in range(len(bench.groups)))
+    return BenchPage(
+        title=bench.name,
+        subtitle=_subtitle(bench),
+        figures=tuple(_figures(bench, groups)),
+        remarks=tuple(_remarks(bench, loose)),
+        facts=tuple(_facts(bench)),
+        counts_unverified=loose,
+        groups=groups,
+        tasks=tuple(_task(bench, task, loose) for task in bench.tasks),
+        families=tuple(_families(bench, loose)),
+        duels=tuple(_duel(bench, each) for each in duels(bench, unverified=loose)),
+        runs=tuple(_run(bench, cell) for cell in bench.cells),
+    )
+
+
+# --- the top ---
+
+
+def _subtitle(bench: Bench) -> str:
+    devices = " and ".join(bench.devices) or "no device yet"
+    parts = (
+        _plural(len(bench.methods), "method"),
+        _plural(len(bench.proposers), "proposer") if len(bench.proposers) > 1 else "",
+        _plural(len(bench.tasks), "task"),
+        _plural(bench.repeats, "repeat"),
+    )
+    return f"{' × '.join(filter(None, parts))} on {devices}"
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _figures(bench: Bench, groups: Sequence[GroupView]) -> Iterator[Figure]:
+    known = [group for group in groups if group.or_pytorch is not None]
+    if known:
+        first = max(known, key=lambda group: group.or_pytorch.value if group.or_pytorch else 0.0)
+        assert first.or_pytorch is not None, "only those were taken"
+        mean = first.or_pytorch
+        interval = f", {_bounds(mean.low, mean.high)}" if mean.low and mean.high else ""
+        yield Figure(numbers.ratio(mean.value), "over PyTorch eager", f"{first.name}, mean of all tasks{interval}")
+        faster = [share for p, share in first.fast if p <= 1.0]
+        yield Figure(numbers.percent(faster[-1] if faster else 0.0), "faster than PyTorch", f"{first.name}, fast₁")
+        if first.share:
+            yield Figure(numbers.percent(first.share.value), "of the speed of light", f"{first.name}, where it won")
+    else:
+        yield Figure("–", "speedup", "no winner yet")
+    winners, cells = sum(group.winners for group in groups), len(bench.cells)
+    yield Figure(f"{winners}", "winners that count", f"of {_plural(cells, 'run')}, {bench.count(CellStatus.DONE)} done")
+    tokens, prices = sum(cell.tokens for cell in bench.cells), [cell.usd for cell in bench.cells]
+    known_prices = [price for price in prices if price is not None]
+    if tokens:
+        unknown = len(prices) - len(known_prices)
+        note = f"{numbers.count(tokens)} tokens" + (f", {unknown} runs without a known price" if unknown else "")
+        yield Figure(numbers.usd(sum(known_prices)), "spent", note)
+    device_s = sum(cell.device_seconds for cell in bench.cells)
+    wall_s = sum(cell.wall_seconds for cell in bench.cells)
+    yield Figure(numbers.span(device_s), "on the device", f"{numbers.span(wall_s)} of searching, all runs together")
+
+
+def _bounds(low: float, high: float) -> str:
+    return f"{numbers.ratio(low)} to {numbers.ratio(high)}"
+
+
+def _remarks(bench: Bench, loose: bool) -> Iterator[str]:
+    if loose:
+        yield "Winners were not verified in this bench; they count here all the same."
+    else:
+        yield "Only verified winners count; the others are shown in brackets and listed apart."
+    for status, words in ((CellStatus.UNFINISHED, "not finished yet"), (CellStatus.FAILED, "failed")):
+        if count := bench.count(status):
+            yield f"{count} of {_plural(len(bench.cells), 'run')} {words}."
+
+
+def _facts(bench: Bench) -> Iterator[Fact]:
+    yield Fact("Methods", ", ".join(bench.methods))
+    yield Fact("Proposers", ", ".join(bench.proposers))
+    yield Fact("Devices", ", ".join(bench.devices))
+    yield Fact("Language", bench.backend)
+    yield Fact("Budget of a run", ", ".join(_budget(bench)))
+    yield Fact("Repeats", f"{bench.repeats}, seeds from {bench.seed}")
+    yield Fact("Begun", bench.date)
+    used = bench.versions
+    versions = (
+        f"torch {used.torch}" if used.torch else "",
+        used.compiler,
+        f"driver {used.driver}" if used.driver else "",
+    )
+    yield Fact("Measured with", ", ".join(filter(None, versions)) or "nothing yet")
+    yield Fact("Written by", f"Warpsmith {used.warpsmith}, bench {bench.id}")
+
+
+def _budget(bench: Bench) -> Iterator[str]:
+    budget = bench.budget
+    yield f"{budget.trials} trials"
+    if budget.seconds is not None:
+        yield numbers.span(budget.seconds)
+    if budget.tokens is not None:
+        yield f"{numbers.count(budget.tokens)} tokens"
+    if budget.usd is not None:
+        yield numbers.usd(budget.usd)
+    if budget.device_seconds is not None:
+        yield f"{numbers.span(budget.device_seconds)} of the device"
+
+
+# --- methods ---
+
+
+def _name(bench: Bench, method: str, proposer: str) -> str:
+    if len(bench.proposers) == 1:
+        return method
+    return proposer if len(bench.methods) == 1 else f"{method}, {proposer}"
+
+
+def _group(bench: Bench, place: int, loose: bool) -> GroupView:
+    method, proposer = bench.groups[place]
+    cells = list(bench.of_group(method, proposer))
+    said = summary((method, proposer), cells, unverified=loose)
+    return GroupView(
+        name=_name(bench, method, proposer),
+        method=method,
+        proposer=proposer,
+        cells=said.cells,
+        done=said.done,
+        failed=said.failed,
+        winners=said.winners,
+        unverified=said.unverified,
+        or_pytorch=_estimated(said.or_pytorch),
+        eager=_mean(said.eager),
+        median=_estimated(said.eager.median if said.eager else None),
+        compile=_mean(said.compile),
+        start=_mean(said.start),
+        validity=_estimated(said.validity),
+        compile_rate=_estimated(said.compile_rate),
+        share=_estimated(said.share_of_floor),
+        tokens=said.tokens,
+        usd=said.usd,
+        device_s=said.device_seconds,
+        wall_s=said.wall_seconds,
+        fast=fast_curve(cells, unverified=loose),
+        progress=_progress([cell for cell in cells if cell.done], bench.budget.trials),
+    )
+
+
+def _mean(means: Means | None) -> Estimated | None:
+    return _estimated(means.geometric) if means else None
+
+
+def _estimated(estimate: Estimate | None) -> Estimated | None:
+    if estimate is None:
+        return None
+    interval: Interval | None = estimate.interval
+    return Estimated(estimate.value, interval.low if interval else None, interval.high if interval else None)
+
+
+def _progress(cells: Sequence[Cell], trials: int) -> tuple[float, ...]:
+    """The best so far after each trial, as the runs measured it: geometric mean over them, PyTorch kept till then."""
+    if not cells:
+        return ()
+    sums = [0.0] * trials
+    for cell in cells:
+        ends = [point.trial for point in cell.curve[1:]] + [trials + 1]
+        for point, end in zip(cell.curve, ends, strict=False):
+            for trial in range(max(point.trial, 1), min(end, trials + 1)):
+                sums[trial - 1] += max(0.0, math.log(point.speedup))
+    return tuple(math.exp(total / len(cells)) for total in sums)
+
+
+# --- tasks ---
+
+
+def _task(bench: Bench, task: BenchTask, loose: bool) -> TaskView:
+    own = list(bench.of_task(task.name))
+    cells = tuple(
+        _cell([cell for cell in own if (cell.method, cell.proposer) == group], loose) for group in bench.groups
+    )
+    found = [(cell.speedup.value, -place) for place, cell in enumerate(cells) if cell.speedup]
+    return TaskView(
+        name=task.name,
+        family=task.family or _OTHER,
+        zone=task.zone,
+        precision=task.precision,
+        floor_ms=task.floor_ms,
+        eager_ms=task.eager_ms,
+        compile_ms=task.compile_ms,
+        cells=cells,
+        best=-max(found)[1] if found else -1,
+    )
+
+
+def _cell(cells: Sequence[Cell], loose: bool) -> CellView:
+    winners = [best for cell in cells if (best := counted(cell, unverified=loose)) is not None]
+    lost = [cell.best for cell in cells if cell.best is not None and counted(cell, unverified=loose) is None]
+    speedup = pooled([best.eager for best in winners])
+    over_compile = pooled([best.compile for best in winners if best.compile])
+    shares = [best.share_of_floor for best in winners]
+    return CellView(
+        speedup=Estimated(speedup.value, speedup.low, speedup.high) if speedup else None,
+        unverified=max((best.eager.value for best in lost), default=None),
+        compile=over_compile.value if over_compile else None,
+        share=sum(shares) / len(shares) if shares else None,
+        done=sum(cell.done for cell in cells),
+        failed=sum(cell.status is CellStatus.FAILED for cell in cells),
+        note=_note(cells, bool(winners)),
+    )
+
+
+def _note(cells: Sequence[Cell], won: bool) -> str:
+    if won or not cells:
+        return ""
+    for cell in cells:
+        if cell.best is not None and cell.best.why_not:
+            return cell.best.why_not
+    return cells[0].reason
+
+
+def _families(bench: Bench, loose: bool) -> Iterator[FamilyView]:
+    names = dict.fromkeys(task.family or _OTHER for task in bench.tasks)
+    for name in names:
+        tasks = {task.name for task in bench.tasks if (task.family or _OTHER) == name}
+        means = []
+        for group in bench.groups:
+            cells = [cell for cell in bench.of_group(*group) if cell.task in tasks]
+            means.append(_estimated(summary(group, cells, unverified=loose).or_pytorch))
+        yield FamilyView(name, len(tasks), tuple(means))
+
+
+def _duel(bench: Bench, each: Duel) -> DuelView:
+    return DuelView(
+        one=bench.groups.index(each.one),
+        other=bench.groups.index(each.other),
+        wins=each.count(Verdict.WIN),
+        ties=each.count(Verdict.TIE),
+        losses=each.count(Verdict.LOSS),
+        neither=each.count(Verdict.NEITHER),
+        ratio=_estimated(each.ratio),
+    )
+
+
+def _run(bench: Bench, cell: Cell) -> RunView:
+    best = cell.best
+    return RunView(
+        task=cell.task,
+        group=bench.groups.index((cell.method, cell.proposer)),
+        seed=cell.seed,
+        status=cell.status.value,
+        reason=cell.reason,
+        trials=cell.trials,
+        valid=cell.valid,
+        speedup=best.eager.value if best else None,
+        low=best.eager.low if best else None,
+        high=best.eager.high if best else None,
+        verified=best.verified if best else None,
+        why_not=best.why_not if best else "",
+        candidate=best.candidate if best else "",
+        strategy=best.strategy if best else "",
+        tokens=cell.tokens,
+        usd=cell.usd,
+        device_s=cell.device_seconds,
+    )

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.report.synthetic import FLOOR_MS, Maker, make_run, problem
+from warpsmith.archive.events import Begun, Budget, RunConfig
+from warpsmith.core.config import Settings
+from warpsmith.core.evaluation import Status
+from warpsmith.methods.loading import load
+from warpsmith.report.document import RunPage, to_json
+from warpsmith.report.run_page import run_page
+from warpsmith.report.texts import unpacked
+from warpsmith.run.session import Session
+
+
+@pytest.fixture(scope="module")
+def page(small_run: Path) -> RunPage:
+    return run_page(small_run)[0]
+
+
+def test_every_trial_is_there_with_its_words(small_run: Path) -> None:
+    page, texts = run_page(small_run)
+    found = unpacked(texts.packed())
+
+    with Session.peek(small_run) as session:
+        assert [trial.number for trial in page.trials] == list(session.ledger.trials)
+        for trial in page.trials:
+            known = session.ledger.trials[trial.number]
+            proposed, evaluation = session.proposed(trial.number), session.evaluation(trial.number)
+            prompt, reply = session.conversation(known.brief)
+            assert proposed is not None
+            assert prompt is not None
+            assert reply is not None
+            files = proposed.candidate.files if proposed.candidate else ()
+            assert [(file.name, found[file.text]) for file in trial.files] == [(f.name, f.text) for f in files]
+            assert [(m.role, found[m.text]) for m in trial.prompt] == [(m.role, m.text) for m in prompt.messages]
+            assert found[trial.reply] == reply.text
+            assert (trial.speedup, trial.parents) == (known.score, known.parents)
+            assert found[trial.reason] == ((evaluation.reason if evaluation else "") or proposed.failure)
+
+
+def test_the_curve_rises_to_the_best(page: RunPage) -> None:
+    speedups = [step.speedup for step in page.steps]
+
+    assert speedups == sorted(speedups)
+    assert page.steps[-1].trial == page.best
+    assert page.trials[page.best - 1].speedup == max(trial.speedup or 0 for trial in page.trials)
+
+
+def test_the_headline_says_what_was_measured(page: RunPage) -> None:
+    labels = [figure.label for figure in page.figures]
+    by_label = {figure.label: figure for figure in page.figures}
+    best = page.trials[page.best - 1]
+    assert best.speedup is not None
+    assert best.latency_ms is not None
+
+    assert labels[:2] == ["over PyTorch eager", "over torch.compile"]
+    assert by_label["over PyTorch eager"].value.startswith(f"{best.speedup:.2f}")
+    assert by_label["of the speed of light"].value == f"{100 * FLOOR_MS / best.latency_ms:.1f}\u00a0%"
+    assert by_label["spent"].value.startswith("$0.2")
+    assert any("all trials are spent" in remark for remark in page.remarks)
+    assert any("not verified" in remark for remark in page.remarks)
+
+
+def test_costs_add_up(page: RunPage, small_run: Path) -> None:
+    with Session.peek(small_run) as session:
+        totals = session.ledger.totals
+        last = page.accounts[-1]
+        assert (last.tokens, last.usd) == (totals.tokens, totals.cost_usd)
+        assert sum(model.tokens for model in page.models) == totals.tokens
+        assert sum(model.replies for model in page.models) == len(page.trials)
+        assert sum(operator.valid for operator in page.operators) == totals.valid
+
+
+def test_every_measured_candidate_lies_under_the_roof(page: RunPage) -> None:
+    roof = page.roofline
+    assert roof is not None
+    drawn = {point.trial for point in roof.points}
+
+    assert drawn == {0} | {trial.number for trial in page.trials if trial.speedup}  # 0 is PyTorch
+    assert roof.undrawn == sum(trial.speedup is None for trial in page.trials)
+    assert roof.slope_known
+    assert roof.bandwidth_bytes_s == pytest.approx(4.02e12)
+    for point in roof.points:
+        assert point.y <= point.x * roof.bandwidth_bytes_s
+        assert roof.x[0] < point.x < roof.x[1]
+        assert roof.y[0] < point.y < roof.y[1]
+
+
+def test_the_document_is_json_without_a_path_of_this_machine(page: RunPage, small_run: Path) -> None:
+    text = to_json(page)
+
+    assert json.loads(text)["best"] == page.best
+    assert str(small_run) not in text
+    assert "NaN" not in text
+
+
+def test_strategies_and_other_replies_are_kept(tmp_path: Path) -> None:
+    page, texts = run_page(make_run(tmp_path / "run", 6, Maker(lines=4), method="cupilot"))
+    found = unpacked(texts.packed())
+
+    assert page.words
+    assert all(found[each.reply] and each.prompt for each in page.words)
+
+
+def _begin(folder: Path) -> Session:
+    config = RunConfig("softmax.py", "cuda:0", "cuda", "openai:gpt-large", Budget(trials=9), Settings())
+    return Session.begin(folder, Begun(config, load("evoengineer-free"), problem(), "0.test"))
+
+
+def test_a_run_without_a_valid_kernel_and_one_just_begun_have_pages(tmp_path: Path) -> None:
+    maker = Maker(lines=4)
+    with _begin(tmp_path / "run") as session:
+        empty, _ = run_page(tmp_path / "run")
+        brief = session.ask()
+        assert brief is not None
+        session.answer(brief, maker.reply(brief))
+        pending, _ = run_page(tmp_path / "run")  # somebody else is at work on it meanwhile
+        (job,) = session.pending()
+        failed = next(v for n in range(99) if not (v := Maker(n).verdict(job.candidate)).ok)
+        session.judge(job, failed)
+    page, texts = run_page(tmp_path / "run")
+
+    assert (empty.trials, empty.best, empty.roofline, empty.steps) == ((), 0, None, ())
+    assert [trial.status for trial in pending.trials] == ["pending"]
+    assert any("1 verdicts" in remark or "1 verdict" in remark for remark in pending.remarks)
+    assert page.trials[0].status == failed.status.value != Status.OK.value
+    assert unpacked(texts.packed())[page.trials[0].reason] == failed.reason
+    assert page.figures[0].note == "no valid kernel yet"
+    assert any("was open" in remark for remark in page.remarks)
