@@ -345,6 +345,7 @@ def test_the_list_shows_every_task(capsys: pytest.CaptureFixture[str]) -> None:
 
     shown = capsys.readouterr().out
     assert "112 tasks in all" in shown
+    assert "Take one: warpsmith optimize warpsmith-100/argmax, or warpsmith-100/argmax@small on a CPU" in shown
     words = set(shown.split())
     assert {entry.name for entry in ENTRIES} <= words
     assert {"4096×393216", "convolution", "fp32"} <= words

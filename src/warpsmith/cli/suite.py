@@ -60,7 +60,15 @@ def run(request: Request) -> int:
         console.print(_table(listed))
     if len({entry.suite for entry in found}) != 1:
         console.print(f"\n{_count(len(found))} in all" if found else "No task has all of that.")
+    if found:
+        console.print(Text(f"\nTake one: {_use(found[0])}", "dim"), soft_wrap=True)
     return 0
+
+
+def _use(entry: Entry) -> str:
+    """How a task of the list is used, by way of example."""
+    small = f", or {entry.title}@small on a CPU" if entry.small else ""
+    return f"warpsmith optimize {entry.title}{small}"
 
 
 def _document(entry: Entry) -> TaskDocument:

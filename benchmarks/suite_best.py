@@ -1,0 +1,319 @@
+"""The catalogue's best kernel for each task of the suites that its templates cover: a short run each, verified.
+
+    python -m benchmarks.suite_best --json benchmarks/h200/suite_best.json --limit-s 500
+    python -m benchmarks.suite_best --json benchmarks/h200/suite_best.json --no-verify
+    python -m benchmarks.suite_best --json benchmarks/h200/suite_best.json --verify-only --faster
+    python -m benchmarks.suite_best --json /tmp/cpu.json --device cpu --small --only relu --trials 3
+
+One of every family after the other, so that a run that is cut off has reached them all. Writes after every task and
+leaves out what the file has already: run it again until nothing is left. A kernel counts where it is verified; one that
+is not is kept with what stands against it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+
+from benchmarks.suite_figures import BestFigures, BestRecord, chosen, in_turn, read_best, write
+
+from warpsmith import __version__
+from warpsmith.archive.events import Budget
+from warpsmith.core.config import Settings
+from warpsmith.core.errors import HarnessFault, TaskError, UsageError, WarpsmithError
+from warpsmith.core.evaluation import Evaluation
+from warpsmith.core.task import Precision
+from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluate.verify import Verifier
+from warpsmith.hardware.device import Device, gpus
+from warpsmith.methods.loading import load
+from warpsmith.propose.template import TemplateProposer
+from warpsmith.run import opening
+from warpsmith.run.loop import Loop, Watcher
+from warpsmith.run.session import Session
+from warpsmith.tasks import suites
+from warpsmith.tasks.listing import FULL, SMALL
+from warpsmith.tasks.suites import Entry
+
+_SHORTEST_S = 10.0  # with less time than this left, no task is begun
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line."""
+
+    json: Path
+    known: Path | None
+    device: str
+    size: str
+    only: str
+    precision: Precision
+    method: str
+    trials: int
+    seconds: float
+    limit_s: float
+    parallel: int
+    search: bool
+    verify: bool
+    faster: bool
+    settings: Settings
+
+
+def parsed(arguments: Sequence[str]) -> Options:
+    """The command line, read."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, required=True, help="the record: written, and gone on with if it is there")
+    parser.add_argument(
+        "--from", dest="known", type=Path, default=None, help="a record to go on with, if --json is new"
+    )
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--small", action="store_true", help="the small workloads: to try it on a CPU")
+    parser.add_argument("--only", default="", help="names or families of tasks, separated by commas")
+    parser.add_argument("--precision", choices=("fp32", "tf32"), default="fp32")
+    parser.add_argument("--method", default="cupilot")
+    parser.add_argument("--trials", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=45.0, help="for the search on one task")
+    parser.add_argument("--limit-s", type=float, default=500.0, help="begin no task after this many seconds")
+    parser.add_argument("--parallel", type=int, default=6)
+    parser.add_argument("--time-budget", type=float, default=0.3, help="seconds of timing per workload")
+    parser.add_argument("--seeds", type=int, default=2, help="input sets of a task's own distribution")
+    parser.add_argument("--faster", action="store_true", help="verify only what is surely faster than eager")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--no-verify", action="store_true", help="search only; verify later")
+    either.add_argument("--verify-only", action="store_true", help="verify what was found before")
+    given = parser.parse_args(arguments)
+    return Options(
+        json=given.json,
+        known=given.known,
+        device=given.device,
+        size=SMALL if given.small else FULL,
+        only=given.only,
+        precision=Precision(given.precision),
+        method=given.method,
+        trials=given.trials,
+        seconds=given.seconds,
+        limit_s=given.limit_s,
+        parallel=given.parallel,
+        search=not given.verify_only,
+        verify=not given.no_verify,
+        faster=given.faster,
+        settings=Settings(timing_budget_s=given.time_budget, seeds=given.seeds),
+    )
+
+
+def covered(backend: str, precision: Precision) -> tuple[str, ...]:
+    """The tasks that a template can write a kernel for. Imports torch: to be called in a process of its own."""
+    from warpsmith.backends.source import backend_named
+    from warpsmith.core.search import Problem
+    from warpsmith.tasks.load import load_task
+    from warpsmith.tasks.outline import outline
+
+    found = []
+    for entry in suites.select():
+        if precision not in entry.precisions:
+            continue
+        program = load_task(entry.spec(), precision)
+        contract = backend_named(backend).contract(program.task)
+        problem = Problem(program.task, contract, backend, "", backend, "", (), outline(program))
+        if TemplateProposer.supports(problem):
+            found.append(entry.title)
+    return tuple(found)
+
+
+class Sitting:
+    """One call of this script."""
+
+    def __init__(self, options: Options, evaluator: Evaluator, backend: str, began: float) -> None:
+        self._options = options
+        self._evaluator = evaluator
+        self._backend = backend
+        self._began = began
+        self.versions: dict[str, str] = {}  # of what built and judged, once something was
+
+    @property
+    def left_s(self) -> float:
+        """Until no task is begun any more."""
+        return self._options.limit_s - (time.monotonic() - self._began)
+
+    def search(self, entry: Entry) -> BestFigures:
+        """A short run, and its best kernel verified."""
+        options = self._options
+        with tempfile.TemporaryDirectory() as folder:
+            order = opening.Order(
+                task=entry.spec(options.size),
+                method=load(options.method),
+                proposer=TemplateProposer.name,
+                budget=Budget(trials=options.trials, seconds=min(options.seconds, max(self.left_s, _SHORTEST_S))),
+                folder=Path(folder) / "run",
+                device=options.device,
+                settings=options.settings,
+                precision=options.precision,
+                parallel=options.parallel,
+            )
+            with opening.begin(order, self._evaluator, self._backend) as session:
+                bench = opening.bench_of(session, self._evaluator)
+                loop = Loop(session, TemplateProposer(), bench, Watcher(), parallel=options.parallel)
+                found = self._figures(entry, session, loop.run() or "told")
+                evaluation = session.evaluation(session.ledger.best) if session.ledger.best else None
+        return self.verify(entry, found, evaluation) if options.verify else found
+
+    def _figures(self, entry: Entry, session: Session, stopped: str) -> BestFigures:
+        ledger = session.ledger
+        figures = BestFigures(
+            task=entry.title,
+            family=entry.family,
+            method=self._options.method,
+            trials=ledger.totals.trials,
+            valid=ledger.totals.valid,
+            compiled=ledger.totals.compiled,
+            seconds=round(session.elapsed(), 1),
+            stopped=stopped,
+        )
+        evaluation = session.evaluation(ledger.best) if ledger.best else None
+        if evaluation is None:
+            return figures
+        self.versions = {"torch": evaluation.environment.torch, "compiler": evaluation.environment.compiler}
+        return replace(
+            measured(figures, evaluation),
+            strategy=ledger.trials[ledger.best].strategy,
+            kernel=session.candidate(ledger.best),
+        )
+
+    def wants_verifying(self, found: BestFigures) -> bool:
+        """Whether there is a kernel that nobody has verified yet, and should."""
+        quick = found.low is not None and found.low > 1.0
+        return found.kernel is not None and found.verified is None and (quick or not self._options.faster)
+
+    def verify(self, entry: Entry, found: BestFigures, evaluation: Evaluation | None = None) -> BestFigures:
+        """The same with what verification said, measured as it measured it."""
+        if found.kernel is None or not self.wants_verifying(found):
+            return found
+        spec = entry.spec(self._options.size)
+        certificate = Verifier(self._evaluator).verify(spec, found.kernel, self._options.precision, first=evaluation)
+        took = round(certificate.seconds, 1)
+        return replace(found, verified=certificate.verified, objection=certificate.reason, verify_seconds=took)
+
+
+def measured(figures: BestFigures, evaluation: Evaluation) -> BestFigures:
+    """The figures with what an evaluation measured."""
+    interval = evaluation.interval()
+    return replace(
+        figures,
+        speedup=evaluation.speedup(),
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        latency_ms={w.workload: w.latency_ms for w in evaluation.workloads},
+        share_of_floor=min(w.share_of_floor for w in evaluation.workloads),
+    )
+
+
+def begun(options: Options, device: Device, known: BestRecord | None, titles: Sequence[str]) -> BestRecord:
+    """The record to go on with, or a new one."""
+    asked = (device.label, options.size, options.precision.value)
+    if known is not None and (known.device, known.size, known.precision) != asked:
+        raise UsageError(
+            f"the record is of {known.device} at {known.size} size in {known.precision}, and not of "
+            f"{asked[0]} at {asked[1]} size in {asked[2]}; name another file."
+        )
+    versions = {"warpsmith": __version__, "python": sys.version.split()[0]}
+    if device.kind == "cuda":
+        versions["driver"] = next((gpu.driver for gpu in gpus() if gpu.index == device.index), "")
+    return BestRecord(
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        device=device.label,
+        versions=(known.versions if known else {}) | versions,
+        size=options.size,
+        precision=options.precision.value,
+        seconds=known.seconds if known else 0.0,
+        covered=len(titles) if titles or known is None else known.covered,
+        tasks=known.tasks if known else (),
+    )
+
+
+def work(options: Options, began: float) -> int:
+    """Search, verify, write; 0 where nothing is left, 1 where another sitting is needed."""
+    device, backend = opening.choose(options.device, "")
+    known = read_best(options.json) or (read_best(options.known) if options.known else None)
+    titles: tuple[str, ...] = ()
+    if options.search:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
+            titles = other.submit(covered, backend, options.precision).result()
+    record = begun(options, device, known, titles)
+    left = 0
+    with Evaluator(device, options.settings, on_message=_complain) as evaluator:
+        sitting = Sitting(options, evaluator, backend, began)
+        for entry in in_turn(chosen(suites.select(), options.only)):
+            found = next((task for task in record.tasks if task.task == entry.title and not task.failure), None)
+            if not _is_due(options, sitting, entry, found, titles):
+                continue
+            if sitting.left_s < _SHORTEST_S:
+                left += 1
+                continue
+            start = time.monotonic()
+            figures = _attempt(options, sitting, entry, found)
+            left += bool(figures.failure)
+            record = _with(record, figures, record.seconds + time.monotonic() - start, sitting.versions)
+            write(options.json, record)
+            print(_line(figures, time.monotonic() - start), flush=True)
+    took = time.monotonic() - began
+    print(
+        f"{len(record.tasks)} of {record.covered} tasks in {options.json}, {left} left, {took:.0f} s", file=sys.stderr
+    )
+    return 1 if left else 0
+
+
+def _is_due(options: Options, sitting: Sitting, entry: Entry, found: BestFigures | None, titles: Sequence[str]) -> bool:
+    if found is None:
+        return options.search and entry.title in titles
+    return options.verify and sitting.wants_verifying(found)
+
+
+def _attempt(options: Options, sitting: Sitting, entry: Entry, found: BestFigures | None) -> BestFigures:
+    try:
+        return sitting.search(entry) if found is None else sitting.verify(entry, found)
+    except (TaskError, HarnessFault) as fault:  # one task that does not work here must not cost the others
+        if found is not None:
+            return replace(found, objection=str(fault))
+        return BestFigures(entry.title, entry.family, options.method, 0, 0, 0, 0.0, "", failure=str(fault))
+
+
+def _with(record: BestRecord, figures: BestFigures, seconds: float, versions: dict[str, str]) -> BestRecord:
+    others = (task for task in record.tasks if task.task != figures.task)
+    tasks = tuple(sorted((*others, figures), key=lambda task: task.task))
+    return replace(record, tasks=tasks, seconds=round(seconds, 1), versions=record.versions | versions)
+
+
+def _line(figures: BestFigures, seconds: float) -> str:
+    if figures.failure:
+        return f"{figures.task:42} {figures.failure}"
+    if figures.speedup is None:
+        return f"{figures.task:42} nothing valid in {figures.trials} trials, {seconds:.0f} s"
+    state = {None: "not verified yet", True: "verified", False: f"refused: {figures.objection}"}[figures.verified]
+    reached = f"{figures.speedup:.3f}x [{figures.low:.3f}, {figures.high:.3f}]"
+    return f"{figures.task:42} {reached} {figures.valid}/{figures.trials} valid, {state}, {seconds:.0f} s"
+
+
+def _complain(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Search and verify."""
+    began = time.monotonic()
+    try:
+        return work(parsed(sys.argv[1:] if arguments is None else arguments), began)
+    except WarpsmithError as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
