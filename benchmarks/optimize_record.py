@@ -102,6 +102,7 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=6)
     parser.add_argument("--method", default="evoengineer-full")
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--only", default=",".join(TASKS))
     parser.add_argument("--time-budget", type=float, default=0.3)
     parser.add_argument("--json", default="")
@@ -112,7 +113,7 @@ def main() -> None:
     with Evaluator(device, settings) as evaluator:
         for task in options.only.split(","):
             for method in options.method.split(","):
-                for seed in range(options.repeats):
+                for seed in range(options.first_seed, options.repeats):
                     row = run(evaluator, backend, task, method, seed, options)
                     rows.append(row)
                     speedup = f"{row.speedup:.3f}x {row.interval}" if row.speedup else "nothing valid"

@@ -9,6 +9,7 @@ import pytest
 from warpsmith.backends.cpu import CpuBackend
 from warpsmith.backends.cuda import CudaBackend
 from warpsmith.backends.entry import declaration_of
+from warpsmith.backends.triton import TritonBackend
 from warpsmith.core.build import Artifact, Target
 from warpsmith.core.candidate import Candidate, SourceFile
 from warpsmith.core.contract import ArgumentKind, Contract
@@ -210,3 +211,14 @@ def test_text_names_the_libraries_a_task_allows(softmax: Task) -> None:
     assert "Library kernels may not be called" in CudaBackend().contract(softmax).text
     allowed = CudaBackend().contract(replace(softmax, allow=("cublas",)))
     assert "Libraries you may call: cublas." in allowed.text
+
+
+def test_an_axis_is_said_to_be_fixed_only_where_it_is() -> None:
+    tensors = (TensorSpec("x", "float32", ("rows", "cols", "depth"), INPUT), TensorSpec("out", "float32", (), OUTPUT))
+    workloads = tuple(Workload(f"w{n}", (("rows", n), ("cols", 64), ("depth", 8))) for n in (16, 32))
+    elsewhere = (Workload("elsewhere", (("rows", 16), ("cols", 61), ("depth", 8))),)
+    task = Task("t", "", "native", tensors, (), workloads, Precision.FP32, "digest", held_out=elsewhere)
+    for backend in (CpuBackend(), TritonBackend()):
+        axes = {a.name: a.meaning for a in backend.contract(task).arguments if a.kind is ArgumentKind.AXIS}
+        # Nobody may rely on cols: a winner is tried with others. Which ones is not said.
+        assert axes == {"rows": "one of 16, 32", "cols": "64 here; others must work", "depth": "always 8"}

@@ -26,7 +26,9 @@ TUNABLE = "// tune: STEP = 1, 2, 4\n" + RIGHT.replace("++i) out[i] = 2 * x[i];",
 @pytest.fixture(scope="module")
 def run(desk: Desk) -> str:
     """A run with the catalogue, four trials long."""
-    outcome = desk.run("optimize", "double.py", "--trials", "4", "--run", "first", "--json", "--stop-at", "0", *QUICK)
+    outcome = desk.run(
+        "optimize", "double.py", "--trials", "4", "--run", "first", "--json", "--stop-at", "0", "--no-tune", *QUICK
+    )
     assert outcome.status == 0, outcome.err
     document = json.loads(outcome.out)
     assert document["status"] == "ok"
@@ -47,7 +49,7 @@ def run(desk: Desk) -> str:
 
 def test_runs_and_show_say_what_was_done(desk: Desk, run: str) -> None:
     listed = desk.run("runs", ".")
-    assert re.search(r"first +double +evoengineer-full +template +4/4", listed.out), listed.out
+    assert re.search(r"first +double +cupilot +template +4/4", listed.out), listed.out
     shown = desk.run("show", run)
     assert len(re.findall(r"^ +\d+ [★✓✗=·]", shown.out, re.MULTILINE)) == 4, shown.out
     best = desk.run("show", run, "best")
@@ -59,8 +61,19 @@ def test_runs_and_show_say_what_was_done(desk: Desk, run: str) -> None:
     assert "--- user" in desk.run("show", run, "1", "--only", "prompt").out
 
 
+def test_the_best_kernel_of_a_run_can_be_loaded(desk: Desk, run: str) -> None:
+    import torch
+
+    from warpsmith import load
+
+    op = load(desk.folder / run, strict=True)
+    sizes = op.manifest.workloads[0].sizes
+    x = torch.randn(sizes["rows"], sizes["cols"])
+    torch.testing.assert_close(op(x), 2 * x)
+
+
 def test_an_agent_asks_and_tells_across_two_machines(desk: Desk, run: str) -> None:
-    asked = desk.run("ask", "double.py", "--run", "mine", "--json", *QUICK)
+    asked = desk.run("ask", "double.py", "--run", "mine", "--json", "--stop-at", "0", *QUICK)
     assert asked.status == 0, asked.err
     brief = json.loads(asked.out)
     assert "launch(" in brief["prompt"]
@@ -94,7 +107,10 @@ def test_tuning_tries_the_declared_values(desk: Desk) -> None:
 
 
 def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> None:
-    process = desk.start("optimize", "double.py", "--trials", "200", "--run", "cut", "--stop-at", "0", *QUICK)
+    ablations = ("--no-roofline", "--no-retrieval", "--no-alignment", "--no-profile")
+    process = desk.start(
+        "optimize", "double.py", "--trials", "200", "--run", "cut", "--stop-at", "0", *ablations, *QUICK
+    )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (desk.folder / "cut" / "run.db").exists():
         time.sleep(0.05)
@@ -107,8 +123,9 @@ def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> N
     outcome = desk.run("runs", ".", "--json")
     (cut,) = [each for each in map(json.loads, outcome.out.splitlines()) if each["run"] == "cut"]
     assert cut["state"] == "interrupted"
+    assert cut["method"] == "cupilot-no-roofline-no-retrieval-no-alignment"
     done = cut["trials"]
-    resumed = desk.run("optimize", "--resume", "cut", "--trials", str(done + 1), "--json")
+    resumed = desk.run("optimize", "--resume", "cut", "--trials", str(done + 1), "--no-tune", "--json")
     assert json.loads(resumed.out)["trials"] == done + 1, resumed.err
 
 
@@ -129,7 +146,7 @@ def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> N
         (["optimize", "double.py", "--proposer", "openai:gpt"], "openai needs a key: set OPENAI_API_KEY"),
         (["optimize", "double.py", "--proposer", "replay:absent"], "there is no folder absent"),
         (["optimize", "double.py", "--proposer", "command: "], "names no command"),
-        (["optimize", "double.py", "--proposer", "template", "--model", "x=openai:y"], "roles of this method: none"),
+        (["optimize", "double.py", "--method", "eoh", "--model", "x=openai:y"], "roles of this method: none"),
         (["optimize", "double.py", "--method", "cupilot", "--model", "boss=openai:y"], "strategist"),
         (["optimize", "--resume", "junk", "--no-roofline"], "cannot be read as a run"),
         (["optimize", "double.py", "--device", "tpu"], "unknown device 'tpu'"),

@@ -27,7 +27,7 @@ def test_every_ablation_of_every_method_is_sound_and_lacks_what_it_should(method
         names.add(less.name)
         roofline, retrieval, alignment = kept
         assert list(faults(less)) == []
-        expected = shown(method) - (set() if roofline else {Show.ROOFLINE, Show.STRATEGIES})
+        expected = shown(method) - (set() if roofline else {Show.ROOFLINE, Show.STRATEGIES, Show.PROFILE})
         assert shown(less) == expected - (set() if retrieval else {Show.RETRIEVED})
         assert alignment or not any(each.product is Product.ALIGNMENT for each in less.operators)
         assert (less == method) == all(kept)
@@ -37,7 +37,7 @@ def test_every_ablation_of_every_method_is_sound_and_lacks_what_it_should(method
 def test_cupilot_has_all_that_can_be_taken_away() -> None:
     cupilot = METHODS["cupilot"]
 
-    assert {Show.ROOFLINE, Show.STRATEGIES, Show.RETRIEVED} <= shown(cupilot)
+    assert {Show.ROOFLINE, Show.STRATEGIES, Show.PROFILE, Show.RETRIEVED} <= shown(cupilot)
     less = ablated(cupilot, roofline=False, alignment=False)
     assert less.name == "cupilot-no-roofline-no-alignment"
     assert less.roles == ("strategist", "translator", "revisor")

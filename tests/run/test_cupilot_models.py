@@ -19,9 +19,11 @@ from warpsmith.methods.loading import load
 from warpsmith.propose.chat import connect
 from warpsmith.propose.replay import ReplayProposer
 from warpsmith.run.loop import Loop, Watcher
+from warpsmith.run.profiling import Sight
 from warpsmith.run.session import Session, fold
 
 TRIALS = 28
+DIGEST = "Bottleneck: a planted one."
 ROLES = {role: ModelSpec("openai", f"the-{role}") for role in ("strategist", "translator", "revisor", "aligner")}
 WANTED = re.compile(r"[Gg]ive (\d+) ")
 
@@ -40,6 +42,10 @@ def play(number: int, body: Body) -> Step:
     return say(reply_text(number), prompt=100, completion=2)
 
 
+def look(candidate: Candidate, evaluation: Evaluation) -> Sight:
+    return Sight(DIGEST, 0.1)
+
+
 def verdict(candidate: Candidate) -> Evaluation:
     return invalid(candidate) if factor(candidate) % 4 == 0 else valid(candidate, 1.0 + factor(candidate) / 100)
 
@@ -51,11 +57,14 @@ def test_four_epochs_with_a_model_for_each_role_and_their_replay(tmp_path: Path)
         surroundings = Surroundings.gather({"OPENAI_BASE_URL": server.openai_url})
         proposer = connect(parse("openai:nobody"), Options(), surroundings, roles=ROLES)
         with Session.begin(folder, begun(method, budget=Budget(trials=TRIALS))) as session:
-            assert Loop(session, proposer, CannedJudge(verdict), Watcher(), parallel=3).run() == "trials"
+            loop = Loop(session, proposer, CannedJudge(verdict), Watcher(), parallel=3, look=look)
+            assert loop.run() == "trials"
             live = session.ledger
             tokens = live.totals.tokens
         proposer.close()
     models = Counter(seen.body["model"] for seen in server.requests)
+    informed = {s.body["model"] for s in server.requests if DIGEST in s.body["messages"][-1]["content"]}
+    assert informed == {"the-strategist", "the-translator"}
     assert set(models) == {f"the-{role}" for role in ROLES}
     with Archive.read(folder) as archive:
         events = [entry.event for entry in archive.entries()]

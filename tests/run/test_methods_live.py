@@ -1,21 +1,32 @@
-"""Every method with the offline catalogue on the CPU: real compiling, checking and timing, on small budgets."""
+"""Every method with the offline catalogue on the CPU: real compiling, checking and timing, on small budgets.
+
+What is about cuPilot's strategies and not about their kernels is tried with real tasks and made-up verdicts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from warpsmith.archive.events import Budget
+from tests import searching
+from tests.searching import CannedJudge, judged, valid
+from warpsmith.archive.events import Asked, Budget, Profiled
 from warpsmith.archive.log import Archive
-from warpsmith.core.evaluation import Status
-from warpsmith.core.method import Method
+from warpsmith.core.candidate import Candidate
+from warpsmith.core.evaluation import Evaluation, Status
+from warpsmith.core.method import Method, Product
+from warpsmith.core.search import Brief, Precedent, Problem, Prompt, Reply
+from warpsmith.core.strategy import Plan
 from warpsmith.evaluate.evaluator import Evaluator
 from warpsmith.methods.ablation import ablated
 from warpsmith.methods.loading import load, methods
 from warpsmith.propose.template import TemplateProposer
 from warpsmith.run import opening
 from warpsmith.run.loop import Loop, Watcher
+from warpsmith.run.profiling import looking
 from warpsmith.run.session import Session, fold
 from warpsmith.strategies import genome, templates
 
@@ -45,6 +56,11 @@ def small_softmax(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def problem(evaluator: Evaluator, small_softmax: Path) -> Problem:
+    return evaluator.survey(small_softmax, "cpu")
+
+
 def begun(task: Path, method: Method, trials: int, evaluator: Evaluator, folder: Path) -> Session:
     order = opening.Order(
         task=str(task),
@@ -65,7 +81,9 @@ def test_a_method_finds_a_valid_kernel_and_its_log_replays(
 ) -> None:
     with begun(small_softmax, load(name), TRIALS.get(name, 4), evaluator, tmp_path / "run") as session:
         bench = opening.bench_of(session, evaluator)
-        reason = Loop(session, TemplateProposer(), bench, Watcher(), parallel=2).run()
+        with looking(session, evaluator) as look:
+            profiler = look if name == "cupilot" else None  # the only one the catalogue reads profiles for
+            reason = Loop(session, TemplateProposer(), bench, Watcher(), parallel=2, look=profiler).run()
         ledger = session.ledger
         session.end(reason)
         statuses = [trial.status for trial in ledger.trials.values()]
@@ -79,6 +97,10 @@ def test_a_method_finds_a_valid_kernel_and_its_log_replays(
         assert members
     with Archive.read(tmp_path / "run") as archive:
         assert fold(archive, archive.begun()).population.members == members
+        events = [entry.event for entry in archive.entries()]
+    digests = {event.trial: event.digest for event in events if isinstance(event, Profiled)}
+    assert set(digests) == {each for event in events if isinstance(event, Asked) and profiler for each in event.parents}
+    assert all(digest.startswith("Bottleneck: ") for digest in digests.values())
     with Session.resume(tmp_path / "run") as resumed:
         assert resumed.ledger.population.members == members
         assert resumed.ledger.best == best.number
@@ -104,14 +126,104 @@ def test_cupilot_crosses_the_strategies_of_matrix_products_as_their_code_has_the
             assert trial.strategy == genome.text_of(really)
 
 
-@pytest.mark.slow  # three runs
-@pytest.mark.parametrize("part", ["roofline", "retrieval", "alignment"])
-def test_cupilot_runs_without_any_of_its_parts(
-    part: str, evaluator: Evaluator, small_softmax: Path, tmp_path: Path
-) -> None:
-    method = ablated(load("cupilot"), **{part: False})
-    with begun(small_softmax, method, 2, evaluator, tmp_path / "run") as session:
-        bench = opening.bench_of(session, evaluator)
-        assert Loop(session, TemplateProposer(), bench, Watcher(), parallel=1).run() == "trials"
+def begun_catalogue(folder: Path, method: Method, problem: Problem, trials: int) -> Session:
+    """A run of a real task, with what another run knows of it."""
+    known = (Precedent("another softmax", "simd", "some CPU", 1.3),)
+    start = replace(searching.begun(method, budget=Budget(trials=trials)), problem=problem)
+    return Session.begin(folder, start, lambda _: known)
+
+
+class Listener(TemplateProposer):
+    """The catalogue; remembers what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.briefs: list[Brief] = []
+
+    def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+        self.briefs.append(brief)
+        return super().propose(brief, prompt)
+
+
+def made_up(candidate: Candidate) -> Evaluation:
+    return valid(candidate, 1 + int(candidate.id, 16) % 1000 / 1000)
+
+
+@pytest.mark.parametrize("part", ["", "roofline", "retrieval", "alignment"])
+def test_cupilot_runs_without_any_of_its_parts(part: str, problem: Problem, tmp_path: Path) -> None:
+    method = ablated(load("cupilot"), **({part: False} if part else {}))
+    proposer = Listener()
+    with begun_catalogue(tmp_path / "run", method, problem, 8) as session:
+        assert Loop(session, proposer, CannedJudge(made_up), Watcher(), parallel=1).run() == "trials"
         assert session.ledger.best
         assert any(trial.aligned for trial in session.ledger.trials.values()) == (part != "alignment")
+    assert any(brief.roofline or brief.strategies for brief in proposer.briefs) == (part != "roofline")
+    assert any(brief.precedents for brief in proposer.briefs) == (part != "retrieval")
+    assert any(brief.role == "aligner" for brief in proposer.briefs) == (part != "alignment")
+
+
+def answered(session: Session, change: Callable[[Brief, str], str] = lambda brief, text: text) -> Brief:
+    """Ask, have the catalogue answer, perhaps otherwise than it would, and judge."""
+    brief = session.ask()
+    assert brief is not None, session.stopped_because
+    proposer = TemplateProposer()
+    reply = proposer.propose(brief, proposer.prompt(brief))
+    session.answer(brief, replace(reply, text=change(brief, reply.text)))
+    judged(session, made_up)
+    return brief
+
+
+def plan_text(problem: Problem, names: str) -> str:
+    plan = genome.plan_of(names, templates.abilities(problem))
+    assert plan is not None
+    return genome.text_of(plan)
+
+
+def test_children_carry_strategies_of_both_parents_into_their_code(problem: Problem, tmp_path: Path) -> None:
+    parents = [plan_text(problem, names) for names in ("parallel-rows + static-chunks", "simd + vector-exp")]
+    told = "".join(f"strategy: {text}\nthought: planted\n" for text in parents)
+    with begun_catalogue(tmp_path / "run", load("cupilot"), problem, 8) as session:
+        answered(session, lambda brief, text: told)
+        for _ in range(4):  # each is translated, and aligned
+            answered(session)
+        crossing = answered(session)
+        assert (crossing.operator, {each.strategy for each in crossing.parents}) == ("cross", set(parents))
+        children = [idea for idea in session.ledger.ideas.known.values() if len(idea.parents) == 2]
+        assert children
+        translating = answered(session)
+        assert translating.idea is not None
+        code = session.candidate(session.ledger.last_trial).main.text
+        carried = templates.carried(problem, code)
+        assert carried is not None
+        for child in (Plan.read(translating.idea.strategy), carried):
+            assert child is not None
+            for one, other in (parents, parents[::-1]):
+                assert _names(child) & (_names(Plan.read(one)) - _names(Plan.read(other)))
+
+
+def _names(plan: Plan | None) -> set[str]:
+    assert plan is not None
+    return set(plan.names)
+
+
+def test_alignment_changes_a_strategy_that_the_code_does_not_honour(problem: Problem, tmp_path: Path) -> None:
+    claimed, real = plan_text(problem, "simd + vector-exp + parallel-rows"), plan_text(problem, "parallel-rows")
+    assert claimed != real
+
+    def boast(brief: Brief, text: str) -> str:
+        code = templates.translate(problem, genome.plan_of(real, templates.abilities(problem)) or Plan())
+        return f"strategy: {claimed}\nthought: all of it\ncode:\n```cpp\n{code}```\n"
+
+    with begun_catalogue(tmp_path / "run", load("cupilot"), problem, 8) as session:
+        answered(session, lambda brief, text: f"strategy: {claimed}\nthought: planted\n")
+        answered(session, boast)
+        assert session.ledger.trials[1].strategy == claimed
+        aligning = answered(session)
+        assert (aligning.role, aligning.product) == ("aligner", Product.ALIGNMENT)
+        trial, idea = session.ledger.trials[1], session.ledger.ideas.known[1]
+        assert (trial.strategy, trial.aligned) == (real, True)
+        assert (idea.strategy, idea.aligned) == (claimed, real)  # what was meant stays on record
+        following = session.ask()
+        assert following is not None
+        assert [parent.strategy for parent in following.parents] in ([], [real])
+        assert [each.aligned for each in following.ideas] == [real]

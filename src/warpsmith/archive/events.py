@@ -89,11 +89,12 @@ class Asked:
     subject: int = 0  # the trial whose strategy is to be put right
     wanted: int = 0  # strategies asked for
     again: int = 0  # the brief whose reply could not be read, where that was no trial
+    free: bool = False  # what comes of it spends no trial: nobody was asked, we tried it ourselves
 
     @property
     def in_turn(self) -> bool:
         """Whether it was an operator's turn; no answer to something that happened."""
-        return not (self.failure or self.idea or self.subject or self.again)
+        return not (self.failure or self.idea or self.subject or self.again or self.free)
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,19 @@ class Profiled:
     """Where a candidate's time goes, in words."""
 
     trial: int
-    digest: str
+    digest: str  # "" where nothing could be found out: it is not tried again
+    seconds: float = 0.0  # of the device
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The values that a candidate declares tunable were tried."""
+
+    trial: int
+    tried: int  # points
+    total: int  # points there are
+    gain: float | None  # speed of the best point over the candidate as it came; None where either is not valid
+    seconds: float  # of the device
 
 
 @dataclass(frozen=True)
@@ -169,7 +182,21 @@ class Closed:
     detail: str = ""
 
 
-Event = Begun | Opened | Recalled | Asked | Prompted | Replied | Failed | Proposed | Judged | Profiled | Noted | Closed
+Event = (
+    Begun
+    | Opened
+    | Recalled
+    | Asked
+    | Prompted
+    | Replied
+    | Failed
+    | Proposed
+    | Judged
+    | Profiled
+    | Tuned
+    | Noted
+    | Closed
+)
 
 
 @dataclass(frozen=True)

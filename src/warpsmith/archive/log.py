@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -32,9 +32,10 @@ _KINDS: dict[str, type[Any]] = {
     kind.__name__.lower(): kind
     for kind in (
         *(events.Begun, events.Opened, events.Recalled, events.Asked, events.Prompted, events.Replied, events.Failed),
-        *(events.Proposed, events.Judged, events.Profiled, events.Noted, events.Closed),
+        *(events.Proposed, events.Judged, events.Profiled, events.Tuned, events.Noted, events.Closed),
     )
 }
+_RECENT = 32  # events held in memory besides what is on disk
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {}
 _E = TypeVar("_E")
 
@@ -51,6 +52,7 @@ class Archive:
         self._clock = clock
         self._guard = threading.RLock()
         self._mode = ""
+        self._recent: dict[tuple[str, int, type], Event] = {}  # what was written last, by trial: often read at once
 
     @staticmethod
     def create(folder: Path, clock: Callable[[], float] = time.time) -> Archive:
@@ -129,7 +131,19 @@ class Archive:
                 raise RunError(
                     f"{self.folder / FILE} cannot be written ({fault}); free some space and resume."
                 ) from None
+        self._remember(happened, [row[-1] for row in rows])
         return tuple(Entry(seq, at, event) for seq, event in zip(sequence, happened, strict=True))
+
+    def _remember(self, happened: Iterable[Event], bodies: Iterable[str]) -> None:
+        """Only we write: what was appended last about a trial is the latest there is."""
+        for event, body in zip(happened, bodies, strict=True):
+            if isinstance(event, events.Proposed | events.Judged) and event.trial:
+                key = ("trial", event.trial, type(event))
+                self._recent.pop(key, None)
+                if "?" not in body:  # which may stand for what cannot be kept as it is
+                    self._recent[key] = event
+        while len(self._recent) > _RECENT:
+            del self._recent[next(iter(self._recent))]
 
     def _synchronise(self, mode: str) -> None:
         """Whether a commit waits for the disk."""
@@ -165,6 +179,9 @@ class Archive:
     def _latest(self, column: str, number: int, kind: type[_E]) -> _E | None:
         if not number:
             return None
+        recent = self._recent.get((column, number, kind))
+        if isinstance(recent, kind):
+            return recent
         name = kind.__name__.lower()
         query = f"SELECT body FROM events WHERE {column} = ? AND {column} > 0 AND kind = ? ORDER BY seq DESC LIMIT 1"
         rows = self._rows(query, (number, name))

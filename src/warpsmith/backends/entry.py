@@ -120,16 +120,21 @@ def _arguments(task: Task, dialect: Dialect, tabled: tuple[TensorSpec, ...], nam
     for scalar in task.scalars:
         meaning = f"always {scalar.value}"
         found.append(Argument(names.take(scalar.name), ArgumentKind.SCALAR, scalar.kind.value, meaning, scalar.name))
-    fixed = task.fixed_axes
     for axis in task.axes:
-        values = ", ".join(dict.fromkeys(str(w.sizes[axis]) for w in task.workloads))
-        meaning = f"always {fixed[axis]}" if axis in fixed else f"one of {values}"
-        found.append(Argument(names.take(axis, "_size"), ArgumentKind.AXIS, "int64_t", meaning, axis))
+        found.append(Argument(names.take(axis, "_size"), ArgumentKind.AXIS, "int64_t", extent_of(task, axis), axis))
     scratch = f"scratch memory of {WORKSPACE}(...) bytes; null where that is 0 or not defined"
     found.append(Argument("workspace", ArgumentKind.WORKSPACE, "void*", scratch))
     stream = "the cudaStream_t to launch on" if dialect.memory == "device" else "unused here"
     found.append(Argument("stream", ArgumentKind.STREAM, "void*", stream))
     return tuple(found)
+
+
+def extent_of(task: Task, axis: str) -> str:
+    """An axis in words. One that has a single value here may have others where a winner is verified."""
+    values = dict.fromkeys(str(w.sizes[axis]) for w in task.workloads)
+    if axis in task.fixed_axes:
+        return f"always {task.fixed_axes[axis]}"
+    return f"one of {', '.join(values)}" if len(values) > 1 else f"{next(iter(values))} here; others must work"
 
 
 def meaning_of(spec: TensorSpec) -> str:

@@ -11,7 +11,7 @@ import keyword
 import re
 from dataclasses import dataclass
 
-from warpsmith.backends.entry import meaning_of
+from warpsmith.backends.entry import extent_of, meaning_of
 from warpsmith.backends.pysource import LAUNCH, MODEL
 from warpsmith.core.contract import Argument, ArgumentKind, PythonCall
 from warpsmith.core.errors import UsageError
@@ -146,12 +146,10 @@ def launch_arguments(task: Task) -> tuple[Argument, ...]:
     for scalar in task.scalars:
         meaning = f"always {scalar.value}"
         found.append(Argument(_plain(scalar.name), ArgumentKind.SCALAR, _NUMBER[scalar.kind], meaning, scalar.name))
-    fixed, taken = task.fixed_axes, {argument.name for argument in found}
+    taken = {argument.name for argument in found}
     for axis in task.axes:
-        values = ", ".join(dict.fromkeys(str(w.sizes[axis]) for w in task.workloads))
-        meaning = f"always {fixed[axis]}" if axis in fixed else f"one of {values}"
         name = _plain(axis) if axis not in taken else f"{axis}_size"
-        found.append(Argument(name, ArgumentKind.AXIS, "int", meaning, axis))
+        found.append(Argument(name, ArgumentKind.AXIS, "int", extent_of(task, axis), axis))
     return tuple(found)
 
 

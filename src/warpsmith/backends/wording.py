@@ -130,7 +130,7 @@ def _provided(dialect: Dialect, workspace: str, constants: tuple[str, ...]) -> s
         lines += ["- Compile-time constants:", _indented(code(dialect.fence, _namespace(constants)))]
     lines.append(
         "- Tunable macros: a line such as `// tune: BLOCK = 128, 256, 512` makes `BLOCK` a macro, "
-        "first value by default; the harness tries the others. "
+        "first value by default; of the best kernel of a run the others are tried, too. "
         "Do not define `BLOCK` yourself except inside `#ifndef BLOCK`."
     )
     return "\n".join(lines)

@@ -32,6 +32,7 @@ from warpsmith.run import opening
 from warpsmith.run.best import write_best
 from warpsmith.run.budgets import REASONS
 from warpsmith.run.loop import judge_pending
+from warpsmith.run.profiling import looking, profile_next
 from warpsmith.run.recalling import recall
 from warpsmith.run.session import Session
 
@@ -45,11 +46,12 @@ class AskRequest:
 
     what: str  # a run's folder, or a task to start one with
     run: str = ""
-    method: str = "evoengineer-full"
+    method: str = "evoengineer-full"  # it only ever asks for kernels: whoever brings one is asked for nothing else
     device: str = "auto"
     backend: str = ""
     trials: int | None = None
     timing_budget_s: float | None = None
+    stop_at: float | None = 0.95  # share of the speed of light
     as_json: bool = False
 
 
@@ -121,6 +123,7 @@ def step(request: StepRequest) -> int:
                     _print_record(session, record, evaluation, as_json=request.as_json)
 
                 judge_pending(session, bench, shown)
+                _profile(session, evaluator)
         best = write_best(session)
         console = render.console(stderr=True)
         console.print(Text(f"{lines} verdicts reached; {best_line(session.ledger)}."), soft_wrap=True)
@@ -149,6 +152,7 @@ def _opened(request: AskRequest) -> Session:
         folder=Path(request.run) if request.run else None,
         device=request.device,
         settings=timed_for(request.timing_budget_s),
+        enough_share=request.stop_at,
     )
     with Evaluator(device, order.settings) as evaluator:
         return opening.begin(order, evaluator, backend, recall)
@@ -218,8 +222,15 @@ def _reply(file: str, backend: str) -> Reply:
 def _judge(session: Session, device: str | None, trial: int) -> Record:
     with opening.evaluator_for(session.ledger.begun.config, device) as evaluator:
         judge_pending(session, opening.bench_of(session, evaluator), lambda record, evaluation: None)
+        _profile(session, evaluator)
     write_best(session)
     return session.record(trial)
+
+
+def _profile(session: Session, evaluator: Evaluator) -> None:
+    """The device is here now; whoever asks next may be somewhere else."""
+    with looking(session, evaluator) as look:
+        profile_next(session, look)
 
 
 def _report(session: Session, record: Record, *, as_json: bool) -> None:

@@ -294,7 +294,7 @@ class _Watch:
         self._judged += event.stage == "judged"
         if self._bar is None or self._row is None:
             return
-        doing = {"build": "building", "built": "building", "check": "checking", "time": "timing"}
+        doing = {"build": "building", "built": "building", "check": "checking", "replay": "recording", "time": "timing"}
         said = doing.get(event.stage, "judging") if self._total == 1 else f"built {self._built}, judged"
         self._bar.update(self._row, description=said, completed=self._judged, total=self._total)
 

@@ -26,7 +26,14 @@ from warpsmith.run.session import Session
 
 _LINES = 6  # verdicts shown
 _BAR = 28
-_STAGES = {"build": "compiling", "built": "compiled", "load": "loading", "check": "checking", "time": "timing"}
+_STAGES = {
+    "build": "compiling",
+    "built": "compiled",
+    "load": "loading",
+    "check": "checking",
+    "replay": "recording",
+    "time": "timing",
+}
 
 
 class View(Watcher):

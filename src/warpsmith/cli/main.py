@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from warpsmith.cli import searching as searching  # registers its commands
+from warpsmith.cli import benching as benching  # registers its commands
+from warpsmith.cli import report as report  # the same
+from warpsmith.cli import searching as searching  # the same
 from warpsmith.cli.app import AsJson, PrecisionOption, named, reported, start
 from warpsmith.cli.app import app as app
 from warpsmith.core.errors import UsageError
@@ -160,6 +162,46 @@ def verify(
                 baselines=baseline,
                 precision=precision,
                 certificate=certificate,
+                as_json=json,
+            )
+        )
+    raise typer.Exit(status)
+
+
+@app.command(short_help="Write a kernel as a bundle that `warpsmith.load` takes.")
+def export(
+    what: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run (its best kernel), or a kernel's file.")],
+    task: Annotated[str, typer.Option(metavar="TASK", help="With a FILE: the task it is for.")] = "",
+    out: Annotated[
+        str, typer.Option(metavar="DIR", help="Where to write it.  [RUN/best; of a FILE: best/NAME-OF-THE-TASK]")
+    ] = "",
+    verify: Annotated[bool, typer.Option("--verify", help="Verify it first, and put its certificate in.")] = False,
+    device: Annotated[
+        str | None, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to judge.  [default: the run's own]")
+    ] = None,
+    entry: Annotated[
+        str, typer.Option(metavar="CALL", help="With a FILE: the function to call, as `verify` takes it.")
+    ] = "",
+    precision: PrecisionOption = None,
+    json: AsJson = False,
+) -> None:
+    """Write a folder with the kernel, its task and a manifest, for `op = warpsmith.load(DIR)`.
+
+    Without --verify a loaded kernel is used at the shapes of its task's workloads alone.
+    Exit status: 0 written, 1 not valid, or not verified where that was asked, 2 nothing could be judged.
+    """
+    with reported():
+        from warpsmith.cli.export import Request, run
+
+        status = run(
+            Request(
+                what=what,
+                task=named(task) if task else "",
+                out=out,
+                verify=verify,
+                device=device,
+                entry=entry,
+                precision=precision,
                 as_json=json,
             )
         )

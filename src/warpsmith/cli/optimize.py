@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,17 +23,17 @@ from warpsmith.core.search import Proposer
 from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator, Progress
 from warpsmith.methods.ablation import ablated
-from warpsmith.methods.loading import load
+from warpsmith.methods.loading import DEFAULT, load
 from warpsmith.propose.making import Choice, Options, choose
 from warpsmith.run import opening
-from warpsmith.run.best import write_best
+from warpsmith.run.best import bundle_folder, write_best
 from warpsmith.run.budgets import REASONS, check
+from warpsmith.run.finishing import can_be_tuned, finish
 from warpsmith.run.loop import Loop
+from warpsmith.run.profiling import looking, pays
 from warpsmith.run.recalling import recall
 from warpsmith.run.session import Session
 from warpsmith.strategies import pool
-
-METHOD = "evoengineer-full"
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,8 @@ class Request:
     roofline: bool = True
     retrieval: bool = True
     alignment: bool = True
+    profile: bool = True  # kernels that become parents
+    tune: bool = True  # the best kernel, at the end
     keep: bool = True  # what it found out goes into the pool
     out: str = ""
     options: Options = field(default_factory=Options)
@@ -80,7 +82,7 @@ def _start(request: Request) -> int:
     assert request.task is not None, "checked before"
     check_task_file(request.task)
     method = ablated(
-        load(request.method or METHOD),
+        load(request.method or DEFAULT),
         roofline=request.roofline,
         retrieval=request.retrieval,
         alignment=request.alignment,
@@ -157,26 +159,47 @@ def _work(
     parallel = request.parallel or session.ledger.begun.config.parallel
     bench = opening.bench_of(session, evaluator)
     try:
-        with watching(console, session) as view:
+        with ExitStack() as stack:
+            view = stack.enter_context(watching(console, session))
             relay.view = view
-            loop = Loop(session, proposer, bench, view, parallel=parallel)
+            profiled = request.profile and pays(session.method, choice.spec)
+            look = stack.enter_context(looking(session, evaluator)) if profiled else None
+            loop = Loop(session, proposer, bench, view, parallel=parallel, look=look)
             with _interruptible(loop.interrupt):
                 reason = loop.run() or "told"
+            if request.tune and can_be_tuned(session, reason):
+                _tune(session, evaluator, view)
     finally:
         relay.view = None
         proposer.close()
-    best = write_best(session, request.out)
+    best, bundle = write_best(session, request.out), bundle_folder(session, request.out)
     session.end(reason, loop.refused)
     if request.keep and best is not None and reason != "interrupted":
         _remember(session, console)
     if request.as_json:
-        sys.stdout.write(searchjson.dumps(searchjson.optimize_document(session, best, reason)) + "\n")
-    _summary(console, session, best, reason, loop.refused)
+        sys.stdout.write(searchjson.dumps(searchjson.optimize_document(session, best, bundle, reason)) + "\n")
+    _summary(console, session, best, reason, loop.refused, bundle)
     if reason == "interrupted":
         return 130
     if best is None and reason in ("proposer_refused", "proposer_failed", "evaluator_failed"):
         return 2
     return 0 if best is not None else 1
+
+
+def _tune(session: Session, evaluator: Evaluator, view: View) -> None:
+    """The best kernel's own values; Ctrl-C ends that, and the run keeps what it has."""
+    before, stopped = session.ledger.best, False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+
+    view.message("trying values of the best kernel's tunables (Ctrl-C to leave it as it is)")
+    with _interruptible(stop):
+        tuned = finish(session, evaluator, lambda: stopped)
+    values = ", ".join(f"{name}={value}" for name, value in tuned.best.defines) if tuned.best else ""
+    found = f"better with {values}" if session.ledger.best != before else "none is surely better"
+    view.message(f"{tuned.tried} of {tuned.total} points tried: {found}")
 
 
 def _remember(session: Session, console: Console) -> None:
@@ -187,7 +210,7 @@ def _remember(session: Session, console: Console) -> None:
         _print(console, f"What this run found out could not be added to the pool ({fault}).", "yellow")
 
 
-def _summary(console: Console, session: Session, best: Path | None, reason: str, detail: str) -> None:
+def _summary(console: Console, session: Session, best: Path | None, reason: str, detail: str, bundle: Path) -> None:
     ledger = session.ledger
     _print(console, "")
     why = detail.rstrip(".") if detail else REASONS.get(reason, reason)
@@ -209,6 +232,7 @@ def _summary(console: Console, session: Session, best: Path | None, reason: str,
     if reason not in ("speed_of_light", "proposer_refused"):
         more = 2 * ledger.totals.trials
         _print(console, f"  or: warpsmith optimize --resume {session.folder} --trials {more}")
+    _print(console, f"Use it: from warpsmith import load; op = load({str(bundle)!r})")
 
 
 def _task(session: Session) -> str:

@@ -37,7 +37,7 @@ def optimize(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(metavar="NAME|FILE", help="How to search, or a file with one's own method.  [evoengineer-full]"),
+        typer.Option(metavar="NAME|FILE", help="How to search, or a file with one's own method.  [cupilot]"),
     ] = None,
     proposer: Annotated[
         str | None,
@@ -88,6 +88,12 @@ def optimize(
     roofline: Annotated[bool, typer.Option("--roofline/--no-roofline", help="Guide by the roofline.")] = True,
     retrieval: Annotated[bool, typer.Option("--retrieval/--no-retrieval", help="Show similar kernels.")] = True,
     alignment: Annotated[bool, typer.Option("--alignment/--no-alignment", help="Align strategies with code.")] = True,
+    profiles: Annotated[
+        bool, typer.Option("--profile/--no-profile", help="Profile kernels that become parents.")
+    ] = True,
+    tuning: Annotated[
+        bool, typer.Option("--tune/--no-tune", help="Try values of the best kernel's tunables at the end.")
+    ] = True,
     keep: Annotated[bool, typer.Option("--pool/--no-pool", help="Add what was found out to the pool.")] = True,
     base_url: Annotated[str, typer.Option(metavar="URL", help="An OpenAI-compatible or Anthropic endpoint.")] = "",
     key_file: Annotated[str, typer.Option(metavar="FILE", help="Keys as NAME=value lines, readable by you only.")] = "",
@@ -99,7 +105,9 @@ def optimize(
     request_time: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Longest one request to a model may take.  [600]")
     ] = None,
-    out: Annotated[str, typer.Option(metavar="FILE", help="Where to write the best kernel.  [RUN/best.*]")] = "",
+    out: Annotated[
+        str, typer.Option(metavar="FILE|DIR", help="The best kernel's source, or its bundle.  [RUN/best.*, RUN/best]")
+    ] = "",
     json: AsJson = False,
 ) -> None:
     """Evolve a kernel: propose, compile, check, time, keep the best; until a budget is spent.
@@ -146,6 +154,8 @@ def optimize(
                 roofline=roofline,
                 retrieval=retrieval,
                 alignment=alignment,
+                profile=profiles,
+                tune=tuning,
                 keep=keep,
                 out=out,
                 options=options,
@@ -164,6 +174,9 @@ def ask(
     backend: Annotated[str, typer.Option(metavar="cuda|cpu|triton", help="With a TASK: the kernels' language.")] = "",
     trials: Annotated[int | None, typer.Option(metavar="N", help="With a TASK: proposals at most.  [45]")] = None,
     time_budget: TimeBudget = None,
+    stop_at: Annotated[
+        float, typer.Option(min=0.0, metavar="SHARE", help="With a TASK: enough of the speed of light; 0 never is.")
+    ] = 0.95,
     json: AsJson = False,
 ) -> None:
     """Print the next brief: everything a coding agent or a person needs to propose a kernel.
@@ -174,7 +187,8 @@ def ask(
         from warpsmith.cli.agent import AskRequest
         from warpsmith.cli.agent import ask as work
 
-        status = work(AskRequest(named(what), run, method, device, backend, trials, time_budget, as_json=json))
+        share = stop_at or None
+        status = work(AskRequest(named(what), run, method, device, backend, trials, time_budget, share, as_json=json))
     raise typer.Exit(status)
 
 

@@ -21,6 +21,7 @@ class BestDocument:
     id: str
     trial: int
     file: str
+    bundle: str  # the folder that `warpsmith.load` takes
     speedup: Mapping[str, float]
     speedup_interval: Mapping[str, tuple[float, float]]
     share_of_floor: float | None
@@ -128,7 +129,7 @@ def dumps(document: Document) -> str:
     return json.dumps(asdict(document), ensure_ascii=False, allow_nan=False)
 
 
-def optimize_document(session: Session, best: Path | None, reason: str) -> OptimizeDocument:
+def optimize_document(session: Session, best: Path | None, bundle: Path, reason: str) -> OptimizeDocument:
     """The outcome of a run."""
     ledger = session.ledger
     totals, begun = ledger.totals, ledger.begun
@@ -139,7 +140,7 @@ def optimize_document(session: Session, best: Path | None, reason: str) -> Optim
         proposer=session.proposer,
         device=begun.problem.device,
         status="ok" if best else "nothing_valid",
-        best=_best(session, best) if best else None,
+        best=_best(session, best, bundle) if best else None,
         trials=totals.trials,
         valid=totals.valid,
         compiled=totals.compiled,
@@ -155,7 +156,7 @@ def optimize_document(session: Session, best: Path | None, reason: str) -> Optim
     )
 
 
-def _best(session: Session, path: Path) -> BestDocument:
+def _best(session: Session, path: Path, bundle: Path) -> BestDocument:
     trial = session.ledger.trials[session.ledger.best]
     evaluation = session.evaluation(trial.number)
     assert evaluation is not None, "the best was measured"
@@ -165,6 +166,7 @@ def _best(session: Session, path: Path) -> BestDocument:
         id=trial.candidate,
         trial=trial.number,
         file=str(path),
+        bundle=str(bundle),
         speedup=speedups,
         speedup_interval=intervals,
         share_of_floor=share_of_floor(evaluation),

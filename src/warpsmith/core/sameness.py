@@ -86,6 +86,10 @@ def _words(text: str) -> list[Word]:
     directive, fresh, position = False, True, 0
     while position < len(text):
         for token in tokens(text, position):
+            if token.start < position:
+                continue  # within a directive that was taken as a whole
+            if token.start > position:
+                break  # it ended within a word: from there words are others
             position = token.start + len(token.text)
             if token.kind == "newline":
                 if directive:
@@ -100,7 +104,6 @@ def _words(text: str) -> list[Word]:
             elif token.text == "#" and fresh:
                 directive, fresh = True, False
                 position = _directive(text, token.start, found)
-                break
             else:
                 kind = "name" if token.kind == "name" else "other"
                 if kind == "name" and found and found[-1].text in (".", "->", "::"):

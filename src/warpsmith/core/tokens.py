@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -35,11 +36,26 @@ _TOKEN = re.compile(
 _SILENT = ("space", "newline", "comment")
 
 
+_KEPT_CHARS = 50_000  # longer texts are rare, and not worth the memory
+
+
 def tokens(text: str, start: int = 0) -> Iterator[Token]:
     """The words of a text, spaces and comments among them."""
+    if start == 0 and len(text) <= _KEPT_CHARS:
+        return iter(_kept(text))
+    return _read(text, start)
+
+
+def _read(text: str, start: int) -> Iterator[Token]:
     for found in _TOKEN.finditer(text, start):
         # Groups nested in another are never the last one to close, so this is always the kind.
-        yield Token(str(found.lastgroup), found[0], found.start())
+        yield Token(found.lastgroup or "", found[0], found.start())
+
+
+@lru_cache(maxsize=8)
+def _kept(text: str) -> tuple[Token, ...]:
+    """A reply is looked at several times in a row, from one question to the next."""
+    return tuple(_read(text, 0))
 
 
 def meaningful(text: str) -> Iterator[Token]:

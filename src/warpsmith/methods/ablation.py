@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from warpsmith.core.method import Method, Operator, Product, Show, Stage
 
-ROOFLINE = frozenset({Show.ROOFLINE, Show.STRATEGIES})
-"""Zone and floor, and the advice that is chosen by zone. Profiles stay: they are measured, not derived."""
+ROOFLINE = frozenset({Show.ROOFLINE, Show.STRATEGIES, Show.PROFILE})
+"""Zone and floor, and what is chosen by zone: the catalogue's advice, and what a profile looks at."""
 RETRIEVAL = frozenset({Show.RETRIEVED})
 
 

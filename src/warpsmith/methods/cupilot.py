@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Product, Show, Stage, Until
-from warpsmith.methods.deviations import EFFECTS, EPOCHS, IDEAS
+from warpsmith.methods.deviations import EFFECTS, EPOCHS, IDEAS, PROFILES
 
 GUIDANCE = frozenset({Show.ROOFLINE, Show.STRATEGIES, Show.IDEAS, Show.EFFECTS, Show.RETRIEVED})
 KERNELS = frozenset({Show.FAILURES, Show.PROFILE, Show.ROOFLINE})
@@ -61,5 +61,5 @@ PLUGIN = Method(
     repairs=2,
     tries=2,
     revise=REVISE,
-    deviations=(EPOCHS, IDEAS, EFFECTS),
+    deviations=(EPOCHS, IDEAS, EFFECTS, PROFILES),
 )

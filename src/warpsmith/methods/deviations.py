@@ -28,3 +28,7 @@ EFFECTS = (
     "What each known strategy has brought in this run, as a mean over the kernels that added or dropped it, is told to "
     "the strategist with the number of comparisons."
 )
+PROFILES = (
+    "A kernel is profiled when it is about to be a parent, once, and told as a digest; one that failed has nothing "
+    "to profile, so that the revisor goes by what was found wrong."
+)

@@ -16,6 +16,9 @@ from warpsmith.methods.checking import faults
 from warpsmith.tasks.usercode import execute
 
 PACKAGE = "warpsmith.methods"
+DEFAULT = "cupilot"
+"""The method of a run for which none is named."""
+
 ATTRIBUTES = ("PLUGIN", "METHOD")  # what a file may call its method
 TEMPLATE_SUFFIX = ".j2"  # of a wording that is a file; others are templates that come with Warpsmith
 

@@ -115,6 +115,8 @@ def _ends_statement(line: str) -> bool:
 
 def joined(main: str, others: Sequence[str], contract: Contract) -> str:
     """The program with those of the other blocks that define what it uses and lacks; itself where there are none."""
+    if not others:
+        return main
     own, used = _native_names(main) if contract.call is None else _python_names(main)
     missing = (used | {_WORKSPACE}) - own  # nothing in a program calls that one: the harness does
     helpers: list[str] = []

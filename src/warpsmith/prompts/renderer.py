@@ -18,7 +18,7 @@ from warpsmith.backends.wording import PRECISION_RULES, code
 from warpsmith.core.candidate import SourceFile
 from warpsmith.core.errors import UsageError
 from warpsmith.core.method import Move, Product
-from warpsmith.core.search import Brief, Message, Prompt, Role
+from warpsmith.core.search import Brief, Message, Problem, Prompt, Role
 from warpsmith.prompts import figures
 from warpsmith.prompts.architectures import facts
 
@@ -54,6 +54,8 @@ _SPARED = (
     ("notes", "notes"),
 )
 _LEAST_CODE_CHARS = 1000
+_FIXED = frozenset({"system", "sections/task", "sections/device", "sections/forbidden"})
+_MOST_KEPT = 64
 
 
 def render(brief: Brief, limit_chars: int = LIMIT_CHARS) -> Prompt:
@@ -100,7 +102,22 @@ def _user_text(brief: Brief, whole: Brief, code_chars: int) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+_kept: dict[tuple[str, int, Product, Move], tuple[Problem, str]] = {}
+"""What says the same in all briefs of a run, by the identity of its problem, which is held so that it stays its own."""
+
+
 def _rendered(name: str, brief: Brief, code_chars: int) -> str:
+    if name not in _FIXED:
+        return _worded(name, brief, code_chars)
+    key = (name, id(brief.problem), brief.product, brief.move)
+    if key not in _kept:
+        if len(_kept) >= _MOST_KEPT:
+            _kept.clear()
+        _kept[key] = (brief.problem, _worded(name, brief, code_chars))
+    return _kept[key][1]
+
+
+def _worded(name: str, brief: Brief, code_chars: int) -> str:
     problem = brief.problem
     try:
         text = (
@@ -151,6 +168,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=False,  # a prompt is text, not HTML
+        auto_reload=False,  # one wording for a whole run
     )
     environment.filters.update(
         time=figures.time,

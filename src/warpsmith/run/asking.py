@@ -10,19 +10,23 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from warpsmith.archive.events import Asked, Budget, Proposed
 from warpsmith.archive.log import Archive
 from warpsmith.core.method import Move, Operator, Product, Show, Stage
 from warpsmith.core.search import Brief, Exhibit, Precedent
+from warpsmith.core.strategy import Strategy
 from warpsmith.run.budgets import spent
 from warpsmith.run.exhibits import Gallery
 from warpsmith.run.ideas import texts
 from warpsmith.run.ledger import Ledger
-from warpsmith.run.similar import most_similar
+from warpsmith.run.similar import Similar
 from warpsmith.strategies.catalogue import advice
 
 REPAIR = Operator("repair", Move.REPAIR, "common/repair", frozenset({Show.FAILURES}))
+TUNE = Operator("auto-tune", Move.TUNE, "common/repair", frozenset({Show.PARENTS}), parents=1)  # never worded
+_OWN = {operator.name: operator for operator in (REPAIR, TUNE)}  # of no method
 _ADVICE = 6  # strategies a brief shows
 _FAILURES_SHOWN = 3
 _RETRIEVED = 3
@@ -38,6 +42,8 @@ class Asking:
         self._archive = archive
         self._ledger = ledger
         self._gallery = gallery
+        self._texts: tuple[int, tuple[str, ...]] = (0, ())  # of ideas, at one revision of them
+        self._similarity = Similar(lambda trial: gallery.show(trial).files[0].text)
 
     def next(self, budget: Budget, now: float) -> Asked | None:
         """The next question; None where there is none now: the run is over, or something must come back first."""
@@ -81,9 +87,9 @@ class Asking:
             failures=tuple(gallery.label(each) for each in event.failures),
             retrieved=tuple(self._shown(each, operator) for each in event.retrieved),
             notes=self._notes() if Show.NOTES in shows else (),
-            strategies=advice(problem, _ADVICE) if Show.STRATEGIES in shows else (),
+            strategies=self._advice if Show.STRATEGIES in shows else (),
             roofline=Show.ROOFLINE in shows,
-            tried=(*texts(ledger.ideas.latest(_TRIED)), *ledger.tried),
+            tried=self._tried() if not event.subject else (),
             models=tuple(sorted(ledger.standings.values(), key=lambda each: each.model)),
             place=event.place,
             role=operator.role,
@@ -97,6 +103,33 @@ class Asking:
             epoch=event.stage + 1,
             epochs=len(ledger.begun.method.stages),
         )
+
+    def unprofiled(self, event: Asked) -> tuple[int, ...]:
+        """The kernels that a question builds on, as far as it shows profiles and nobody has looked at theirs."""
+        if Show.PROFILE not in self._operator(event).shows or event.failure:
+            return ()
+        trials, done = self._ledger.trials, self._ledger.profiled
+        shown = (each for each in dict.fromkeys((*event.parents, event.best)) if each and each not in done)
+        return tuple(each for each in shown if trials[each].score is not None)
+
+    def tuning(self, trial: int) -> Asked:
+        """What stands for a question where nobody is asked: a kernel with other values of its tunables."""
+        number, seed = self._ledger.briefs + 1, _seed(self._ledger.begun.config.seed, self._ledger.briefs + 1)
+        place = self._ledger.trials[trial].place
+        return Asked(
+            number, self._ledger.stage.index, TUNE.name, TUNE.move, seed, parents=(trial,), place=place, free=True
+        )
+
+    def _tried(self) -> tuple[str, ...]:
+        ideas = self._ledger.ideas
+        if self._texts[0] != ideas.revision:
+            self._texts = (ideas.revision, texts(ideas.latest(_TRIED)))
+        return (*self._texts[1], *self._ledger.tried)
+
+    @cached_property
+    def _advice(self) -> tuple[Strategy, ...]:
+        """Of the catalogue, for this task: the same all the time."""
+        return advice(self._ledger.begun.problem, _ADVICE)
 
     def _shown(self, trial: int, operator: Operator) -> Exhibit:
         """A kernel with no more about it than the operator shows."""
@@ -216,16 +249,13 @@ class Asking:
         if not best:
             return ()
         others = [number for number in self._ledger.found if number not in (best, *shown)]
-        text = self._gallery.show(best).files[0].text
-        return most_similar(text, others, lambda n: self._gallery.show(n).files[0].text, _RETRIEVED)
+        return self._similarity.most(best, others, _RETRIEVED)
 
     def _operator(self, event: Asked) -> Operator:
         return self._named(event.operator)
 
     def _named(self, name: str) -> Operator:
-        found = self._ledger.operators.get(name)
-        if found is None and name == REPAIR.name:
-            return REPAIR
+        found = self._ledger.operators.get(name) or _OWN.get(name)
         assert found is not None, f"the method has an operator {name!r}, since it was asked"
         return found
 

@@ -21,6 +21,7 @@ _FILLERS = frozenset(
 )
 _ALIKE = 0.8  # share of words that two strategies in prose have in common where they say the same
 _MOST_COMPARED = 300  # the latest ideas: the cost of a reply stays flat however long a run is
+_Key = tuple[str | None, frozenset[str]]  # what two texts that say the same have in common in any case
 
 
 def niche(text: str) -> str:
@@ -42,6 +43,8 @@ class Ideas:
     known: dict[int, Idea] = field(default_factory=dict)
     waiting: deque[int] = field(default_factory=deque)  # to be carried out, in order
     barren: int = 0  # replies in a row that brought nothing to carry out
+    revision: int = 0  # how often there was a new text
+    _kin: dict[_Key, list[int]] = field(default_factory=dict)  # numbers of those that may say the same
 
     def add(self, drafts: Iterable[Draft], parents: tuple[int, ...], operator: str, place: int) -> int:
         """New ones join the line, and so do known ones whose kernels failed, while they have tries left; how many."""
@@ -51,6 +54,7 @@ class Ideas:
             if same is None:
                 number = len(self.known) + 1
                 self.known[number] = Idea(number, draft.strategy, draft.thought, parents, operator, place)
+                self._index(draft.strategy, number)
                 self.waiting.append(number)
                 joined += 1
             elif self._may_be_tried(same):
@@ -62,8 +66,9 @@ class Ideas:
     def like(self, strategy: str) -> Idea | None:
         """The idea that says the same, as it was thought of or as its kernel turned out."""
         said = _said(strategy)
-        for number in range(len(self.known), max(0, len(self.known) - _MOST_COMPARED), -1):
-            idea = self.known[number]
+        oldest = len(self.known) - _MOST_COMPARED
+        kin = {number for number in self._kin.get(said.key, ()) if number > oldest}
+        for idea in (self.known[number] for number in sorted(kin, reverse=True)):
             if _alike(_said(idea.strategy), said) or (idea.aligned and _alike(_said(idea.aligned), said)):
                 return idea
         return None
@@ -91,11 +96,16 @@ class Ideas:
 
     def align(self, number: int, strategy: str) -> None:
         """What its kernel really does."""
+        self._index(strategy, number)
         self._change(number, aligned=strategy)
 
     def latest(self, count: int) -> tuple[Idea, ...]:
         """The last ones."""
         return tuple(self.known[number] for number in range(max(0, len(self.known) - count) + 1, len(self.known) + 1))
+
+    def _index(self, strategy: str, number: int) -> None:
+        self._kin.setdefault(_said(strategy).key, []).append(number)
+        self.revision += 1
 
     def _may_be_tried(self, idea: Idea) -> bool:
         """Whether all kernels of it failed, none is under way, and another one is allowed."""
@@ -119,6 +129,11 @@ class _Said:
     plan: str | None  # in the form equal plans share; None where it is prose
     words: frozenset[str]
     numbers: frozenset[str]
+
+    @property
+    def key(self) -> _Key:
+        """Texts with different ones are not alike: see `_alike`."""
+        return self.plan, frozenset() if self.plan is not None else self.numbers
 
 
 @lru_cache(maxsize=4096)

@@ -1,16 +1,19 @@
 """Verdicts in the background: one thread that owns the evaluator, fed with jobs while models are still thinking.
 
-Whatever has been handed in by the time it is free is judged as one batch, so that compilers run side by side.
+Whatever has been handed in by the time it is free is judged as one batch, so that compilers run side by side. Profiles
+are taken in the same thread, between batches: a profiler would disturb a clock.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.evaluation import Evaluation
+from warpsmith.run.profiling import Look, Sight
 from warpsmith.run.session import Job
 
 
@@ -22,59 +25,100 @@ class Evaluate(Protocol):
         ...
 
 
-class Judging:
-    """The thread. `deliver` is called in it, with a job and its verdict, or with what went wrong."""
+@dataclass(frozen=True)
+class Verdict:
+    """On one candidate."""
 
-    def __init__(self, evaluate: Evaluate, deliver: Callable[[Job | None, Evaluation | BaseException], None]) -> None:
+    job: Job
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True)
+class Glance:
+    """A valid candidate to be profiled."""
+
+    trial: int
+    candidate: Candidate
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a glance has shown."""
+
+    trial: int
+    sight: Sight
+
+
+class Judging:
+    """The thread. `deliver` is called in it, with what was found, or with what went wrong, after which it ends."""
+
+    def __init__(
+        self,
+        evaluate: Evaluate,
+        deliver: Callable[[Verdict | Seen | BaseException], None],
+        look: Look | None = None,
+    ) -> None:
         self._evaluate = evaluate
+        self._look = look
         self._deliver = deliver
         self._waiting: list[Job] = []
+        self._glances: list[Glance] = []
         self._changed = threading.Condition()
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="judging", daemon=True)
         self._thread.start()
 
-    def submit(self, jobs: Sequence[Job]) -> None:
+    def submit(self, work: Sequence[Job | Glance]) -> None:
         """Hand in jobs; does not wait."""
         with self._changed:
-            self._waiting.extend(jobs)
+            self._waiting.extend(each for each in work if isinstance(each, Job))
+            self._glances.extend(each for each in work if isinstance(each, Glance))
             self._changed.notify()
 
     def drop(self) -> int:
-        """Forget what has not been begun; how many that were."""
+        """Forget what has not been begun; how many verdicts that were."""
         with self._changed:
             dropped = len(self._waiting)
             self._waiting.clear()
+            self._glances.clear()
             return dropped
 
     def close(self) -> None:
         """Finish the verdict being reached and end."""
         with self._changed:
             self._waiting.clear()
+            self._glances.clear()
             self._ending = True
             self._changed.notify()
         self._thread.join()
 
-    def _batch(self) -> list[Job]:
-        """What was handed in: those that stand to be the best first, since others are measured against it."""
+    def _batch(self) -> list[Job] | Glance | None:
+        """What was handed in: a profile, which is quick and for which a question waits; else candidates, and of them
+        those that stand to be the best first, since others are measured against it. None at the end."""
         with self._changed:
-            while not self._waiting and not self._ending:
+            while not self._waiting and not self._glances and not self._ending:
                 self._changed.wait()
+            if self._glances:
+                return self._glances.pop(0)
             again = [job for job in self._waiting if job.again]
             batch = again or list(self._waiting)
             self._waiting = [job for job in self._waiting if job not in batch]
-            return batch
+            return batch or None
 
     def _run(self) -> None:
-        while batch := self._batch():
-            left = dict(enumerate(batch))
-            try:
-                for position, evaluation in self._evaluate([job.candidate for job in batch], fresh=batch[0].again):
-                    self._deliver(left.pop(position), evaluation)
-                    if self._ending:
-                        break
-            except BaseException as error:  # noqa: BLE001  (a thread's top frame: the run's own thread raises it)
-                self._deliver(None, error)
-                return
+        try:
+            while (work := self._batch()) is not None and not self._ending:
+                if isinstance(work, Glance):
+                    assert self._look is not None, "nobody hands in what cannot be looked at"
+                    self._deliver(Seen(work.trial, self._look(work.candidate, work.evaluation)))
+                else:
+                    self._judge(work)
+        except BaseException as error:  # noqa: BLE001  (a thread's top frame: the run's own thread raises it)
+            self._deliver(error)
+
+    def _judge(self, batch: Sequence[Job]) -> None:
+        for position, evaluation in self._evaluate([job.candidate for job in batch], fresh=batch[0].again):
+            self._deliver(Verdict(batch[position], evaluation))
             if self._ending:
-                return
+                break

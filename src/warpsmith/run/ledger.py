@@ -18,15 +18,17 @@ from warpsmith.archive.events import (
     Failed,
     Judged,
     Opened,
+    Profiled,
     Proposed,
     Recalled,
     Replied,
+    Tuned,
 )
 from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.method import Operator, Product
 from warpsmith.core.search import Effect, Member, Outcome, Population, Precedent, Standing, Usage
 from warpsmith.populations.making import create
-from warpsmith.run.effects import effects
+from warpsmith.run.effects import Effects
 from warpsmith.run.ideas import Ideas, niche
 from warpsmith.run.trials import StageState, Totals, Trial
 
@@ -67,12 +69,15 @@ class Ledger:
     opened: Opened | None = None  # how it was last opened
     closed: Closed | None = None
     found: list[int] = field(default_factory=list)  # trials that are valid, in order
+    profiled: set[int] = field(default_factory=set)  # trials of which somebody has looked where their time goes
+    tuned: set[int] = field(default_factory=set)  # trials whose tunables were tried
     precedents: tuple[Precedent, ...] = ()  # what other runs know
     faults_in_a_row: int = 0  # calls without a reply
     not_judged_in_a_row: int = 0
     _asked: dict[int, Asked] = field(default_factory=dict)
     _models: dict[int, str] = field(default_factory=dict)
     _ids: dict[str, int] = field(default_factory=dict)
+    _effects: Effects = field(default_factory=Effects)
     _last_at: float = 0.0
 
     @staticmethod
@@ -90,7 +95,7 @@ class Ledger:
     @property
     def effects(self) -> tuple[Effect, ...]:
         """What each strategy has brought so far, for this task's zone and family."""
-        return effects(self.trials, self.begun.problem)
+        return self._effects.best_first(self.begun.problem)
 
     def apply(self, entry: Entry) -> None:
         """One more event."""
@@ -110,6 +115,12 @@ class Ledger:
             self._propose(event)
         elif isinstance(event, Judged):
             self._judge(event)
+        elif isinstance(event, Profiled):
+            self.profiled.add(event.trial)
+            self.totals.device_seconds += event.seconds
+        elif isinstance(event, Tuned):
+            self.tuned.add(event.trial)
+            self.totals.device_seconds += event.seconds
         elif isinstance(event, Recalled):
             self.precedents = event.precedents
         elif isinstance(event, Closed):
@@ -147,7 +158,7 @@ class Ledger:
             self.alignments = deque(each for each in self.alignments if each != event.subject)
         elif event.idea:
             self.ideas.begin(event.idea)
-        else:
+        elif not event.free:
             self.stage.asked += 1
 
     def _take_back(self, event: Asked) -> None:
@@ -159,7 +170,7 @@ class Ledger:
             self.alignments.appendleft(event.subject)
         elif event.idea:
             self.ideas.give_back(event.idea)
-        elif event.stage == self.stage.index:
+        elif event.in_turn and event.stage == self.stage.index:
             self.stage.asked -= 1
 
     def _fail(self, event: Failed) -> None:
@@ -179,6 +190,8 @@ class Ledger:
         self.faults_in_a_row = 0
         if asked.in_turn and asked.stage == self.stage.index:
             self.stage.replied += 1
+        if asked.free:
+            return
         self.totals.replies += 1
         self._book(usage)
         known = self.standings.get(reply.model, Standing(reply.model, 0, 0.0, 0.0, 0))
@@ -205,7 +218,7 @@ class Ledger:
         if not event.trial:
             self._take_words(event, asked)
             return
-        self.totals.trials += 1
+        self.totals.trials += not asked.free
         candidate = event.candidate
         idea = asked.idea or (self.trials[asked.failure].idea if asked.failure else 0)
         lineage = self.ideas.known[asked.idea].parents if asked.idea else asked.parents
@@ -224,8 +237,9 @@ class Ledger:
             thought=bool(candidate and candidate.thought.strip()),
             operator=asked.operator,
             idea=idea,
+            free=asked.free,
         )
-        self.trials[trial.number] = trial
+        self._know(trial)
         self.last_trial = trial.number
         if candidate is not None and candidate.strategy:
             self.tried.append(candidate.strategy)
@@ -239,6 +253,12 @@ class Ledger:
         else:
             self.totals.unreadable += 1
             self._offer_repair(trial)
+
+    def _know(self, trial: Trial) -> Trial:
+        new = trial.number not in self.trials
+        self.trials[trial.number] = trial
+        self._effects.update(trial, self.trials, new=new)
+        return trial
 
     def _take_words(self, event: Proposed, asked: Asked) -> None:
         """A reply that is no trial: strategies, the true strategy of a kernel, a note, or nothing that can be read."""
@@ -257,7 +277,7 @@ class Ledger:
 
     def _align(self, trial: Trial, strategy: str) -> None:
         """From now on a kernel stands for what its code does."""
-        trial = self.trials[trial.number] = replace(trial, strategy=strategy, aligned=True)
+        trial = self._know(replace(trial, strategy=strategy, aligned=True))
         self.tried.append(strategy)
         if trial.idea:
             self.ideas.align(trial.idea, strategy)
@@ -278,7 +298,7 @@ class Ledger:
         first = trial.measured == 0
         score = evaluation.speedup() if evaluation.ok else None
         shares = [each.share_of_floor for each in evaluation.workloads]
-        trial = self.trials[event.trial] = replace(
+        trial = replace(
             trial,
             outcome=Outcome.JUDGED,
             status=evaluation.status,
@@ -288,7 +308,8 @@ class Ledger:
             measured=trial.measured + 1,
             effect=self._effect(trial, score),
         )
-        if first:
+        self._know(trial)
+        if first and not trial.free:
             self._count(evaluation)
         self.not_judged_in_a_row = self.not_judged_in_a_row + 1 if evaluation.status is Status.NOT_JUDGED else 0
         if score is None:
@@ -309,7 +330,7 @@ class Ledger:
 
     def _drop(self, trial: Trial, first: bool) -> None:
         if not first:
-            self.totals.valid -= trial.status is not Status.NOT_JUDGED
+            self.totals.valid -= trial.status is not Status.NOT_JUDGED and not trial.free
             self.population.remove(trial.candidate)
             self.found = [number for number in self.found if number != trial.number]
             self.insights = [number for number in self.insights if number != trial.number]
@@ -326,7 +347,7 @@ class Ledger:
         self._offer_repair(trial)
 
     def _offer_repair(self, trial: Trial) -> None:
-        if trial.attempt < self.repair_limit and trial.status not in _UNREPAIRABLE:
+        if trial.attempt < self.repair_limit and trial.status not in _UNREPAIRABLE and not trial.free:
             self.repairs.append(trial.number)
         elif trial.idea:
             self.ideas.fail(trial.idea)
@@ -334,7 +355,8 @@ class Ledger:
     def _accept(self, trial: Trial, *, rises: bool = True) -> None:
         """Into the population, with what was measured last; best only by a measurement made for that."""
         assert trial.score is not None, "only valid ones"
-        self.trials[trial.number] = trial
+        if self.trials[trial.number] is not trial:
+            self._know(trial)
         if trial.number not in self.found:
             self.found.append(trial.number)
             if trial.thought:

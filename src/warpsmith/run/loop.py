@@ -2,6 +2,9 @@
 
 The session stays in the caller's thread; proposers and the evaluator work in theirs and put what they have into one
 queue. Replies are kept the moment they are taken out of it, before anything is done with them.
+
+Kernels that the next question builds on are profiled first, where somebody can: that question waits for it, replies
+under way do not.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from dataclasses import dataclass
 from warpsmith.core.errors import ProposerFault, ProposerRefused
 from warpsmith.core.evaluation import Evaluation
 from warpsmith.core.search import Brief, Prompt, Proposer, Record, Reply
-from warpsmith.run.judging import Evaluate, Judging
-from warpsmith.run.session import Job, Session
+from warpsmith.run.judging import Evaluate, Glance, Judging, Seen, Verdict
+from warpsmith.run.profiling import Eyes, Look
+from warpsmith.run.session import Session
 
 _LAST_CALLS_S = 60.0  # how long replies that may be paid for are waited for once the run is to end
 _HURRIED = ("time", "device_time", "interrupted")  # reasons to end that leave verdicts for the next sitting
@@ -47,34 +51,41 @@ class _Answer:
     reply: Reply | BaseException
 
 
-@dataclass(frozen=True)
-class _Verdict:
-    job: Job | None
-    evaluation: Evaluation | BaseException
+_Arrival = _Answer | Verdict | Seen | BaseException | None
 
 
 class Loop:
     """One sitting of a run."""
 
     def __init__(
-        self, session: Session, proposer: Proposer, evaluate: Evaluate, watcher: Watcher, *, parallel: int = 4
+        self,
+        session: Session,
+        proposer: Proposer,
+        evaluate: Evaluate,
+        watcher: Watcher,
+        *,
+        parallel: int = 4,
+        look: Look | None = None,  # profiles kernels that become parents
     ) -> None:
         self._session = session
         self._proposer = proposer
         self._watcher = watcher
         self._parallel = max(1, parallel)
-        self._arrived: queue.SimpleQueue[_Answer | _Verdict | None] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[_Arrival] = queue.SimpleQueue()
         self._flying: set[int] = set()  # briefs with the proposer
         self._judging: set[int] = set()  # trials with the evaluator
+        self._looking: set[int] = set()  # trials with the profiler
         self._refused = ""
         self._interrupted = False
         self._patient = True  # waits for replies under way
         self._evaluate = evaluate
+        self._look = look
+        self._eyes = Eyes(session, watcher.message)
 
     def run(self) -> str:
         """Work until there is a reason to stop, and say which: a key of `budgets.REASONS`."""
         pool = ThreadPoolExecutor(min(self._parallel, self._proposer.concurrency), thread_name_prefix="propose")
-        judging = Judging(self._evaluate, lambda job, found: self._arrived.put(_Verdict(job, found)))
+        judging = Judging(self._evaluate, self._arrived.put, self._look)
         try:
             self._work(pool, judging)
             return self._reason()
@@ -93,8 +104,8 @@ class Loop:
     def _work(self, pool: ThreadPoolExecutor, judging: Judging) -> None:
         while not self._reason():
             self._hand_in(judging)
-            self._ask(pool)
-            if not self._flying and not self._judging:
+            self._ask(pool, judging)
+            if not self._flying and not self._judging and not self._looking:
                 return  # nothing to wait for and nothing to ask
             self._wait(self._left_s())
         self._finish(judging)
@@ -133,12 +144,12 @@ class Loop:
             return 3600.0
         return min(3600.0, max(0.0, seconds - self._session.elapsed()) + 0.01)
 
-    def _ask(self, pool: ThreadPoolExecutor) -> None:
+    def _ask(self, pool: ThreadPoolExecutor, judging: Judging) -> None:
         # Verdicts on what was proposed guide what is asked next: no more is under way than keeps everybody busy, and
         # no brief is made before somebody can take it.
         most = min(self._parallel, self._proposer.concurrency)
         while len(self._flying) < most and len(self._flying) + len(self._judging) < self._parallel:
-            if self._reason():
+            if self._reason() or self._glances(judging):
                 return
             brief = self._session.ask()
             if brief is None:
@@ -148,6 +159,16 @@ class Loop:
             self._watcher.asked(brief)
             self._flying.add(brief.number)
             pool.submit(self._propose, brief, prompt)
+
+    def _glances(self, judging: Judging) -> bool:
+        """Have profiled what the next question builds on; whether that question is to wait for it."""
+        wanted = self._session.unprofiled() if self._look is not None else ()
+        for trial in wanted:
+            evaluation = self._session.evaluation(trial)
+            if trial not in self._looking and evaluation is not None:
+                self._looking.add(trial)
+                judging.submit([Glance(trial, self._session.candidate(trial), evaluation)])
+        return bool(wanted)
 
     def _propose(self, brief: Brief, prompt: Prompt) -> None:
         """In a thread of the pool."""
@@ -170,11 +191,17 @@ class Loop:
             return
         self._take(arrived)
 
-    def _take(self, arrived: _Answer | _Verdict | None) -> None:
+    def _take(self, arrived: _Arrival) -> None:
         if arrived is None:  # only to wake us
             return
-        if isinstance(arrived, _Verdict):
+        if isinstance(arrived, BaseException):  # of the judging thread
+            raise arrived
+        if isinstance(arrived, Verdict):
             self._judged(arrived)
+            return
+        if isinstance(arrived, Seen):
+            self._looking.discard(arrived.trial)
+            self._eyes.keep(arrived.trial, arrived.sight)
             return
         brief, reply = arrived.brief, arrived.reply
         self._flying.discard(brief.number)
@@ -190,10 +217,7 @@ class Loop:
         else:
             raise reply
 
-    def _judged(self, verdict: _Verdict) -> None:
-        if isinstance(verdict.evaluation, BaseException):
-            raise verdict.evaluation
-        assert verdict.job is not None, "a verdict is about a job"
+    def _judged(self, verdict: Verdict) -> None:
         self._judging.discard(verdict.job.trial)
         record = self._session.judge(verdict.job, verdict.evaluation)
         self._watcher.recorded(record, verdict.evaluation)

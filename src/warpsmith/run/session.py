@@ -34,6 +34,7 @@ from warpsmith.archive.events import (
     Proposed,
     Recalled,
     Replied,
+    Tuned,
 )
 from warpsmith.archive.log import Archive
 from warpsmith.core.candidate import Candidate
@@ -282,10 +283,25 @@ class Session:
         self._gallery.forget(job.trial)
         return self.record(job.trial)
 
-    def profiled(self, trial: int, digest: str) -> None:
-        """Where a candidate's time goes, in words."""
-        self._keep(Profiled(trial, digest))
+    def unprofiled(self) -> tuple[int, ...]:
+        """The trials that `ask` would build on now, as far as it shows profiles and nobody has looked at theirs."""
+        event = self._asking.next(self.budget, self._archive.now())
+        return () if event is None else self._asking.unprofiled(event)
+
+    def profiled(self, trial: int, digest: str, seconds: float = 0.0) -> None:
+        """Where a candidate's time goes, in words; "" where that could not be found out."""
+        self._keep(Profiled(trial, digest, seconds))
         self._gallery.forget(trial)
+
+    def tuned(self, found: Tuned, better: Candidate | None) -> Record | None:
+        """Other values of a candidate's tunables were tried; the better candidate, if there is one, is to be judged."""
+        if better is None:
+            self._keep(found)
+            return None
+        event = self._asking.tuning(found.trial)
+        self._keep(found, event)
+        reply = Reply(better.main.text, "tuner", Usage(cost_usd=0.0, requests=0), file=better.main.name)
+        return self.tell(self._asking.brief(event), Proposal(reply, better, name="tuned"))
 
     def note(self, text: str) -> None:
         """Something a reader of the run should know."""

@@ -16,13 +16,25 @@ def words(source: str) -> frozenset[tuple[str, str]]:
     return frozenset(pairwise(found))
 
 
-def most_similar(source: str, others: Sequence[int], read: Callable[[int], str], count: int) -> tuple[int, ...]:
-    """The `count` of the others that share most with a source, most similar first; ties go to the later one."""
-    wanted = words(source)
+class Similar:
+    """Compares programs by their numbers; knows the words of those it compared last."""
 
-    def share(number: int) -> float:
-        have = words(read(number))
-        return len(wanted & have) / max(1, len(wanted | have))
+    def __init__(self, read: Callable[[int], str]) -> None:
+        self._read = read
+        self._known: dict[int, frozenset[tuple[str, str]]] = {}
 
-    ranked = sorted(others[-_MOST_COMPARED:], key=lambda number: (-share(number), -number))
-    return tuple(ranked[:count])
+    def most(self, one: int, others: Sequence[int], count: int) -> tuple[int, ...]:
+        """The `count` of the others that share most with one, most similar first; ties go to the later one."""
+        compared = others[-_MOST_COMPARED:]
+        self._known = {number: self._words(number) for number in (one, *compared)}
+        wanted = self._known[one]
+
+        def share(number: int) -> float:
+            shared = len(wanted & self._known[number])
+            return shared / max(1, len(wanted) + len(self._known[number]) - shared)
+
+        return tuple(sorted(compared, key=lambda number: (-share(number), -number))[:count])
+
+    def _words(self, number: int) -> frozenset[tuple[str, str]]:
+        known = self._known.get(number)
+        return words(self._read(number)) if known is None else known

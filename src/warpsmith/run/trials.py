@@ -34,6 +34,7 @@ class Trial:
     operator: str = ""
     idea: int = 0  # the strategy it carries out; 0 where none was given
     aligned: bool = False  # whether its strategy was put right
+    free: bool = False  # it spent no trial, and is in no rate: we made it of another one ourselves
 
 
 @dataclass

@@ -248,7 +248,9 @@ class _Search:
             return
         done = self.verdicts[Round.SCREEN]
         size = max(_SMALLEST_BATCH, math.ceil(budget / _BATCHES))
-        while len(done) < budget:
+        known = -1
+        while known < len(done) < budget:  # a judge that has stopped judging says nothing more
+            known = len(done)
             self.measure(Round.SCREEN, self._batch(min(size, budget - len(done)), rng))
 
     def _batch(self, size: int, rng: Random) -> list[Point]:
