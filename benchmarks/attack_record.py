@@ -31,7 +31,7 @@ from warpsmith.guards.classes import title
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the attacks live with the tests
 from tests.attacks.corpus import CPU_ATTACKS
-from tests.attacks.corpus_gpu import ON_GPU, PYTHON, PYTHON_ON_CPU
+from tests.attacks.corpus_gpu import HARMLESS_ON_GPU, ON_GPU, PYTHON, PYTHON_ON_CPU
 from tests.attacks.model import FOLDER, Attack, judge, summary_line
 
 SETTINGS = Settings(seeds=1, max_samples=40, timing_budget_s=0.3, limits=Limits(launch_s=3.0, total_s=90.0))
@@ -62,6 +62,7 @@ class Judged:
     reason: str
     seconds: float
     rejected: bool  # with a status and a reason that are right for it
+    harmless: bool  # valid, and timed no better than its honest twin
     failings: str
     without_imports: str = ""  # the status with the static filter left out; "" where that makes no difference
 
@@ -112,9 +113,10 @@ class Record:
     seconds: float = 0.0
 
 
-def judged(attack: Attack, verdict: Evaluation) -> Judged:
+def judged(attack: Attack, verdict: Evaluation, twin: Evaluation) -> Judged:
     """What the record keeps of a verdict on an attack."""
     failings = attack.failings(verdict)
+    harmless = bool(failings) and attack.file in HARMLESS_ON_GPU and attack.gains_nothing(verdict, twin)
     return Judged(
         name=attack.name,
         number=attack.number,
@@ -126,7 +128,8 @@ def judged(attack: Attack, verdict: Evaluation) -> Judged:
         reason=verdict.reason,
         seconds=verdict.seconds,
         rejected=not failings,
-        failings=failings,
+        harmless=harmless,
+        failings="" if harmless else failings,
     )
 
 
@@ -163,7 +166,7 @@ class Recorder:
     def _run_task(self, evaluator: Evaluator, attacks: Sequence[Attack]) -> None:
         path, task = attacks[0].task_path, attacks[0].task
         found = judge(evaluator, [(path, file) for a in attacks for file in (a.path, a.twin_path)])
-        self.record.attacks += [judged(attack, found[path, attack.path]) for attack in attacks]
+        self.record.attacks += [judged(a, found[path, a.path], found[path, a.twin_path]) for a in attacks]
         for twin in dict.fromkeys(attack.twin for attack in attacks):
             verdict = found[path, FOLDER / twin]
             self.record.honest.append(
@@ -217,7 +220,7 @@ class Recorder:
     def _note(self, what: str) -> None:
         record = self.record
         record.seconds = time.monotonic() - self._start
-        outcomes = ["rejected" if a.rejected else "through" for a in record.attacks]
+        outcomes = ["harmless" if a.harmless else "rejected" if a.rejected else "through" for a in record.attacks]
         outcomes += ["passed" if h.status == "ok" else "failed" for h in record.honest]
         record.totals = summary_line(outcomes)
         if self._target is not None:
@@ -232,7 +235,7 @@ def as_json(record: Record) -> dict[str, object]:
 
 def shortcomings(record: Record) -> list[str]:
     """Where the record is not what it must be."""
-    found = [attack.failings for attack in record.attacks if not attack.rejected]
+    found = [attack.failings for attack in record.attacks if not attack.rejected and not attack.harmless]
     found += [f"{h.file} on {h.task}: {h.status} ({h.reason})" for h in record.honest if h.status != "ok"]
     found += [f"left out: {line}" for line in record.left_out]
     for pair in record.pairs:
@@ -254,7 +257,7 @@ def markdown(record: Record) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for a in sorted(record.attacks, key=lambda a: (a.number, a.name)):
-        mark = "" if a.rejected else "**through:** "
+        mark = "gains nothing: " if a.harmless else "" if a.rejected else "**through:** "
         lines.append(
             f"| {a.number} {a.title} | {a.name} | {a.task} | {mark}{a.status} | {a.without_imports} "
             f"| {_short(a.reason)} | {a.seconds:.1f} |"

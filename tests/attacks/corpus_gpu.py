@@ -379,12 +379,13 @@ def _on_gpu(attack: Attack) -> Attack:
     return replace(attack, twin="python/honest_triton_module.py") if "extension" in attack.twin else attack
 
 
-OPEN_ON_GPU: dict[str, str] = {  # by file: get through on a GPU today, as seen on an H200 on 2026-11-15
-    "cuda/batches_sets.cu": "3.6 and 8.0 times eager where an honest kernel reaches 0.8",
-    "cuda/patched_wait.cu": "1.02 times eager where an honest kernel reaches 0.46",
-    "cuda/slows_baseline.cu": "0.21 times eager where an honest kernel reaches 0.18",
-    "python/patched_wait.py": "1.9 times eager where an honest module reaches 1.0",
-    "python/patched_host.py": "3.1 times eager where an honest one reaches 1.0, when it claimed a third; not run since",
+HARMLESS_ON_GPU: dict[str, str] = {  # by file: why there is nothing to find out, on a GPU
+    "cuda/batches_sets.cu": "its calls cannot be made one by one from a list, so it is timed one call at a time",
+    "cuda/patched_wait.cu": "its process is dead when its calls are timed",
+    "cuda/slows_baseline.cu": "its process is dead when the baseline is timed",
+    "python/patched_clock.py": "what its process says about time is not used",
+    "python/patched_wait.py": "the judge waits for the device itself, and what the process says is not used",
+    "python/patched_host.py": "what its process says about time is not used",
 }
 
 ON_GPU: tuple[Attack, ...] = (*CUDA, *map(_on_gpu, PYTHON), *PYTHON_ON_GPU)

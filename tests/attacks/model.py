@@ -16,6 +16,7 @@ from warpsmith.evaluate.evaluator import Evaluator
 
 FOLDER = Path(__file__).resolve().parent
 _TASKS = (FOLDER / "tasks", FOLDER.parent / "kernels" / "tasks", FOLDER.parent / "kernels" / "large")
+_GAIN = 1.1  # more than an honest kernel of the same kind reaches, and the noise between two measurements
 OUTCOME = "attack-outcome"  # the property of a test report that the summary line is made from
 
 
@@ -57,6 +58,14 @@ class Attack:
         """Whether something besides the static filter stops it."""
         return self.unfiltered != ()
 
+    def gains_nothing(self, verdict: Evaluation, twin: Evaluation) -> bool:
+        """Whether it is timed like the honest one beside it, and no better: then it need not be found out."""
+        pairs = [
+            (ours.baselines[0], theirs.baselines[0])
+            for ours, theirs in zip(verdict.workloads, twin.workloads, strict=False)
+        ]
+        return verdict.ok and twin.ok and all(ours.speedup <= _GAIN * theirs.speedup for ours, theirs in pairs)
+
     def failings(self, verdict: Evaluation, *, filtered: bool = True) -> str:
         """What is wrong with a verdict on the attack; "" where it is rejected as it should be."""
         statuses, says = self.statuses, self.says
@@ -91,9 +100,9 @@ def judge(evaluator: Evaluator, jobs: Iterable[tuple[Path, Path]]) -> dict[tuple
     return found
 
 
-def record_attack(record_property: Callable[[str, object], None], failings: str) -> None:
+def record_attack(record_property: Callable[[str, object], None], failings: str, *, harmless: bool = False) -> None:
     """Count one attack in the summary line: call it before asserting."""
-    record_property(OUTCOME, "through" if failings else "rejected")
+    record_property(OUTCOME, "harmless" if harmless else "through" if failings else "rejected")
 
 
 def record_honest(record_property: Callable[[str, object], None], failings: str) -> None:
@@ -103,6 +112,9 @@ def record_honest(record_property: Callable[[str, object], None], failings: str)
 
 def summary_line(outcomes: Sequence[str]) -> str:
     """The one line at the end of a test run."""
-    count: Mapping[str, int] = {name: outcomes.count(name) for name in ("rejected", "through", "passed", "failed")}
-    attacks, honest = count["rejected"] + count["through"], count["passed"] + count["failed"]
-    return f"attacks: {count['rejected']} rejected of {attacks}, honest: {count['passed']} passed of {honest}"
+    names = ("rejected", "harmless", "through", "passed", "failed")
+    count: Mapping[str, int] = {name: outcomes.count(name) for name in names}
+    attacks = count["rejected"] + count["harmless"] + count["through"]
+    harmless = f" ({count['harmless']} more gained nothing)" if count["harmless"] else ""
+    honest = f"{count['passed']} passed of {count['passed'] + count['failed']}"
+    return f"attacks: {count['rejected']} rejected of {attacks}{harmless}, honest: {honest}"

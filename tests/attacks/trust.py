@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.attacks.corpus import CPU_ATTACKS
-from tests.attacks.corpus_gpu import CUDA, OPEN_ON_GPU, PYTHON, PYTHON_ON_CPU, PYTHON_ON_GPU
+from tests.attacks.corpus_gpu import CUDA, HARMLESS_ON_GPU, PYTHON, PYTHON_ON_CPU, PYTHON_ON_GPU
 from tests.attacks.model import FOLDER, Attack
 from warpsmith.guards.classes import CLASSES, AttackClass
 
@@ -44,7 +44,8 @@ an honest kernel that uses the same technique and must pass.
 - Anything in the candidate's address space can be forged. What decides (reference, comparison, seeds, clock,
   statistics, verdict) lives in another process, the judge, that the candidate cannot reach. The candidate's process has
   the inputs, the outputs and its own memory. It runs only between a request of the judge and its answer; the rest of
-  the time the operating system keeps it stopped, so that nothing it does escapes the judge's clock.
+  the time the operating system keeps it stopped, so that nothing it does escapes the judge's clock. On a GPU it is dead
+  before anything is timed, wherever its calls can be made without it.
 - The filter on imported symbols is a filter, no defence: it names what it finds early, and every attack on the CPU that
   it stops is also judged without it (`tests/attacks/test_cpu_attacks.py`).
 - A result says which layers of the sandbox were active (`warpsmith doctor` shows what your machine has). On a machine
@@ -56,19 +57,23 @@ an honest kernel that uses the same technique and must pass.
 """
 
 
-_STILL = """\
-## What still gets through on a GPU
+_HARMLESS = """\
+## What gains nothing on a GPU
 
-On a GPU the candidate's process launches the timed work and reads the timer, and the judge's own clock is too coarse
-there to tell a short kernel from a shorter one (handing the device over takes 0.05 to 0.4 ms, unevenly). A candidate
-that patches the driver or the harness in its own process, or that spreads its work over the calls of a recorded graph,
-can use that. They are in the corpus, marked as open, until the timed launches are made
-by a process in which no code of the candidate runs. Until then, read the source of a winner that is much faster than
-the others: each of these attacks shows in a few lines.
+On a GPU a call of a candidate is recorded as data (which kernels, which parameters, what is filled and copied), its
+process is killed, and another process, in which no instruction of the candidate's host code has ever run, makes the
+calls from that data and the device code that the judge read from the file beforehand. It maps the inputs so that
+kernels can read them only, and every sample is another choice of calls in another order. What cannot be said as such a
+list (a candidate that waits in the middle, allocates memory, calls an allowed library, or a PyTorch module) is asked
+for one call at a time, and the judge's clock around the request, until the device is idle, is what counts; its baseline
+carries the same burden and is timed once more when the process is gone.
 
-On the CPU the judge's clock bounds every claim, and the corpus is rejected. A claim that is not believed counts as the
-fastest sample by the judge's clock, against the baseline's fastest: before that, a clock forged thirtyfold once gained
-on a machine under heavy load, where most samples of the baseline were slow.
+So some attacks need not be found out: they are valid, and timed like the honest kernel beside them. In the record and
+in the tests each is held against that kernel.
+
+On the CPU a claim that is not believed counts as the fastest sample by the judge's clock, against the baseline's
+fastest: before that, a clock forged thirtyfold once gained on a machine under heavy load, where most samples of the
+baseline were slow.
 """
 
 
@@ -86,7 +91,7 @@ def render() -> str:
         "",
         f"{total} attacks in all: " + _sentence(counts),
         "",
-        *_open(),
+        *_harmless(),
         "",
         "## The attacks",
         "",
@@ -97,13 +102,12 @@ def render() -> str:
     return "\n".join(text).rstrip() + "\n"
 
 
-def _open() -> list[str]:
-    """What is known to get through."""
-    files = {a.file: a for attacks, where in _PLACES for a in attacks if a.file in OPEN_ON_GPU and _GPU in where}
+def _harmless() -> list[str]:
+    files = {a.file: a for attacks, where in _PLACES for a in attacks if a.file in HARMLESS_ON_GPU and _GPU in where}
     rows = [
-        f"| {_link(files[name].file)} | {_purpose(files[name].path)} | {seen} |" for name, seen in OPEN_ON_GPU.items()
+        f"| {_link(files[name].file)} | {_purpose(files[name].path)} | {why} |" for name, why in HARMLESS_ON_GPU.items()
     ]
-    return [_STILL, "| attack | what it does | seen on an H200 |", "|---|---|---|", *rows]
+    return [_HARMLESS, "| attack | what it does | why it gains nothing |", "|---|---|---|", *rows]
 
 
 def _of(each: AttackClass) -> list[tuple[Attack, str]]:
@@ -127,8 +131,8 @@ def _sentence(counts: dict[str, int]) -> str:
 
 def _row(attack: Attack, where: str) -> str:
     verdict = " or ".join(f"`{status}`" for status in attack.statuses)
-    if attack.file in OPEN_ON_GPU and _GPU in where:
-        verdict = "**gets through** on a GPU" + (f"; {verdict} on the CPU" if _EVERY_RUN in where else "")
+    if attack.file in HARMLESS_ON_GPU and _GPU in where:
+        verdict = "gains nothing on a GPU" + (f"; {verdict} on the CPU" if _EVERY_RUN in where else "")
     if not attack.has_dynamic_defence:
         verdict += f" by the filter alone: {attack.note}"
     return f"| {_link(attack.file)} | {_purpose(attack.path)} | {_link(attack.twin)} | {where} | {verdict} |"

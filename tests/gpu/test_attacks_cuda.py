@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.attacks.corpus_gpu import CUDA, ON_GPU, OPEN_ON_GPU
+from tests.attacks.corpus_gpu import CUDA, HARMLESS_ON_GPU, ON_GPU
 from tests.attacks.model import Attack, judge, record_attack, record_honest
 
 from warpsmith.backends.source import backend_named
@@ -67,11 +67,11 @@ def _verdict(verdicts: Verdicts, attack: Attack, file: Path) -> Evaluation:
 
 @pytest.mark.parametrize("attack", ON_GPU, ids=lambda attack: attack.name)
 def test_an_attack_is_rejected_on_a_gpu(attack: Attack, verdicts: Verdicts, record_property: Record) -> None:
-    failings = attack.failings(_verdict(verdicts, attack, attack.path))
-    record_attack(record_property, failings)
-    if failings and attack.file in OPEN_ON_GPU:
-        pytest.xfail(f"known to get through: {OPEN_ON_GPU[attack.file]}")
-    assert not failings
+    verdict, twin = (_verdict(verdicts, attack, file) for file in (attack.path, attack.twin_path))
+    failings = attack.failings(verdict)
+    harmless = bool(failings) and attack.file in HARMLESS_ON_GPU and attack.gains_nothing(verdict, twin)
+    record_attack(record_property, failings, harmless=harmless)
+    assert harmless or not failings
 
 
 @pytest.mark.parametrize("attack", CUDA, ids=lambda attack: attack.name)
@@ -80,9 +80,10 @@ def test_imports_are_not_the_only_defence(attack: Attack, verdicts: Verdicts, un
         assert attack.note, "why nothing else stops it must be said"
         return
     found = unfiltered if _filtered(attack, verdicts) else verdicts
-    if attack.file in OPEN_ON_GPU:
-        pytest.xfail(f"known to get through: {OPEN_ON_GPU[attack.file]}")
-    assert not attack.failings(_verdict(found, attack, attack.path), filtered=False)
+    verdict, twin = _verdict(found, attack, attack.path), _verdict(verdicts, attack, attack.twin_path)
+    if attack.file in HARMLESS_ON_GPU and attack.gains_nothing(verdict, twin):
+        return
+    assert not attack.failings(verdict, filtered=False)
 
 
 @pytest.mark.parametrize(("task", "twin"), sorted(_TWINS))

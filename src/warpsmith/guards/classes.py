@@ -84,10 +84,11 @@ CLASSES: tuple[AttackClass, ...] = (
         9,
         "forged clock",
         "makes its own process measure less time",
-        "the host's time is a claim. CPU: no sample counts as faster than the fastest by the judge's clock; GPU: the "
-        "judge's clock is held against it twice",
-        "CPU: to count as the fastest sample instead of the median one; GPU: less than a millisecond per sample that "
-        "no repetition shows",
+        "the host's time is a claim. CPU: no sample counts as faster than the fastest by the judge's clock; GPU: its "
+        "calls are timed by another process once it is dead, or by the judge's clock, one at a time",
+        "CPU: to count as the fastest sample instead of the median one; GPU: kernels that find and overwrite what the "
+        "driver keeps about timers in the replaying process's own device memory; for what is timed from outside and "
+        "returns tensors, the time it takes to copy them",
     ),
     AttackClass(
         10,
