@@ -32,7 +32,7 @@ from warpsmith.core.errors import HarnessFault, TaskError, UsageError, Warpsmith
 from warpsmith.core.evaluation import Evaluation
 from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.verify import Verifier
+from warpsmith.evaluate.verification.verify import Verifier
 from warpsmith.hardware.device import Device, gpus
 from warpsmith.methods.loading import load
 from warpsmith.propose.template import TemplateProposer

@@ -21,8 +21,8 @@ from benchmarks.suite_compiling import allow, compiled
 from benchmarks.suite_figures import Bound, Side, TaskFigures, WorkloadFigures, level1
 
 from warpsmith.core.task import Precision, Workload
-from warpsmith.evaluate.baselines import CpuBaseline
-from warpsmith.evaluate.statistics import median, median_interval, narrow_enough
+from warpsmith.evaluate.judging.baselines import CpuBaseline
+from warpsmith.evaluate.judging.statistics import median, median_interval, narrow_enough
 from warpsmith.hardware.device import Device
 from warpsmith.hardware.peaks import load_or_measure
 from warpsmith.hardware.roofline import floor_ms, zone

@@ -117,12 +117,10 @@ SUPERVISED = sorted(
         for path in (PACKAGE / room).rglob("*.py")
     }
     | {f"warpsmith.hardware.{name}" for name in ("device", "roofline")}
-    | {
-        f"warpsmith.evaluate.{name}"
-        for name in ("evaluator", "court", "zygote", "wire", "messages", "lock", "results", "findings", "judge")
-    }
-    | {"warpsmith.evaluate.sandbox", "warpsmith.evaluate.host", "warpsmith.evaluate.layout", "warpsmith"}
-    | {"warpsmith.use.bundle"}
+    | {dotted_name(path) for path in (PACKAGE / "evaluate" / "supervising").glob("*.py")}
+    | {f"warpsmith.evaluate.{name}" for name in ("evaluator", "wire", "messages", "layout", "hosts.host")}
+    | {f"warpsmith.evaluate.judging.{name}" for name in ("findings", "judge")}
+    | {"warpsmith", "warpsmith.evaluate.confinement.sandbox", "warpsmith.use.bundle"}
 )
 
 
@@ -142,7 +140,7 @@ def test_the_command_starts_without_torch() -> None:
 
 
 def test_the_candidates_process_holds_only_the_standard_library_and_our_own_modules() -> None:
-    loaded = modules_after("import warpsmith.evaluate.host") - modules_after("pass")
+    loaded = modules_after("import warpsmith.evaluate.hosts.host") - modules_after("pass")
 
     foreign = {name for name in loaded if name.split(".")[0] not in {*sys.stdlib_module_names, "warpsmith"}}
     own = {name.split(".")[1] for name in loaded if name.startswith("warpsmith.")}
@@ -150,7 +148,9 @@ def test_the_candidates_process_holds_only_the_standard_library_and_our_own_modu
     assert foreign == set()
     # No task, no reference, no rule by which it is judged.
     assert own <= {"core", "evaluate", "_version"}
-    assert not {f"warpsmith.evaluate.{name}" for name in ("judge", "courtroom", "numerics", "bench", "oracle")} & loaded
+    assert not {
+        name for name in loaded if name.startswith(("warpsmith.evaluate.judging", "warpsmith.evaluate.correct"))
+    }
 
 
 @by_path

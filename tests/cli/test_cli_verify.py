@@ -25,7 +25,7 @@ from warpsmith.core.certificate import (
     required,
 )
 from warpsmith.core.evaluation import Environment
-from warpsmith.evaluate.certificate import read_certificate
+from warpsmith.evaluate.verification.certificate import read_certificate
 
 TASK = '''
 import torch

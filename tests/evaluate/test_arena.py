@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpsmith.evaluate.arena import CpuArena, Seal, allocate, broken_zone, driver_for, fill_zones, view
+from warpsmith.evaluate.judging.arena import CpuArena, Seal, allocate, broken_zone, driver_for, fill_zones, view
 from warpsmith.evaluate.layout import CANARY, Buffer, Layout, Slot, arrange
 
 CPU = torch.device("cpu")

@@ -17,12 +17,12 @@ from warpsmith.core.candidate import Candidate
 from warpsmith.core.errors import TaskError
 from warpsmith.core.evaluation import Status
 from warpsmith.core.task import Precision
-from warpsmith.evaluate import calibration
-from warpsmith.evaluate.calibration import CalibrationCache, Calibrator
-from warpsmith.evaluate.coarse import CoarseProducts, rounded
+from warpsmith.evaluate.correctness import calibration
+from warpsmith.evaluate.correctness.calibration import CalibrationCache, Calibrator
+from warpsmith.evaluate.correctness.coarse import CoarseProducts, rounded
+from warpsmith.evaluate.correctness.oracle import Case, Oracle
+from warpsmith.evaluate.correctness.ruling import rule, share
 from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.oracle import Case, Oracle
-from warpsmith.evaluate.ruling import rule, share
 from warpsmith.hardware.work import count_work
 from warpsmith.tasks.load import load_task
 

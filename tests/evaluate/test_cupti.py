@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.evaluate.cupti import Recorder
+from warpsmith.evaluate.hosts.cupti import Recorder
 
 DRIVER, RUNTIME = 1, 2
 

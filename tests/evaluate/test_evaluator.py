@@ -175,7 +175,9 @@ def test_a_verdict_is_remembered_unless_told_otherwise(
 def is_zygote(process: psutil.Process, kind: str) -> bool:
     """Whether it is the parent process of "judges" (which imports torch) or of "hosts"."""
     words = process.cmdline()
-    return "warpsmith.evaluate.zygote" in words and any('"torch"' in word for word in words) == (kind == "judges")
+    return "warpsmith.evaluate.supervising.zygote" in words and any('"torch"' in word for word in words) == (
+        kind == "judges"
+    )
 
 
 def test_every_candidate_is_judged_though_our_workers_are_killed(

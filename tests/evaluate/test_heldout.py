@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from warpsmith.core.task import Task
-from warpsmith.evaluate import heldout
-from warpsmith.evaluate.oracle import Oracle
+from warpsmith.evaluate.correctness import heldout
+from warpsmith.evaluate.correctness.oracle import Oracle
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.program import Program
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from warpsmith.evaluate import evidence
-from warpsmith.evaluate.indices import IndexKind, TieRecorder, Ties, judge_indices
+from warpsmith.evaluate.correctness import evidence
+from warpsmith.evaluate.correctness.indices import IndexKind, TieRecorder, Ties, judge_indices
 
 
 def record(operator: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Ties]:
@@ -178,7 +178,7 @@ def test_blocks_do_not_change_the_verdict(monkeypatch: pytest.MonkeyPatch) -> No
 def test_recording_does_not_import_the_compiler() -> None:
     script = (
         "import sys, torch\n"
-        "from warpsmith.evaluate.indices import TieRecorder\n"
+        "from warpsmith.evaluate.correctness.indices import TieRecorder\n"
         "with TieRecorder():\n"
         "    torch.ones(3, 3).argmax(dim=1)\n"
         "sys.exit('torch._dynamo' in sys.modules)\n"

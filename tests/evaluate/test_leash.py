@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from warpsmith.evaluate.leash import Leash
+from warpsmith.evaluate.judging.leash import Leash
 
 _COUNTS = """
 import mmap, struct, sys, threading

@@ -12,12 +12,12 @@ import pytest
 
 from warpsmith.backends.stopping import stoppable
 from warpsmith.core.errors import HarnessFault
-from warpsmith.evaluate.lock import DeviceLock, lock_folder
+from warpsmith.evaluate.supervising.lock import DeviceLock, lock_folder
 
 HOLDER = """
 import sys
 from pathlib import Path
-from warpsmith.evaluate.lock import DeviceLock
+from warpsmith.evaluate.supervising.lock import DeviceLock
 with DeviceLock(Path(sys.argv[1]), sys.argv[2]).held(lambda: print("waiting", flush=True)):
     print("held", flush=True)
     sys.stdin.readline()

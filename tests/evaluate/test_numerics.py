@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from warpsmith.core.task import DTYPE_BYTES, Precision
-from warpsmith.evaluate import evidence, numerics, poison
-from warpsmith.evaluate.evidence import Verdict
-from warpsmith.evaluate.numerics import Errors, Limit, Mismatch
+from warpsmith.evaluate.correctness import evidence, numerics, poison
+from warpsmith.evaluate.correctness.evidence import Verdict
+from warpsmith.evaluate.correctness.numerics import Errors, Limit, Mismatch
 
 NAN, INF = float("nan"), float("inf")
 FLOATS = {

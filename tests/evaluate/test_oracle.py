@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from warpsmith.core.errors import TaskError
-from warpsmith.evaluate import oracle
+from warpsmith.evaluate.correctness import oracle
+from warpsmith.evaluate.correctness.oracle import BASELINE, FULL, SLICED, Case, Oracle
 from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.oracle import BASELINE, FULL, SLICED, Case, Oracle
 from warpsmith.tasks.load import load_task
 
 CPU = torch.device("cpu")

@@ -22,8 +22,8 @@ from warpsmith.core.task import Task
 from warpsmith.evaluate.profiling import cpu, ncu, timings
 from warpsmith.evaluate.profiling.digest import Bottleneck, Suspect
 from warpsmith.evaluate.profiling.profiler import EVALUATION, Profile, Profiler, chosen
-from warpsmith.evaluate.solorun import Part, Sample, Stage
-from warpsmith.evaluate.workforce import Workforce, new_scratch
+from warpsmith.evaluate.supervising.workforce import Workforce, new_scratch
+from warpsmith.evaluate.verification.solorun import Part, Sample, Stage
 from warpsmith.hardware.device import Device, select_device
 from warpsmith.tasks.load import load_task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warpsmith.evaluate.reports import cpu_report, device_report
+from warpsmith.evaluate.verification.reports import cpu_report, device_report
 
 STACK = """
 =================================================================

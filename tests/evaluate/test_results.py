@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from warpsmith.core.config import Limits, Settings
 from warpsmith.core.evaluation import Baseline, Environment, Evaluation, Interval, Resources, Status, WorkloadResult
-from warpsmith.evaluate.results import ResultCache, ResultKey
+from warpsmith.evaluate.supervising.results import ResultCache, ResultKey
 
 KEY = ResultKey("task-digest", "0123456789ab", "g++ 12.2.0", "cpu-key", "2.13.0", Settings())
 ENVIRONMENT = Environment("a CPU", "cpu", "g++ 12", "2.13", sandbox=("namespaces", "seccomp"), threads=2, harness="0")
@@ -92,7 +92,7 @@ def test_all_that_a_verdict_depends_on_is_in_the_key(cache: ResultCache, other: 
 
 def test_another_version_of_the_harness_judges_again(cache: ResultCache, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.put(KEY, VALID)
-    monkeypatch.setattr("warpsmith.evaluate.results.__version__", "99.0")
+    monkeypatch.setattr("warpsmith.evaluate.supervising.results.__version__", "99.0")
 
     assert cache.get(KEY) is None
 

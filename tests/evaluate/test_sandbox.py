@@ -28,7 +28,7 @@ import psutil
 import pytest
 
 from warpsmith.core.errors import HarnessFault
-from warpsmith.evaluate import landlock, sandbox, seccomp
+from warpsmith.evaluate.confinement import landlock, sandbox, seccomp
 
 ORDINARY_UID = 1234 if os.geteuid() == 0 else os.geteuid()
 IDENTITIES = ("dropped", "ordinary") if os.geteuid() == 0 else ("ordinary",)

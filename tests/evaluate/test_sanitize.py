@@ -21,11 +21,11 @@ from warpsmith.core.candidate import Candidate, SourceFile
 from warpsmith.core.certificate import ADDRESS, DEVICE_TOOLS, UNDEFINED, CheckOutcome, Outcome
 from warpsmith.core.config import Limits, Paths
 from warpsmith.core.task import Task
-from warpsmith.evaluate.devicecheck import check_cuda, find
-from warpsmith.evaluate.instrument import run_watched
-from warpsmith.evaluate.sanitize import Rig, check_cpu
-from warpsmith.evaluate.solorun import Part, Sample, Stage, run_solo
-from warpsmith.evaluate.workforce import Workforce, drops, new_scratch
+from warpsmith.evaluate.supervising.instrument import run_watched
+from warpsmith.evaluate.supervising.workforce import Workforce, drops, new_scratch
+from warpsmith.evaluate.verification.devicecheck import check_cuda, find
+from warpsmith.evaluate.verification.sanitize import Rig, check_cpu
+from warpsmith.evaluate.verification.solorun import Part, Sample, Stage, run_solo
 from warpsmith.hardware.device import Device, select_device
 from warpsmith.tasks.load import load_task
 
@@ -228,7 +228,7 @@ def test_a_program_does_not_outlive_us(
     tmp_path: Path, marked_temp: Path, left_running: Callable[[Path], list[str]]
 ) -> None:
     script = (
-        "import os\nfrom pathlib import Path\nfrom warpsmith.evaluate.instrument import run_watched\n"
+        "import os\nfrom pathlib import Path\nfrom warpsmith.evaluate.supervising.instrument import run_watched\n"
         f"log = Path({str(tmp_path / 'log')!r})\n"
         "run_watched(['sleep', '77'], folder=Path('/'), environ=os.environ, limit_s=70.0, log=log)\n"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.evaluate import seccomp
+from warpsmith.evaluate.confinement import seccomp
 
 PID = 4711
 ALLOW = "allow"

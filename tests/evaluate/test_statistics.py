@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warpsmith.core.evaluation import Interval
-from warpsmith.evaluate.statistics import (
+from warpsmith.evaluate.judging.statistics import (
     Comparison,
     median,
     median_interval,

@@ -27,9 +27,9 @@ from warpsmith.core.certificate import (
 from warpsmith.core.config import Settings
 from warpsmith.core.errors import UsageError
 from warpsmith.core.evaluation import Baseline, Environment, Evaluation, Interval, Status, WorkloadResult
-from warpsmith.evaluate.certificate import default_path, document, read_certificate, write_certificate
 from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.verify import Event, Verifier, compared
+from warpsmith.evaluate.verification.certificate import default_path, document, read_certificate, write_certificate
+from warpsmith.evaluate.verification.verify import Event, Verifier, compared
 
 Kernel = Callable[[str], Candidate]
 TaskFile = Callable[[str], Path]
@@ -239,7 +239,7 @@ def test_a_verdict_cannot_be_forged_by_editing_checks_and_checksum(
     honest: tuple[Certificate, Candidate, list[Event]], tmp_path: Path
 ) -> None:
     """The file can be rewritten whole; what it says must still fit together."""
-    from warpsmith.evaluate.certificate import _checksum
+    from warpsmith.evaluate.verification.certificate import _checksum
 
     body = document(honest[0])
     del body["checksum"]

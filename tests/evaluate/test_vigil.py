@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from warpsmith.core.evaluation import Status
-from warpsmith.evaluate.findings import Condemned
-from warpsmith.evaluate.vigil import Vigil
+from warpsmith.evaluate.judging.findings import Condemned
+from warpsmith.evaluate.judging.vigil import Vigil
 
 QUIET = "import sys\nprint(flush=True)\nsys.stdin.read(1)\nprint(flush=True)\nsys.stdin.read()"
 SPINS_A_WHILE = """

@@ -22,8 +22,8 @@ import pytest
 
 from warpsmith.core.errors import HarnessFault
 from warpsmith.evaluate.messages import Acknowledged, Failed, Load, Loaded, Ping
+from warpsmith.evaluate.supervising.zygote import Worker, Zygote
 from warpsmith.evaluate.wire import Channel, WireClosed, WireTimeout
-from warpsmith.evaluate.zygote import Worker, Zygote
 
 PAYLOAD = json.dumps({"environ": {"MARK": "host"}, "faults": ""})
 DEAD_WITHIN_S = 5.0
@@ -301,7 +301,7 @@ SUPERVISOR = """
     from pathlib import Path
     from warpsmith.evaluate.messages import Acknowledged, Ping
     from warpsmith.evaluate.wire import Channel
-    from warpsmith.evaluate.zygote import Zygote
+    from warpsmith.evaluate.supervising.zygote import Zygote
     zygote = Zygote((), os.environ, remove_at_end=Path(sys.argv[2]))
     ends, pids = [], [zygote.pid]
     for _ in range(3):

@@ -119,7 +119,9 @@ class World:
         found = []
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                lean = "warpsmith.evaluate.zygote" in process.cmdline() and "torch" not in " ".join(process.cmdline())
+                lean = "warpsmith.evaluate.supervising.zygote" in process.cmdline() and "torch" not in " ".join(
+                    process.cmdline()
+                )
                 found += process.children() if lean else []
         return found
 
@@ -156,8 +158,8 @@ def kill(processes: list[psutil.Process]) -> int:
 
 def judges(world: World) -> list[psutil.Process]:
     """Processes forked by the parent of judges."""
-    parents = [p for p in world.processes() if "warpsmith.evaluate.zygote" in p.cmdline()]
-    return [c for p in parents if "warpsmith.evaluate.judge" in " ".join(p.cmdline()) for c in p.children()]
+    parents = [p for p in world.processes() if "warpsmith.evaluate.supervising.zygote" in p.cmdline()]
+    return [c for p in parents if "warpsmith.evaluate.judging.judge" in " ".join(p.cmdline()) for c in p.children()]
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from warpsmith.evaluate import messages
-from warpsmith.evaluate.findings import Condemned
-from warpsmith.evaluate.peer import HostFailed, Peer
+from warpsmith.evaluate.judging.findings import Condemned
+from warpsmith.evaluate.judging.peer import HostFailed, Peer
 
 pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
 
@@ -48,7 +48,7 @@ int cuEventElapsedTime_v2(float *out, void *a, void *b) { *out = 0.5f; return an
 int cuGetErrorString(int code, const char **text) { *text = code == 100 ? "no device" : "unknown error"; return 0; }
 int cuGetErrorName(int code, const char **text) { *text = code == 100 ? "NO_DEVICE" : "UNKNOWN"; return 0; }
 """
-HOST = "import sys; from warpsmith.evaluate.host import main; main(sys.argv[1], [int(a) for a in sys.argv[2:]])"
+HOST = "import sys; from warpsmith.evaluate.hosts.host import main; main(sys.argv[1], [int(a) for a in sys.argv[2:]])"
 
 
 @pytest.fixture(scope="module")

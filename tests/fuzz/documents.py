@@ -25,9 +25,9 @@ from warpsmith.core.build import Artifact, BuildFailure
 from warpsmith.core.config import Settings
 from warpsmith.core.errors import TaskError
 from warpsmith.core.evaluation import Baseline, Environment, Evaluation, Interval, Resources, Status, WorkloadResult
-from warpsmith.evaluate.findings import Facts, Findings
-from warpsmith.evaluate.judge import FACTS, FINDINGS
-from warpsmith.evaluate.results import ResultCache, ResultKey
+from warpsmith.evaluate.judging.findings import Facts, Findings
+from warpsmith.evaluate.judging.judge import FACTS, FINDINGS
+from warpsmith.evaluate.supervising.results import ResultCache, ResultKey
 from warpsmith.hardware import peaks
 from warpsmith.hardware.roofline import Peaks
 from warpsmith.tasks.codec import dump_task, parse_task

@@ -15,8 +15,8 @@ from typing import Any
 from tests.fuzz.engine import Target
 from tests.fuzz.mutate import Mutator
 from warpsmith.evaluate import messages
-from warpsmith.evaluate.findings import Condemned
-from warpsmith.evaluate.peer import HostFailed, Peer
+from warpsmith.evaluate.judging.findings import Condemned
+from warpsmith.evaluate.judging.peer import HostFailed, Peer
 from warpsmith.evaluate.wire import Channel, WireClosed, WireError, WireTimeout, decode
 
 KINDS: tuple[Any, ...] = tuple(

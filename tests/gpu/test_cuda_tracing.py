@@ -24,7 +24,7 @@ from warpsmith.hardware.device import select_device
 pytestmark = pytest.mark.gpu
 
 PROBE = Path(__file__).parent / "tracing_probe.py"
-FIND = "from warpsmith.evaluate.tracing import find_cupti; print(find_cupti())"
+FIND = "from warpsmith.evaluate.judging.tracing import find_cupti; print(find_cupti())"
 HEAD = """
 __global__ void softmax_rows(const float* x, float* out, int64_t cols) {
   const float* in = x + blockIdx.x * cols;

@@ -12,7 +12,7 @@ from warpsmith.backends.source import read_candidate
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.certificate import DEVICE_TOOLS, EVALUATION, Certificate, Outcome
 from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.verify import Verifier
+from warpsmith.evaluate.verification.verify import Verifier
 
 pytestmark = pytest.mark.gpu
 

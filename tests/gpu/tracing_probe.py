@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from warpsmith.evaluate.cudadriver import Driver
-from warpsmith.evaluate.cupti import Recorder
+from warpsmith.evaluate.hosts.cupti import Recorder
 
 _ROWS, _COLS = 64, 256
 

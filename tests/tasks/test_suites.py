@@ -17,9 +17,9 @@ from warpsmith.cli import suite
 from warpsmith.core.calibration import Calibration
 from warpsmith.core.errors import TaskError
 from warpsmith.core.task import Precision, TensorSpec, Workload
-from warpsmith.evaluate import heldout
-from warpsmith.evaluate.calibration import Calibrator
-from warpsmith.evaluate.oracle import Oracle
+from warpsmith.evaluate.correctness import heldout
+from warpsmith.evaluate.correctness.calibration import Calibrator
+from warpsmith.evaluate.correctness.oracle import Oracle
 from warpsmith.hardware.work import count_work
 from warpsmith.tasks import suites
 from warpsmith.tasks.load import load_task

@@ -21,7 +21,7 @@ from warpsmith.core.config import Paths
 from warpsmith.core.errors import UsageError
 from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.verify import Event
+from warpsmith.evaluate.verification.verify import Event
 from warpsmith.run.bench import published
 from warpsmith.run.bench.published import Assessed, Holding, Published
 from warpsmith.run.bench.selection import select

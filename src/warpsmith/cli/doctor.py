@@ -25,7 +25,7 @@ from warpsmith.core.config import Paths
 from warpsmith.core.errors import HarnessFault
 from warpsmith.core.protocols import Backend
 from warpsmith.core.registry import plugins
-from warpsmith.evaluate.sandbox import probe
+from warpsmith.evaluate.confinement.sandbox import probe
 from warpsmith.hardware.device import cpu, gpus
 
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL")

@@ -26,7 +26,7 @@ from warpsmith.cli.jsonout import (
     worst_error,
 )
 from warpsmith.core.evaluation import Evaluation, Interval, Resources, Status, WorkloadResult
-from warpsmith.evaluate.statistics import Comparison, verdict
+from warpsmith.evaluate.judging.statistics import Comparison, verdict
 
 _BASELINES = {"eager": "PyTorch eager", "compile": "torch.compile", "start": "the starting kernel"}
 _STYLES = {Comparison.FASTER: "bold green", Comparison.SLOWER: "bold red"}

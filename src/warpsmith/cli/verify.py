@@ -24,9 +24,9 @@ from warpsmith.core.certificate import Certificate, Outcome
 from warpsmith.core.config import Paths, Settings
 from warpsmith.core.evaluation import Evaluation
 from warpsmith.core.task import Precision
-from warpsmith.evaluate.certificate import default_path, document, write_certificate
 from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.verify import Event, Verifier
+from warpsmith.evaluate.verification.certificate import default_path, document, write_certificate
+from warpsmith.evaluate.verification.verify import Event, Verifier
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What calibrating a task showed: whether results that are wrong on purpose fail it, and PyTorch's own passes.
 
-Plain data: made by the judge (`warpsmith.evaluate.calibration`), kept in the cache, shown by the command line.
+Plain data: made by the judge (`warpsmith.evaluate.correctness`), kept in the cache, shown by the command line.
 """
 
 from __future__ import annotations

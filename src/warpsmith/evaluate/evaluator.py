@@ -31,16 +31,16 @@ from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.protocols import Backend
 from warpsmith.core.search import Problem
 from warpsmith.core.task import Precision, Task
-from warpsmith.evaluate.court import Court, Reopened
-from warpsmith.evaluate.findings import Findings
-from warpsmith.evaluate.foundry import Foundry
-from warpsmith.evaluate.job import Job
-from warpsmith.evaluate.judge import JudgeConfig
-from warpsmith.evaluate.lock import DeviceLock, lock_folder
+from warpsmith.evaluate.judging.findings import Findings
+from warpsmith.evaluate.judging.judge import JudgeConfig
 from warpsmith.evaluate.native import fault_library
-from warpsmith.evaluate.results import ResultCache, ResultKey
-from warpsmith.evaluate.workforce import Workforce
-from warpsmith.evaluate.zygote import Zygote
+from warpsmith.evaluate.supervising.court import Court, Reopened
+from warpsmith.evaluate.supervising.foundry import Foundry
+from warpsmith.evaluate.supervising.job import Job
+from warpsmith.evaluate.supervising.lock import DeviceLock, lock_folder
+from warpsmith.evaluate.supervising.results import ResultCache, ResultKey
+from warpsmith.evaluate.supervising.workforce import Workforce
+from warpsmith.evaluate.supervising.zygote import Zygote
 from warpsmith.guards import panel
 from warpsmith.hardware.device import Device, select_device
 

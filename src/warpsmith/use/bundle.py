@@ -32,7 +32,7 @@ from warpsmith.core.contract import Contract
 from warpsmith.core.errors import UsageError
 from warpsmith.core.evaluation import Environment, Evaluation
 from warpsmith.core.task import Task, Workload
-from warpsmith.evaluate.certificate import document, read_certificate
+from warpsmith.evaluate.verification.certificate import document, read_certificate
 
 FORMAT = 1
 """Raised when the meaning of a bundle changes."""

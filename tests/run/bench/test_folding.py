@@ -21,7 +21,7 @@ from warpsmith.core.certificate import (
     required,
 )
 from warpsmith.core.evaluation import Evaluation
-from warpsmith.evaluate.certificate import write_certificate
+from warpsmith.evaluate.verification.certificate import write_certificate
 from warpsmith.hardware.device import select_device
 from warpsmith.methods.loading import load
 from warpsmith.run.bench.folding import fold, fold_cell, is_begun, results_of, write_failure

@@ -17,7 +17,7 @@ import torch
 
 from warpsmith.core.errors import WarpsmithError
 from warpsmith.core.task import Precision
-from warpsmith.evaluate.solorun import Sample
+from warpsmith.evaluate.verification.solorun import Sample
 from warpsmith.tasks.load import load_task
 
 CASES = "cases.json"

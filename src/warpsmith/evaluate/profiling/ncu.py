@@ -16,8 +16,8 @@ from pathlib import Path
 from warpsmith.backends.stopping import check_stop
 from warpsmith.core.candidate import Candidate
 from warpsmith.evaluate.profiling.ncu_csv import Launch, complaint, parse
-from warpsmith.evaluate.sanitize import first_line, tool_in
-from warpsmith.evaluate.solorun import Part, Stage, run_solo
+from warpsmith.evaluate.verification.sanitize import first_line, tool_in
+from warpsmith.evaluate.verification.solorun import Part, Stage, run_solo
 from warpsmith.hardware.roofline import Zone
 
 PROGRAM = "ncu"

@@ -29,11 +29,11 @@ from warpsmith.core.evaluation import Evaluation
 from warpsmith.core.owned import OwnedFolder
 from warpsmith.core.search import Problem
 from warpsmith.core.task import Precision, Task, Workload
-from warpsmith.evaluate.lock import DeviceLock, lock_folder
 from warpsmith.evaluate.profiling import cpu, figures, ncu, rules, timings
 from warpsmith.evaluate.profiling.digest import Digest, compose
-from warpsmith.evaluate.solorun import Part, Stage, read_samples
-from warpsmith.evaluate.workforce import Workforce, new_scratch
+from warpsmith.evaluate.supervising.lock import DeviceLock, lock_folder
+from warpsmith.evaluate.supervising.workforce import Workforce, new_scratch
+from warpsmith.evaluate.verification.solorun import Part, Stage, read_samples
 from warpsmith.hardware.device import Device
 
 SMALL_BYTES = 128 << 20

@@ -17,7 +17,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from warpsmith.evaluate.profiling.timings import FILE
-from warpsmith.evaluate.solo import NativeSolo, main
+from warpsmith.evaluate.verification.solo import NativeSolo, main
 
 _COPIES = ("Memcpy", "Memset")
 

@@ -17,8 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from warpsmith.evaluate.profiling.digest import STRATEGIES, Bottleneck, Suspect, percent
 from warpsmith.evaluate.profiling.ncu_csv import short_name
 from warpsmith.evaluate.profiling.rules import IDLE, REST, SHORT_S
-from warpsmith.evaluate.sanitize import first_line
-from warpsmith.evaluate.solorun import Part, Stage, run_solo
+from warpsmith.evaluate.verification.sanitize import first_line
+from warpsmith.evaluate.verification.solorun import Part, Stage, run_solo
 
 FILE = "timings.json"
 SOURCE = "kernel times (CUPTI)"

@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 
 from warpsmith.evaluate.cudadriver import CudaError
-from warpsmith.evaluate.host import Handler, Host
+from warpsmith.evaluate.hosts.host import Handler, Host
+from warpsmith.evaluate.hosts.sides import CpuSide, CudaSide
 from warpsmith.evaluate.messages import (
     Acknowledged,
     Assign,
@@ -34,7 +35,6 @@ from warpsmith.evaluate.replay.admission import Inadmissible, Realm, Region
 from warpsmith.evaluate.replay.callgraph import Misrecorded, decode
 from warpsmith.evaluate.replay.fatbin import MalformedImage, read_image
 from warpsmith.evaluate.replay.rebuilding import Rebuilder
-from warpsmith.evaluate.sides import CpuSide, CudaSide
 from warpsmith.evaluate.wire import Channel
 
 _BEGIN = "import sys; sys.path.insert(0, {root!r}); from warpsmith.evaluate.replay.replayer import serve; serve({fds})"

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from warpsmith.core.config import Limits
-from warpsmith.evaluate.arena import Arena
-from warpsmith.evaluate.bench import Bench
 from warpsmith.evaluate.cudadriver import Driver
-from warpsmith.evaluate.findings import Condemned
+from warpsmith.evaluate.judging.arena import Arena
+from warpsmith.evaluate.judging.bench import Bench
+from warpsmith.evaluate.judging.findings import Condemned
+from warpsmith.evaluate.judging.peer import HostFailed, Peer
 from warpsmith.evaluate.messages import Acknowledged, Assign, Assigned, Equip, MapWorkspace, Prepared, Record, Recorded
-from warpsmith.evaluate.peer import HostFailed, Peer
 from warpsmith.evaluate.replay.fatbin import DeviceImage, MalformedImage, read_images
 
 _MOST_SHARED = 97  # device attribute: bytes of shared memory that one block can ask for

@@ -18,7 +18,7 @@ from warpsmith.core.errors import RunError
 from warpsmith.core.evaluation import Environment, Evaluation
 from warpsmith.core.inplace import put_in_place
 from warpsmith.core.search import Problem
-from warpsmith.evaluate.statistics import median
+from warpsmith.evaluate.judging.statistics import median
 from warpsmith.run.bench.plan import PLAN, CellKey, Plan, read_plan
 from warpsmith.run.bench.results import (
     RESULTS,

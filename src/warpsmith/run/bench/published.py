@@ -20,7 +20,7 @@ from warpsmith.core.errors import CandidateError, HarnessFault, TaskError, Usage
 from warpsmith.core.evaluation import Status
 from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.verify import Event
+from warpsmith.evaluate.verification.verify import Event
 from warpsmith.run.bench.folding import speedup_of
 from warpsmith.run.bench.plan import slug
 from warpsmith.run.bench.results import Speedup

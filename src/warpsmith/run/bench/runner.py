@@ -19,7 +19,7 @@ from warpsmith.core.errors import HarnessFault, ProposerFault, TaskError
 from warpsmith.core.search import Precedent, Problem
 from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator, Progress
-from warpsmith.evaluate.verify import Event
+from warpsmith.evaluate.verification.verify import Event
 from warpsmith.hardware.device import Device
 from warpsmith.llm.spec import is_spec
 from warpsmith.propose.making import Choice, choose

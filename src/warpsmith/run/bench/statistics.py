@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpsmith.core.evaluation import Interval
-from warpsmith.evaluate.statistics import Comparison, verdict
+from warpsmith.evaluate.judging.statistics import Comparison, verdict
 from warpsmith.run.bench.results import Bench, Best, Cell, CellStatus, Speedup
 
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)

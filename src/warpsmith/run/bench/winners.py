@@ -18,9 +18,9 @@ from warpsmith.core.errors import HarnessFault, RunError, TaskError, UsageError
 from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.inplace import put_in_place
 from warpsmith.core.task import Precision
-from warpsmith.evaluate.certificate import read_certificate, write_certificate
 from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.verify import Event, Verifier
+from warpsmith.evaluate.verification.certificate import read_certificate, write_certificate
+from warpsmith.evaluate.verification.verify import Event, Verifier
 from warpsmith.run.bench.plan import WINNERS, slug
 
 EVALUATION = "evaluation.json"

@@ -1,0 +1,1 @@
+"""Keeps a candidate's process from everything but its work: sandbox, Landlock, seccomp."""

@@ -1,0 +1,214 @@
+"""What nobody tried before: shapes, distributions and seeds that an ordinary evaluation does not use.
+
+Used by the judge's process when it verifies a winner. Shapes differ only in axes that vary between the task's own
+workloads; an axis with one value is a constant of the contract, and a kernel may rely on it. A size that the
+reference itself refuses is left out, and so is an input set on which its result is not finite.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from warpsmith.core.task import Task, Workload
+from warpsmith.evaluate.correctness.oracle import Case, Oracle, Truth
+from warpsmith.evaluate.correctness.ruling import rule
+from warpsmith.tasks.program import Program
+from warpsmith.tasks.usercode import Attempt
+from warpsmith.tasks.variants import OWN
+
+SEEDS = 5  # fresh input sets of the task's own distribution, per workload
+MOST_SHAPES = 10
+_MUCH = 1.5  # how much larger than the largest declared workload one may be
+_SEEDS_PER_SHAPE = 1
+_VARIANTS_PER_SHAPE = 1
+_DUMP_BYTES = 1 << 30  # a workload larger than this is not run under a sanitizer, which costs 10 to 100 times
+CASES = "cases.json"
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """One input set written to files, for a process that has no judge: `<tensor>.bin` in its folder."""
+
+    folder: str
+    workload: str
+    sizes: dict[str, int]
+    inputs: dict[str, int]  # bytes by name
+    outputs: dict[str, int]
+
+
+def extended(program: Program, device: torch.device, path: Path) -> Task:
+    """The task with held-out shapes behind its own workloads."""
+    task = program.task
+    declared = [replace(w, name=f"held out: {w.name}") for w in task.held_out]
+    shapes = [w for w in (*declared, *_shapes(program, path)) if _accepted(program, w, device, path)]
+    return replace(task, workloads=(*task.workloads, *shapes[:MOST_SHAPES]))
+
+
+def seed_cases(workload: Workload) -> list[Case]:
+    """The task's own distribution again and again."""
+    return [Case(workload, OWN, secrets.randbits(62)) for _ in range(SEEDS)]
+
+
+def variant_cases(program: Program, workload: Workload, device: torch.device) -> list[Case]:
+    """Every held-out distribution once."""
+    names = program.variants(device=device, held_out=True)
+    return [Case(workload, name, secrets.randbits(62)) for name in names if name != OWN]
+
+
+def shape_cases(program: Program, workload: Workload, device: torch.device) -> list[Case]:
+    """A few of both, chosen anew each time."""
+    others = variant_cases(program, workload, device)
+    chosen = secrets.SystemRandom().sample(others, min(_VARIANTS_PER_SHAPE, len(others)))
+    return [*seed_cases(workload)[:_SEEDS_PER_SHAPE], *chosen]
+
+
+def usable(oracle: Oracle, case: Case) -> bool:
+    """Whether anybody can be judged by this case."""
+    truth = oracle.truth(case)
+    return truth is not None and all(bool(e.isfinite().all()) for e in truth.expected if e.is_floating_point())
+
+
+# --- shapes ---
+
+
+def _shapes(program: Program, path: Path) -> list[Workload]:
+    """All axes changed together, from the smallest workload; then one at a time, from the workload nearest to it."""
+    task = program.task
+    axes = [axis for axis in task.axes if axis not in task.fixed_axes]
+    known = (*task.workloads, *task.held_out)
+    smallest = min(known, key=lambda w: total_bytes(task, w)).sizes
+    together = [{axis: step(smallest[axis]) for axis in axes} for step in (_prime_below, lambda n: n + 1)]
+    others = {axis: _others([w.sizes[axis] for w in known]) for axis in axes}
+    apart = [(place, axis, value) for axis in axes for place, value in enumerate(others[axis])]
+    # In turn between the axes, so that a limit on their number cuts all of them alike.
+    changes = [(smallest, change) for change in together if axes]
+    changes += [(_nearest(task, axis, value), {axis: value}) for _, axis, value in sorted(apart)]
+    largest = _MUCH * max(total_bytes(task, w) for w in task.workloads)
+    found: list[Workload] = []
+    for base, change in changes:
+        with Attempt(path) as attempt:
+            made = program.workload("", base | change)
+        if attempt.error is not None or total_bytes(task, made) > largest:
+            continue
+        if made.sizes not in [w.sizes for w in (*known, *found)]:
+            sizes = " ".join(f"{axis}={made.sizes[axis]}" for axis in axes)
+            found.append(replace(made, name=f"held out: {sizes}"))
+    return found
+
+
+def _nearest(task: Task, axis: str, value: int) -> dict[str, int]:
+    """The declared workload that is most like one with this value."""
+
+    def distance(workload: Workload) -> tuple[float, int]:
+        return abs(math.log(workload.sizes[axis] / value)), total_bytes(task, workload)
+
+    return min((*task.workloads, *task.held_out), key=distance).sizes
+
+
+def _others(values: Sequence[int]) -> list[int]:
+    """Other values for an axis, the most telling first: a prime inside, next to the ends, one, half, an even one."""
+    low, high = min(values), max(values)
+    wanted = [_prime_below((low + high) // 2), high + 1, low - 1, 1, (low // 2) | 1, _prime_below(high), low - 2]
+    return [v for v in dict.fromkeys(wanted) if v >= 1 and v not in values]
+
+
+def _prime_below(limit: int) -> int:
+    """The largest prime not above a number; 1 where there is none."""
+    for n in range(limit, 1, -1):
+        if all(n % d for d in range(2, int(n**0.5) + 1)):
+            return n
+    return 1
+
+
+def _accepted(program: Program, workload: Workload, device: torch.device, path: Path) -> bool:
+    """Whether the reference takes these sizes, and gives what the task says."""
+    with Attempt(path) as attempt:
+        results = program.run(program.inputs(workload, seed=0, device=device))
+        shapes = [spec.shape(workload.sizes) for spec in program.task.outputs]
+        same = [tuple(r.shape) for r in results] == shapes
+    if isinstance(attempt.error, torch.OutOfMemoryError):
+        torch.cuda.empty_cache()
+    return attempt.error is None and same
+
+
+def total_bytes(task: Task, workload: Workload) -> int:
+    """All tensors of a workload."""
+    return sum(t.nbytes(workload.sizes) for t in task.tensors)
+
+
+# --- for processes without a judge ---
+
+
+class Samples:
+    """A few small input sets in files, and the truth about them, which stays here."""
+
+    def __init__(self, program: Program, task: Task, oracle: Oracle, folder: Path) -> None:
+        self._task = task
+        self._truths: dict[str, Truth] = {}
+        dumped: list[Dumped] = []
+        for number, workload in enumerate(_smallest(program.task, task)):
+            case = next((c for c in seed_cases(workload) if usable(oracle, c)), None)
+            truth = oracle.truth(case) if case else None
+            if truth is None:
+                continue
+            name = f"case{number}"
+            self._truths[name] = truth
+            dumped.append(_written(task, workload, truth.inputs, folder / name))
+        (folder / CASES).write_text(json.dumps([asdict(each) for each in dumped]), encoding="utf-8")
+
+    def appraise(self, folder: Path) -> str:
+        """What is wrong with results in `<case>/<output>.bin` of this folder; "" where they are right."""
+        for name, truth in self._truths.items():
+            for position, spec in enumerate(self._task.outputs):
+                expected = truth.baseline[position]
+                try:
+                    raw = _read_plainly(folder / name / f"{spec.name}.bin", expected.numel() * expected.element_size())
+                except OSError as error:
+                    return f"it left no {spec.name} behind ({error.strerror or error})."
+                result = torch.frombuffer(bytearray(raw), dtype=torch.uint8) if raw else torch.empty(0)
+                result = result.view(expected.dtype).view(expected.shape).to(expected.device)
+                verdict = rule(self._task, truth, position, result).verdict
+                if not verdict.ok:
+                    return verdict.reason
+        return ""
+
+
+def _smallest(own: Task, extended_task: Task) -> list[Workload]:
+    """The smallest declared workload, and a held-out one with odd sizes where there is one."""
+    declared = min(own.workloads, key=lambda w: total_bytes(own, w))
+    shapes = extended_task.workloads[len(own.workloads) :]
+    return [w for w in (declared, *shapes[:1]) if total_bytes(own, w) <= _DUMP_BYTES]
+
+
+def _written(task: Task, workload: Workload, inputs: Mapping[str, torch.Tensor], folder: Path) -> Dumped:
+    folder.mkdir(parents=True)
+    for name, tensor in inputs.items():
+        raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        (folder / f"{name}.bin").write_bytes(raw.numpy().tobytes())
+    sizes = workload.sizes
+    return Dumped(
+        folder=folder.name,
+        workload=workload.name,
+        sizes=sizes,
+        inputs={t.name: t.nbytes(sizes) for t in task.inputs},
+        outputs={t.name: t.nbytes(sizes) for t in task.outputs},
+    )
+
+
+def _read_plainly(path: Path, nbytes: int) -> bytes:
+    """A file somebody else wrote: no link, no pipe, of exactly this size."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_size != nbytes:
+            raise OSError(0, f"{found.st_size} bytes instead of {nbytes}")
+        return file.read(nbytes)

@@ -1,0 +1,272 @@
+"""What is right: inputs, the fp64 reference, the same-precision baseline and the limits that follow from it.
+
+Lives in the judge only. Truths are kept for the judge's lifetime while they are small, because every
+candidate of a batch is judged on them; large ones are computed again. When the fp64 reference does not fit
+into memory it is computed in slices of the first dimension (after testing, on the data at hand, that the
+operator treats slices independently), and failing that the baseline stands in, and the result says so.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from warpsmith.core.task import Task, TensorRole, Workload
+from warpsmith.evaluate.correctness import numerics
+from warpsmith.evaluate.correctness.indices import TieRecorder, Ties
+from warpsmith.evaluate.correctness.ruling import exactly
+from warpsmith.tasks.program import Program, widened
+from warpsmith.tasks.variants import HELD_OUT
+
+FULL = "fp64"
+SLICED = "fp64 in slices"
+BASELINE = "baseline"
+_KEEP_SHARE = 0.05  # of free memory: all kept truths together
+# Values alike (in all or in their last bits), or sums that come back from far away: a plain sum of them drifts.
+_DRIFTING = frozenset({"sparse", "ties", "integers", "uneven", "one-sided", *HELD_OUT})
+_FEW = 64  # outputs with fewer elements are checked for cancellation
+_NUDGES = 4
+_SLICE_COUNTS = (4, 16, 64)
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input set to check a candidate on."""
+
+    workload: Workload
+    variant: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Everything needed to judge one call."""
+
+    case: Case
+    inputs: dict[str, torch.Tensor]
+    expected: tuple[torch.Tensor, ...]  # float64 for floating outputs; integer outputs as they are
+    baseline: tuple[torch.Tensor, ...]
+    limits: tuple[numerics.Limit | None, ...]  # per floating output; None for integers, which are exact
+    ties: tuple[Ties | None, ...]  # per integer output: where other indices would be as right
+    how: str
+
+    @property
+    def nbytes(self) -> int:
+        """What keeping it costs."""
+        held = [*self.inputs.values(), *self.expected, *self.baseline]
+        return sum(t.numel() * t.element_size() for t in held)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that can still be used on the device."""
+    if device.type == "cuda":  # what torch keeps for itself is free to us
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+class Oracle:
+    """Gives the truth about a case."""
+
+    def __init__(self, program: Program, device: torch.device, reductions: Mapping[str, int], factor: float) -> None:
+        self._program = program
+        self._device = device
+        self._reductions = reductions  # effective summation length by workload
+        self._factor = factor
+        self._kept: dict[Case, Truth | None] = {}
+        self._kept_bytes = 0
+        self.dropped: list[str] = []  # variants that PyTorch itself cannot compute well
+
+    def cases(self, workload: Workload, seeds: int, reserve: Sequence[str] = ()) -> list[Case]:
+        """The cases of a workload: the task's own distribution several times, every other variant once."""
+        cases = [Case(workload, "own", secrets.randbits(62)) for _ in range(seeds)]
+        others = [*(v for v in self._program.variants(device=self._device) if v != "own"), *reserve]
+        return cases + [Case(workload, variant, secrets.randbits(62)) for variant in others]
+
+    def truth(self, case: Case) -> Truth | None:
+        """The truth about a case; None where PyTorch's own result is unusable, so nobody can be judged by it."""
+        if case in self._kept:
+            return self._kept[case]
+        truth = self._compute(case)
+        size = truth.nbytes if truth else 0
+        if self._kept_bytes + size <= _KEEP_SHARE * free_bytes(self._device):
+            self._kept[case] = truth
+            self._kept_bytes += size
+        return truth
+
+    @property
+    def task(self) -> Task:
+        """The task it knows the truth about."""
+        return self._program.task
+
+    def reduction(self, workload: Workload) -> int:
+        """How many terms are summed per output element."""
+        return self._reductions[workload.name]
+
+    def truth_of(self, workload: Workload, inputs: Tensors) -> Truth | None:
+        """The truth about inputs at hand, e.g. those of a timed call."""
+        return self._judged(Case(workload, "timed", 0), {n: t.clone() for n, t in inputs.items()})
+
+    def unkept(self, case: Case) -> Truth | None:
+        """The truth about a case that will not be asked for again."""
+        inputs = self._program.inputs(case.workload, variant=case.variant, seed=case.seed, device=self._device)
+        return self._judged(case, inputs)
+
+    def _compute(self, case: Case) -> Truth | None:
+        truth = self.unkept(case)
+        if truth is None:
+            self.dropped.append(case.variant)
+        return truth
+
+    def _judged(self, case: Case, inputs: dict[str, torch.Tensor]) -> Truth | None:
+        baseline = self._program.run(inputs)
+        expected, ties, how = self._expected(inputs, baseline)
+        limits: list[numerics.Limit | None] = []
+        nudges = self._nudges(inputs, expected, case.variant) if how == FULL else []
+        precision = self.task.precision
+        for position, (result, reference) in enumerate(zip(baseline, expected, strict=True)):
+            if not (result.is_floating_point() or result.is_complex()):
+                # What hangs on the last bit (a sign, a nearest neighbour) would condemn honest kernels too.
+                name = self.task.outputs[position].name
+                if not exactly(self.task, result, reference, ties[position], name).ok:
+                    return None
+                limits.append(None)
+                continue
+            measured = numerics.measure(result, reference, result)
+            if isinstance(measured, numerics.Mismatch) or not numerics.usable(measured, precision):
+                return None
+            if how == FULL:
+                measured = self._without_luck(case, inputs, position, result, reference, measured, nudges)
+            conditioning = numerics.sensitivity([n[position] for n in nudges], reference, precision)
+            if case.variant in HELD_OUT and conditioning >= numerics.WORST_CONDITION:
+                return None  # the last bit of the inputs decides: a row without spread, normalised
+            allowed = numerics.limit(
+                measured,
+                result,
+                precision,
+                reduction=self.reduction(case.workload),
+                factor=self._factor,
+                repeated=case.variant in _DRIFTING,
+                conditioning=conditioning,
+            )
+            limits.append(allowed)
+        return Truth(case, inputs, expected, baseline, tuple(limits), ties, how)
+
+    def _without_luck(
+        self,
+        case: Case,
+        inputs: Tensors,
+        position: int,
+        result: torch.Tensor,
+        reference: torch.Tensor,
+        measured: numerics.Errors,
+        nudges: Sequence[tuple[torch.Tensor, ...]],
+    ) -> numerics.Errors:
+        """The baseline's error, or what one roundoff in the inputs does to the result if that is more.
+
+        Only where the error is more than rounding: then a few elements hang on the last bits of the inputs (a softmax
+        between two almost equal large scores), and where PyTorch was lucky another honest kernel need not be.
+        """
+        rounding = numerics.limit(
+            numerics.Errors(0.0, 0.0),
+            result,
+            self.task.precision,
+            reduction=self.reduction(case.workload),
+            factor=1.0,
+        )
+        if measured.maximum <= rounding.maximum:
+            return measured
+        moved = [numerics.measure(n[position], reference, None) for n in nudges or self._nudged(inputs)]
+        shifts = [each for each in moved if isinstance(each, numerics.Errors)]
+        return numerics.Errors(
+            max([measured.maximum, *(2 * each.maximum for each in shifts)]),
+            max([measured.rms, *(2 * each.rms for each in shifts)]),
+        )
+
+    def _nudges(
+        self, inputs: Tensors, expected: tuple[torch.Tensor, ...], variant: str
+    ) -> list[tuple[torch.Tensor, ...]]:
+        """The reference on inputs that differ by one roundoff each, for outputs too few to show their own scale.
+
+        A single sum can cancel to almost nothing, and then any rounding on the way is large beside it. Several
+        draws, because one may happen to change nothing. Held-out distributions are meant to be extreme, so that
+        it is asked there too.
+        """
+        few = any(e.is_floating_point() and 0 < e.numel() < _FEW for e in expected)
+        return self._nudged(inputs) if few or variant in HELD_OUT else []
+
+    def _nudged(self, inputs: Tensors) -> list[tuple[torch.Tensor, ...]]:
+        step = max(numerics.roundoff(self.task.precision), 2.0**-52)  # half of that would be lost in fp64 itself
+        wide = self._program.widen(inputs)
+        found = []
+        for _ in range(_NUDGES):
+            signs = {n: torch.randint(0, 2, t.shape, device=t.device, dtype=torch.float64) for n, t in wide.items()}
+            nudged = {n: t + t * step * (2 * signs[n] - 1) if t.is_floating_point() else t for n, t in wide.items()}
+            found.append(self._program.run(nudged))
+        return found
+
+    def _expected(
+        self, inputs: dict[str, torch.Tensor], baseline: tuple[torch.Tensor, ...]
+    ) -> tuple[tuple[torch.Tensor, ...], tuple[Ties | None, ...], str]:
+        nothing = tuple(None for _ in baseline)
+        if self._fits(inputs, baseline):
+            try:
+                with TieRecorder() as recorder:
+                    expected = self._program.run(self._program.widen(inputs))
+                return expected, tuple(recorder.ties_for(e) for e in expected), FULL
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+        for count in _SLICE_COUNTS:
+            sliced = self.in_slices(inputs, baseline, count)
+            if sliced is not None:
+                return sliced, nothing, SLICED
+        widened = tuple(b.double() if b.is_floating_point() else b for b in baseline)
+        return widened, nothing, BASELINE
+
+    def _fits(self, inputs: Tensors, outputs: tuple[torch.Tensor, ...], share: float = 1.0) -> bool:
+        """Whether a fp64 run has room: doubled inputs, outputs, and as much again for what lies between."""
+        tensors = [*inputs.values(), *outputs]
+        needed = sum(t.numel() * 8 for t in tensors) * share + sum(t.numel() * 8 for t in outputs)
+        return 2 * needed < 0.8 * free_bytes(self._device)
+
+    def in_slices(
+        self, inputs: Tensors, baseline: tuple[torch.Tensor, ...], count: int, *, wide: bool = True
+    ) -> tuple[torch.Tensor, ...] | None:
+        """The reference (`wide`: in fp64) by slices of the first dimension, where it treats them independently."""
+        program = self._program
+        if any(b.dim() == 0 for b in baseline):
+            return None
+        rows = baseline[0].shape[0]
+        if any(b.shape[0] != rows for b in baseline) or rows < count or not self._fits(inputs, baseline, 1 / count):
+            return None
+        roles = {t.name: t.role for t in program.task.inputs}
+        cut = {n for n, t in inputs.items() if roles[n] is TensorRole.INPUT and t.dim() and t.shape[0] == rows}
+        if not cut:
+            return None
+        bounds = [(i * rows // count, (i + 1) * rows // count) for i in range(count)]
+
+        def part(low: int, high: int) -> dict[str, torch.Tensor]:
+            return {n: t[low:high].contiguous() if n in cut else t for n, t in inputs.items()}
+
+        for low, high in (bounds[0], bounds[-1]):  # does a slice of the result equal the result of the slice?
+            try:
+                sliced = program.run(part(low, high))
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:
+                return None  # shapes that no longer fit together
+            for whole, piece in zip(baseline, sliced, strict=True):
+                if piece.shape != whole[low:high].shape or not torch.allclose(
+                    widened(piece), widened(whole[low:high]), rtol=1e-3, atol=1e-5, equal_nan=True
+                ):
+                    return None
+        pieces = (part(low, high) for low, high in bounds)
+        parts = [program.run(program.widen(piece) if wide else piece) for piece in pieces]
+        return tuple(torch.cat(column) for column in zip(*parts, strict=True))

@@ -1,0 +1,384 @@
+"""Where candidate after candidate is examined: prepared, loaded, checked, watched, timed.
+
+Used by the judge's process only; `judge` speaks to the supervisor, `premises` holds what is the same for all
+candidates, this module decides.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from warpsmith.core.contract import Contract
+from warpsmith.core.evaluation import Baseline, Interval, Status, WorkloadResult
+from warpsmith.core.guarding import Clock, Speed
+from warpsmith.core.task import Task, Workload
+from warpsmith.evaluate.judging.baselines import CPU_SETTLE_S, Side, take_back
+from warpsmith.evaluate.judging.bench import Bench
+from warpsmith.evaluate.judging.boarding import Boarding
+from warpsmith.evaluate.judging.check import Checker, Measured
+from warpsmith.evaluate.judging.contest import Contest, Timing
+from warpsmith.evaluate.judging.delivery import delivery_ns
+from warpsmith.evaluate.judging.findings import Condemned, Facts, Findings, face
+from warpsmith.evaluate.judging.judge import JudgeConfig
+from warpsmith.evaluate.judging.peer import HostFailed, Peer
+from warpsmith.evaluate.judging.premises import Premises
+from warpsmith.evaluate.judging.retrial import Retrial
+from warpsmith.evaluate.judging.statistics import median
+from warpsmith.evaluate.judging.tracing import Tracing
+from warpsmith.evaluate.judging.vigil import Vigil
+from warpsmith.evaluate.judging.ways import FromOutside, Idle, OnCpu, Parties, Replayed, Way
+from warpsmith.evaluate.messages import Prepare, Prepared, Sample, Sampled
+from warpsmith.evaluate.replay.ranges import rows
+from warpsmith.evaluate.replay.stand import Stand, Unreplayable
+from warpsmith.hardware.peaks import improve
+from warpsmith.hardware.roofline import floor_ms, reject_below_ms
+
+_IDLE_SAMPLES = 4
+_IDLE_NOISE_NS = 100_000
+_REPLAYED_CASES = 3  # checked once more where they are timed; every timed result is checked besides
+_CLAIMS = 3
+_FORGED = 1.5  # how much faster than it is when replayed a process may claim to be
+_FORGED_SLACK_NS = 2_000
+_SOBER_SAMPLES = 5
+_SOBER = 0.9  # a baseline that needs less than this share once the candidate is gone was slowed down
+_ROOM_BYTES = 4 << 30  # for contexts and flush buffers of the hosts that start next
+
+
+class Courtroom:
+    """Examines candidates of one task."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        self.premises = Premises(config)
+        here = self.premises
+        self._settings = config.settings
+        self._least_idle_ns = math.inf
+        limits = config.settings.limits
+        self._boarding = Boarding(here.task, here.benches, here.device, here.driver, limits, here.arena)
+        self._tracing = Tracing(here)
+        self._stand = Stand(here.arena, here.driver, here.benches, limits) if here.driver is not None else None
+
+    @property
+    def task(self) -> Task:
+        """What is computed."""
+        return self.premises.task
+
+    @property
+    def facts(self) -> Facts:
+        """For the environment block of every result."""
+        return self.premises.facts
+
+    def appraise(self, folder: str) -> str:
+        """What is wrong with the results a process of its own left there; "" where they are right."""
+        assert self.premises.samples is not None, "opened to verify"
+        return self.premises.samples.appraise(Path(folder))
+
+    def prepare(self, peer: Peer, scratch: str) -> None:
+        """Let a host set itself up; does not wait for it."""
+        if self.premises.driver is not None and self.premises.driver.memory()[0] < _ROOM_BYTES:
+            self.premises.leave_room()
+        config, limits, arena = self.premises.config, self._settings.limits, self.premises.arena
+        on_cpu = self.premises.device.type == "cpu"
+        peer.slots = self.premises.slots if on_cpu else ()
+        peer.stage = "starting"
+        request = Prepare(
+            kind=config.kind,
+            device=config.index,
+            arena_bytes=arena.memory.numel(),
+            ipc_handle=arena.handle,
+            address=arena.window.address if arena.window else 0,
+            window_bytes=arena.window.nbytes if arena.window else 0,
+            pieces=rows(arena.pieces),
+            slots=tuple((s.region_start, s.region_end, int(s.writable)) for s in peer.slots),
+            flush_bytes=self.premises.flush_bytes,
+            scratch=scratch,
+            readable=(*config.readable, scratch),
+            links=bool(self.task.allow),
+            memory_bytes=limits.memory_bytes,
+            scratch_bytes=limits.scratch_bytes,
+            threads=config.threads,
+            cupti="" if peer.trusted else self._tracing.cupti,
+        )
+        peer.tell(request, arena.descriptors())
+
+    def check_device(self) -> None:
+        """Raise where the device no longer answers us either: then a failure on it is not the candidate's."""
+        if self.premises.device.type == "cuda":
+            torch.zeros(1, device=self.premises.device).add_(1).item()
+
+    def _await(self, peer: Peer) -> Prepared:
+        if peer.prepared is None:
+            peer.prepared = peer.answer(Prepared, self._settings.limits.start_s)
+        return peer.prepared
+
+    def examine(
+        self,
+        peer: Peer,
+        replayer: Peer | None,
+        library: str,
+        contract: Contract,
+        waiting: Sequence[Peer],
+        report: Callable[[str], None],
+    ) -> Findings:
+        """The verdict on one candidate; raises Condemned for a failed one."""
+        self.premises.make_sides()  # torch.compile may take a minute: not the candidate's
+        deadline = time.monotonic() + self._settings.limits.total_s
+        if self.premises.samples is not None:
+            return self._retry(peer, library, contract, report, deadline)
+        layers = self._await(peer).layers
+        peer.restrain()
+        idle = self._idle(peer)
+        taken_before = self._taken_bytes()
+        vigil = Vigil(peer.pid, contract.backend, self._settings.without)
+        report("load")
+        self._tracing.remember(library)
+        if self._stand is not None:
+            self._stand.remember(library)
+        wipe = self._boarding.board(peer, library, contract)
+        checker = Checker(self.premises.oracle, self._settings, wipe, deadline)
+        measured: dict[str, Measured] = {}
+        for bench in self.premises.benches:
+            report("check")
+            limit_s = self._call_limit_s(bench.workload)
+            cases = self.premises.cases[bench.workload.name]
+            measured[bench.workload.name] = checker.examine(peer, bench, cases, limit_s)
+            self._check_memory(taken_before)
+        with peer.at_large():
+            vigil.watch()
+        if self._stand is not None:
+            report("replay")
+        why = self._taken_over(peer, replayer, checker)
+        if not why:  # nothing of the candidate's host code lives on
+            assert replayer is not None, "it has taken over"
+            untraced = self._trace(peer, contract, checker)
+            claims = {bench.workload.name: self._claimed_ns(peer, bench) for bench in self.premises.benches}
+            peer.end()
+            peer = replayer
+        for other in waiting:  # a host that is still starting would disturb the clock
+            if other.prepared is None:
+                try:
+                    self._await(other)
+                except Condemned:
+                    continue  # it will be told when its turn comes
+        results = []
+        for bench in self.premises.benches:
+            report("time")
+            results.append(self._measure(peer, bench, measured[bench.workload.name], checker, wipe, idle, deadline))
+            if peer.trusted:
+                self._hold_against(claims[bench.workload.name], results[-1])
+        if not peer.trusted:
+            with peer.at_large():
+                vigil.watch()
+            untraced = self._trace(peer, contract, checker)
+        if not peer.trusted and self._stand is not None:
+            peer.end()
+            pairs = zip(self.premises.benches, results, strict=True)
+            results = [self._sobered(bench, result, replayer, idle) for bench, result in pairs]
+        outside = (f"timed from outside, an upper bound, because {why}",) if why and self._stand is not None else ()
+        notes = (*self._notes(), *self.premises.dropped_baselines, *untraced, *outside)
+        return Findings(Status.OK, "", tuple(results), notes, layers)
+
+    def _taken_over(self, peer: Peer, replayer: Peer | None, checker: Checker) -> str:
+        """Why a candidate's calls cannot be made by another process; "" where they can, and are right."""
+        if self._stand is None or replayer is None:
+            return "there is no process to replay it"
+        captured = [side.capture() for side in self.premises.all_sides() if side is not None]
+        if not all(captured):
+            return "its baseline cannot be captured into a graph"
+        try:
+            self._stand.take_over(peer, replayer, self._boarding.workspace, self._boarding.workspace_descriptors())
+            for bench in self.premises.benches:
+                cases = self.premises.cases[bench.workload.name][:_REPLAYED_CASES]
+                checker.examine(replayer, bench, cases, self._call_limit_s(bench.workload))
+        except Unreplayable as reason:
+            return str(reason)
+        except (Condemned, HostFailed) as fate:
+            return f"its recorded calls alone do not give its results ({str(fate) or 'no reason given'})"
+        return ""
+
+    def _trace(self, peer: Peer, contract: Contract, checker: Checker) -> tuple[str, ...]:
+        return self._tracing.trace(peer, contract, checker, lambda b: self._call_limit_s(b.workload))
+
+    def _claimed_ns(self, peer: Peer, bench: Bench) -> float:
+        """What a candidate's process says that a call takes, while it still can."""
+        request = Sample(tuple(bench.numbers))
+        limit_s = self._call_limit_s(bench.workload) * len(bench.sets) + 1.0
+        claims = [peer.ask(request, Sampled, limit_s).elapsed_ns for _ in range(_CLAIMS)]
+        return median(claims) / len(bench.sets)
+
+    def _hold_against(self, claimed_ns: float, result: WorkloadResult) -> None:
+        """Condemn a process that said its calls take much less than they do when another makes them."""
+        taken_ns = 1e6 * result.latency_ms
+        allowed_ns = _FORGED * claimed_ns + _FORGED_SLACK_NS
+        face(
+            Clock(claimed_ns, 0.0, math.inf, replayed_ns=taken_ns, replayed_allowed_ns=allowed_ns),
+            self._settings.without,
+        )
+
+    def _retry(
+        self, peer: Peer, library: str, contract: Contract, report: Callable[[str], None], deadline: float
+    ) -> Findings:
+        """The harder examination of a winner; raises Condemned where it cannot even be loaded."""
+        layers = self._await(peer).layers
+        peer.restrain()
+        vigil = Vigil(peer.pid, contract.backend, self._settings.without)
+        report("load")
+        wipe = self._boarding.board(peer, library, contract)
+        trial = Retrial(
+            self.premises,
+            lambda: Checker(self.premises.oracle, self._settings, wipe, deadline),
+            lambda bench: self._call_limit_s(bench.workload),
+        )
+        found = trial.hold(peer, report)
+        if found.status is Status.OK:
+            try:
+                with peer.at_large():
+                    vigil.watch()
+            except Condemned as fate:
+                found = replace(found, status=fate.status, reason=fate.reason, died=fate.died)
+        return replace(found, layers=layers)
+
+    def _idle(self, peer: Peer) -> Idle:
+        """What an empty request costs by our clock, before any code of the candidate is there.
+
+        The least is kept from host to host: it is the machine's, not the candidate's. What is usual now may lie above
+        it, if others use the machine; not by much, since that would be room for a forged clock.
+        """
+        costs = []
+        for _ in range(1 + _IDLE_SAMPLES):
+            self.premises.flush()  # as before a sample; a GPU changes hands with it
+            if self.premises.device.type == "cuda":
+                torch.cuda.synchronize()
+            else:
+                time.sleep(CPU_SETTLE_S)
+            start_ns = time.perf_counter_ns()
+            reply = peer.ask(Sample((), flush=False), Sampled, self._settings.limits.start_s)
+            taken_ns = peer.outer_ns
+            if self.premises.device.type == "cuda":
+                take_back(self.premises.device)
+                taken_ns = time.perf_counter_ns() - start_ns
+            costs.append(taken_ns - reply.elapsed_ns)
+        settled = costs[1:]  # the first starts threads
+        self._least_idle_ns = min(self._least_idle_ns, *settled)
+        usual_ns = median(settled)
+        return Idle(usual_ns, min(usual_ns, self._least_idle_ns + _IDLE_NOISE_NS))
+
+    def _call_limit_s(self, workload: Workload) -> float:
+        return self._settings.limits.launch_s + 100 * self.premises.baseline_s[workload.name]
+
+    def _taken_bytes(self) -> int:
+        """Device memory that is in use, but not by this process's torch."""
+        if self.premises.driver is None:
+            return 0
+        free, total = self.premises.driver.memory()
+        return total - free - torch.cuda.memory_reserved(self.premises.device)
+
+    def _check_memory(self, taken_before: int) -> None:
+        """On a GPU, what the candidate took for itself shows in what is left."""
+        held = self._taken_bytes() - taken_before
+        limit = self._settings.limits.memory_bytes + self._settings.limits.workspace_bytes
+        if held > limit:
+            raise Condemned(
+                Status.OUT_OF_MEMORY,
+                f"the candidate holds {held / 1e9:.1f} GB of device memory; the limit is {limit / 1e9:.1f} GB.",
+            )
+
+    def _measure(
+        self,
+        peer: Peer,
+        bench: Bench,
+        measured: Measured,
+        checker: Checker,
+        wipe: Callable[[], None],
+        idle: Idle,
+        deadline: float,
+    ) -> WorkloadResult:
+        workload, work = bench.workload, self.premises.work[bench.workload.name]
+        timings: list[Timing] = []
+        for name in self._settings.baselines:
+            side = self.premises.side(bench, name)
+            if side is None:
+                continue
+            parties = self._parties(peer, bench, side, idle)
+            contest = Contest(
+                parties,
+                partial(self._way, parties),
+                deadline=deadline,
+                verify=lambda indices, outputs: checker.verify_timed(bench, indices, outputs),
+                surprise=lambda indices: checker.surprise(bench, indices),
+                variants=len(checker.variants(bench)),
+                wipe_workspace=wipe,
+            )
+            timings.append(contest.run())
+        if not timings:
+            raise RuntimeError("no baseline could be run")
+        latency_ms = timings[0].latency_ms
+        least_ms = reject_below_ms(work, self.premises.peaks, self.task.precision)
+        if latency_ms < least_ms:  # before calling anybody a cheat: were the peaks measured on a busy machine?
+            self.premises.peaks = improve(self.premises.peaks, Path(self.premises.config.cache), self.premises.device)
+            least_ms = reject_below_ms(work, self.premises.peaks, self.task.precision)
+        face(Speed(workload.name, latency_ms, least_ms), self._settings.without)
+        return WorkloadResult(
+            workload=workload.name,
+            axes=workload.axes,
+            latency_ms=latency_ms,
+            timing=timings[0].mode,
+            baselines=tuple(t.baseline for t in timings),
+            error=measured.error,
+            error_limit=measured.limit,
+            floor_ms=floor_ms(work, self.premises.peaks, self.task.precision),
+            bytes=work.read_bytes + work.written_bytes,
+            flops=work.flops,
+            checks=measured.checks,
+            reference=measured.reference,
+        )
+
+    def _parties(self, peer: Peer, bench: Bench, side: Side, idle: Idle) -> Parties:
+        limit_s = self._call_limit_s(bench.workload) * len(bench.sets) + 1.0
+        delivered_ns = delivery_ns(bench) if peer.returns else 0.0
+        if self.premises.device.type == "cuda":  # where it is one call that is timed
+            delivered_ns /= len(bench.sets)
+        return Parties(peer, bench, side, self._settings, limit_s, idle, delivered_ns)
+
+    def _way(self, parties: Parties) -> Way:
+        if self.premises.device.type == "cpu":
+            return OnCpu(parties)
+        if parties.peer.trusted:
+            return Replayed(parties)
+        outputs = parties.bench.sets[0].outputs
+        return FromOutside(parties, [torch.empty_like(output) for output in outputs] if parties.peer.returns else ())
+
+    def _sobered(self, bench: Bench, result: WorkloadResult, replayer: Peer | None, idle: Idle) -> WorkloadResult:
+        """What was timed from outside, against baselines that are timed once more now that the candidate is gone: what
+        it had left on the device may have slowed them down."""
+        baselines = []
+        for baseline in result.baselines:
+            side = self.premises.side(bench, baseline.name)
+            if side is not None and replayer is not None and replayer.prepared is not None:
+                way = FromOutside(self._parties(replayer, bench, side, idle))
+                called = range(way.calls())
+                alone_ms = median([way.baseline(called) / len(called) / 1e6 for _ in range(_SOBER_SAMPLES)])
+                baseline = _slowed_by(baseline, alone_ms)
+            baselines.append(baseline)
+        return replace(result, baselines=tuple(baselines))
+
+    def _notes(self) -> tuple[str, ...]:
+        dropped = sorted(set(self.premises.oracle.dropped))
+        if not dropped:
+            return ()
+        return (f"input variants left out because PyTorch's own result is unusable on them: {', '.join(dropped)}",)
+
+
+def _slowed_by(baseline: Baseline, alone_ms: float) -> Baseline:
+    """A baseline as it is without the candidate, where that differs."""
+    share = alone_ms / baseline.latency_ms
+    if share >= _SOBER:
+        return baseline
+    interval = baseline.interval and Interval(baseline.interval.low * share, baseline.interval.high * share)
+    return replace(baseline, latency_ms=alone_ms, speedup=baseline.speedup * share, interval=interval)

@@ -1,0 +1,287 @@
+"""The ways in which a sample of a candidate and one of its baseline are taken, and whose clock counts.
+
+On the CPU a candidate's process says how long it took, and the judge's own clock around the request says whether that
+can be true. On a GPU a replayer makes its calls (`replay`), and its clock is ours. A candidate on a GPU that cannot be
+replayed is asked for one call at a time, and the judge's clock around the request, until the device is idle, is what
+counts; the baseline's clock then includes the same journey. What a sample is for is `contest`'s part.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from warpsmith.core.config import Settings
+from warpsmith.core.evaluation import Status
+from warpsmith.core.guarding import Clock, Objection
+from warpsmith.evaluate.judging.baselines import CPU_SETTLE_S, Side, take_back
+from warpsmith.evaluate.judging.bench import Bench
+from warpsmith.evaluate.judging.findings import Condemned
+from warpsmith.evaluate.judging.peer import Peer
+from warpsmith.evaluate.judging.statistics import median
+from warpsmith.evaluate.messages import Acknowledged, Flush, Sample, Sampled
+from warpsmith.guards import panel
+
+Pairs = list[tuple[float, float]]  # nanoseconds: baseline, candidate
+_CLOCK_SLACK_NS = 1_000_000  # to wake a process up, to hand a GPU over
+_PYTHON_SLACK = 2.0  # times that for a host that runs Python before and after its clock
+_CLOCK_SLACK_SHARE = {"cpu": 0.15, "cuda": 0.5}
+_GROSS_SLACK_NS = 2_000_000  # on the CPU: this much, and
+_GROSS_SHARE = 2.0  # this often the claim itself, is more than any load of the machine explains in every sample
+_MOST_OUTSIDE = 8  # calls of a sample that is timed from outside: each is a request
+
+
+@dataclass(frozen=True)
+class Idle:
+    """What an empty request costs by our clock, in nanoseconds, before any code of the candidate is there."""
+
+    usual_ns: float
+    credible_ns: float  # the same, but not much above the least ever seen: all that a claim can be excused with
+
+
+@dataclass(frozen=True)
+class Parties:
+    """Who is timed, on what."""
+
+    peer: Peer
+    bench: Bench
+    side: Side
+    settings: Settings
+    limit_s: float  # for all sets
+    idle: Idle
+    delivery_ns: float = 0.0  # for a candidate that returns tensors: what carrying those of a sample over may take
+
+    def ask(self, request: Sample) -> Sampled:
+        """A sample of the candidate."""
+        reply = self.peer.ask(request, Sampled, self.limit_s)
+        if reply.returned or reply.device_error:
+            said = reply.device_text or f"the entry point returned {reply.returned}"
+            raise Condemned(Status.LAUNCH_FAILED, f"a timed call failed: {said}.")
+        return reply
+
+    def numbers(self, called: Sequence[int]) -> tuple[int, ...]:
+        """Sets of the bench, as the candidate's process knows them."""
+        return tuple(self.bench.numbers[index] for index in called)
+
+
+class Way(Protocol):
+    """How both sides of a pair are timed. Times are nanoseconds for all calls of a sample."""
+
+    mode: str
+    guarded: bool  # whether the candidate's process lives on, and could write where it should not
+
+    def calls(self) -> int:
+        """How many sets of the bench a sample calls. Some are always left out, if there are several."""
+        ...
+
+    def wake(self) -> None:
+        """Before any new data is there."""
+        ...
+
+    def renew(self) -> None:
+        """When new state is there, and the arguments are not."""
+        ...
+
+    def candidate(self, called: Sequence[int]) -> int:
+        """One call of the candidate on each of these sets."""
+        ...
+
+    def baseline(self, called: Sequence[int]) -> int:
+        """The same for the baseline."""
+        ...
+
+    def believed(self, pairs: Pairs) -> Pairs:
+        """What the samples taken so far stand for."""
+        ...
+
+    def objection(self, pairs: Pairs) -> Objection | None:
+        """What speaks against what the candidate's process said about them."""
+        ...
+
+
+def most_calls(bench: Bench) -> int:
+    """Of a sample that leaves some sets out: work done for another call than the present one then shows."""
+    count = len(bench.sets)
+    return count if count == 1 else count - max(1, count // 8)
+
+
+class _Claims:
+    """What a candidate's process says, against our own clock around it.
+
+    Whoever is found out is called a cheat, so every doubt is decided for the candidate: a claim that is not believed
+    gains nothing in any case. The best case of (our clock - its claim) must be about what an idle request costs.
+    """
+
+    def __init__(self, parties: Parties, kind: str) -> None:
+        self._parties = parties
+        self._kind = kind
+        self.excess_ns = math.inf  # the least that our clock exceeded a claim by
+        self.outer_ns = math.inf  # the least that our clock showed
+        self._claims: list[float] = []
+
+    def note(self, claimed_ns: float, outer_ns: float) -> None:
+        self._claims.append(claimed_ns)
+        self.excess_ns = min(self.excess_ns, outer_ns - claimed_ns)
+        self.outer_ns = min(self.outer_ns, outer_ns)
+
+    def objection(self) -> Objection | None:
+        parties, without = self._parties, self._parties.settings.without
+        if "clock" in without:
+            return None
+        claimed_ns = median(self._claims)
+        slack_ns = _CLOCK_SLACK_NS * (_PYTHON_SLACK if parties.delivery_ns else 1.0)
+        allowed_ns = slack_ns + _CLOCK_SLACK_SHARE[self._kind] * claimed_ns + parties.delivery_ns
+        found = panel.objection(Clock(claimed_ns, self.excess_ns - parties.idle.usual_ns, allowed_ns), without)
+        if found is not None or self._kind != "cpu":
+            return found
+        # What is usual may be much on a busy machine; not all of it excuses a claim.
+        gross_ns = max(_GROSS_SLACK_NS + parties.delivery_ns, _GROSS_SHARE * claimed_ns)
+        return panel.objection(Clock(claimed_ns, self.excess_ns - parties.idle.credible_ns, gross_ns), without)
+
+
+class OnCpu:
+    """Both sides call all sets of a sample in one go, each in its own process."""
+
+    guarded = False  # it stands still whenever it is not asked, and its inputs are mapped to be read only
+
+    def __init__(self, parties: Parties) -> None:
+        self._parties = parties
+        self._claims = _Claims(parties, "cpu")
+        self.mode = "batched" if self.calls() > 1 else "single"
+
+    def calls(self) -> int:
+        return most_calls(self._parties.bench)
+
+    def wake(self) -> None:
+        # Its threads then stand still, awake, until they are timed.
+        self._parties.peer.ask(Sample((), wake=True), Sampled, self._parties.limit_s)
+
+    def renew(self) -> None:
+        if self._parties.peer.renews:
+            self._parties.peer.ask(Flush(), Acknowledged, self._parties.limit_s)
+
+    def candidate(self, called: Sequence[int]) -> int:
+        self._parties.side.flush()  # here, not in the candidate's process: it must not run between data and clock
+        time.sleep(CPU_SETTLE_S)
+        reply = self._parties.ask(Sample(self._parties.numbers(called)))
+        self._claims.note(reply.elapsed_ns, self._parties.peer.outer_ns)
+        return max(1, reply.elapsed_ns)
+
+    def baseline(self, called: Sequence[int]) -> int:
+        return max(1, self._parties.side.sample(False, called))
+
+    def believed(self, pairs: Pairs) -> Pairs:
+        """The pairs, with no claim below the fastest sample by our own clock.
+
+        A claim that is not believed stands for the fastest sample, and so does the baseline's time beside it: on a busy
+        machine most samples are slower than that, and the difference would be the forger's gain.
+        """
+        if "clock" in self._parties.settings.without:
+            return pairs
+        least_ns = self._claims.outer_ns - self._parties.idle.credible_ns - self._parties.delivery_ns
+        fastest = (min(first for first, _ in pairs), least_ns)
+        return [fastest if pair[1] < least_ns else pair for pair in pairs]
+
+    def objection(self, pairs: Pairs) -> Objection | None:
+        return self._claims.objection()
+
+
+class Replayed:
+    """A process of ours makes the candidate's calls; both sides are chains of graphs, made anew for each sample."""
+
+    mode = "replayed"
+    guarded = False  # nothing of it lives on, and its inputs are mapped to be read only
+
+    def __init__(self, parties: Parties) -> None:
+        self._parties = parties
+
+    def calls(self) -> int:
+        return most_calls(self._parties.bench)
+
+    def wake(self) -> None:
+        pass
+
+    def renew(self) -> None:
+        pass
+
+    def candidate(self, called: Sequence[int]) -> int:
+        return max(1, self._parties.ask(Sample(self._parties.numbers(called))).elapsed_ns)
+
+    def baseline(self, called: Sequence[int]) -> int:
+        self._parties.ask(
+            Sample(())
+        )  # the candidate finds the device fresh from another process: so shall the baseline
+        return max(1, self._parties.side.sample(True, called))
+
+    def believed(self, pairs: Pairs) -> Pairs:
+        return pairs
+
+    def objection(self, pairs: Pairs) -> Objection | None:
+        return None  # nobody claims anything
+
+
+class FromOutside:
+    """One call per request, by our own clock, until the device is idle and ours again.
+
+    The candidate's process cannot know which set is next, and what it says about its times is not used. The baseline's
+    clock includes an empty request to the same process, and copying its results where the candidate's are copied, so
+    that both sides carry the same burden: a difference between them looks smaller than it is, never larger.
+    """
+
+    mode = "outside"
+    guarded = True
+
+    def __init__(self, parties: Parties, spares: Sequence[torch.Tensor] = ()) -> None:
+        self._parties = parties
+        self._device = parties.bench.sets[0].outputs[0].device
+        self._claims = _Claims(parties, "cuda")
+        self._spares = spares  # where results are copied to, for a candidate that returns them
+
+    def calls(self) -> int:
+        return min(most_calls(self._parties.bench), _MOST_OUTSIDE)
+
+    def wake(self) -> None:
+        pass
+
+    def renew(self) -> None:
+        pass
+
+    def candidate(self, called: Sequence[int]) -> int:
+        total_ns = 0
+        for number in self._parties.numbers(called):
+            start_ns = self._start()
+            reply = self._parties.ask(Sample((number,), flush=False))
+            take_back(self._device)
+            taken_ns = time.perf_counter_ns() - start_ns
+            self._claims.note(reply.elapsed_ns, taken_ns)
+            total_ns += taken_ns
+        return max(1, total_ns)
+
+    def baseline(self, called: Sequence[int]) -> int:
+        side, total_ns = self._parties.side, 0
+        side.begin()
+        for index in called:
+            start_ns = self._start()
+            self._parties.ask(Sample((), flush=False))
+            take_back(self._device)
+            for result, spare in zip(side.call(index), self._spares, strict=False):
+                spare.copy_(result)
+            torch.cuda.synchronize(self._device)
+            total_ns += time.perf_counter_ns() - start_ns
+        return max(1, total_ns)
+
+    def _start(self) -> int:
+        self._parties.side.flush()
+        torch.cuda.synchronize(self._device)
+        return time.perf_counter_ns()
+
+    def believed(self, pairs: Pairs) -> Pairs:
+        return pairs
+
+    def objection(self, pairs: Pairs) -> Objection | None:
+        return self._claims.objection()

@@ -1,0 +1,1 @@
+"""Deep verification of winners: sanitizers, processes without a judge, certificates."""

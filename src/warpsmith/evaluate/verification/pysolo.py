@@ -1,0 +1,93 @@
+"""`solo` for a Python candidate: the file imported after the sandbox has closed, called once per input set.
+
+    python -m warpsmith.evaluate.verification.pysolo PLAN.json
+
+For the tools of compute-sanitizer; run it with PYTORCH_NO_CUDA_MEMORY_CACHING=1, so that every tensor is an allocation
+of its own. Torch's own kernels are looked at too: what they do wrong, the candidate did by calling them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.utils.cpp_extension  # before the sandbox closes
+
+from warpsmith.core.build import EXTENSIONS, MAIN, SOURCES, TRITON
+from warpsmith.core.contract import PythonCall
+from warpsmith.evaluate.hosts import extensions
+from warpsmith.evaluate.hosts.pyfaults import fault_of
+from warpsmith.evaluate.hosts.pymodule import Callee, Given, load
+from warpsmith.evaluate.hosts.pyresults import Expected, deliver
+from warpsmith.evaluate.hosts.pytriton import move_cache
+from warpsmith.evaluate.verification.solo import Solo, main
+
+
+class PythonSolo(Solo):
+    """With a Python file."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        super().__init__(plan)
+        torch.set_grad_enabled(False)
+        self._device = torch.device("cuda", plan["device"]) if plan["kind"] == "cuda" else torch.device("cpu")
+        if plan["kind"] == "cuda":
+            torch.cuda.set_device(self._device)
+        self._tensors: dict[str, dict[str, torch.Tensor]] = {}
+
+    def prepare(self) -> None:
+        specs = {each["name"]: each for each in self.plan["tensors"]}
+        for case in self.plan["cases"]:
+            made = self._tensors[case["name"]] = {}
+            for name in case["inputs"]:
+                data = bytearray((Path(case["folder"]) / f"{name}.bin").read_bytes())
+                made[name] = self._filled(data, specs[name]["dtype"], case["shapes"][name])
+            for name in case["outputs"]:
+                dtype = getattr(torch, specs[name]["dtype"])
+                made[name] = torch.empty(tuple(case["shapes"][name]), dtype=dtype, device=self._device)
+        torch.zeros(1, device=self._device).add_(1)  # loads what torch needs, while files can be read
+
+    def _filled(self, data: bytearray, dtype: str, shape: list[int]) -> torch.Tensor:
+        raw = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+        return raw.view(getattr(torch, dtype)).view(tuple(shape)).clone().to(self._device)
+
+    def call_all(self) -> str:
+        folder, fields = Path(self.plan["library"]), self.plan["call"]
+        call = PythonCall(**{**fields, "returned": tuple(fields["returned"])})
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = call.tf32
+        extensions.load_from(folder / EXTENSIONS)
+        if (folder / TRITON).is_dir():
+            cache = Path(os.environ["TMPDIR"]) / TRITON
+            move_cache(folder / TRITON, cache)
+            os.environ["TRITON_CACHE_DIR"] = str(cache)
+        sources = folder / SOURCES
+        try:
+            module = load(sources / (folder / MAIN).read_text(encoding="utf-8").strip())
+            callee = Callee(module, call, self._device)
+            for case in self.plan["cases"]:
+                self._call(callee, call, case)
+        except Exception as error:  # noqa: BLE001  the candidate's code: whatever it raises is its failure
+            return fault_of(error, "raised", sources).text
+        return ""
+
+    def _call(self, callee: Callee, call: PythonCall, case: dict[str, Any]) -> None:
+        tensors = self._tensors[case["name"]]
+        specs = self.plan["tensors"]
+        given = [Given(each["name"], each["role"], each["origin"], tensors[each["name"]]) for each in specs]
+        bound = callee.bind(given, case["numbers"])
+        bound.renew()
+        returned = bound.call()
+        if call.returned:
+            deliver(returned, [Expected(name, tensors[name]) for name in call.returned])
+        if self.plan["kind"] == "cuda":
+            torch.cuda.synchronize()
+
+    def result(self, case: str, output: str) -> bytes:
+        tensor = self._tensors[case][output].cpu().contiguous().reshape(-1).view(torch.uint8)
+        return tensor.numpy().tobytes()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], PythonSolo))
