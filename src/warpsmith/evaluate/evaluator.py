@@ -33,7 +33,7 @@ from warpsmith.core.search import Problem
 from warpsmith.core.task import Precision, Task
 from warpsmith.evaluate.judging.findings import Findings
 from warpsmith.evaluate.judging.judge import JudgeConfig
-from warpsmith.evaluate.native import fault_library
+from warpsmith.evaluate.native import FAULTS, HEAP, native_library
 from warpsmith.evaluate.supervising.court import Court, Reopened
 from warpsmith.evaluate.supervising.foundry import Foundry
 from warpsmith.evaluate.supervising.job import Job
@@ -385,7 +385,7 @@ class Evaluator:
             config,
             hosts=self._workforce.hosts,
             python_hosts=self._workforce.python,
-            faults=fault_library(self._paths.cache, os.environ),
+            natives={name: native_library(name, self._paths.cache, os.environ) for name in (FAULTS, HEAP)},
         )
 
     def _close_courts(self) -> None:

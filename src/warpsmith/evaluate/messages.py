@@ -245,6 +245,7 @@ class Recorded:
     """A claim: one call after the other (`replay.callgraph`), and variables of the device code as [name, hex]."""
 
     calls: tuple[str, ...]
+    deliveries: tuple[str, ...]  # copies of what each returned into the judge's buffers; () where nothing is returned
     variables: tuple[str, ...]
     text: str  # why not; "" where they are there
 
@@ -307,6 +308,7 @@ class Assign:
 
     indices: tuple[int, ...]
     calls: tuple[str, ...]
+    deliveries: tuple[str, ...]
     variables: tuple[str, ...]
 
 

@@ -7,12 +7,14 @@ judge's own clock sees it. Its parent has imported torch, and nothing of the tas
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,14 +25,14 @@ from warpsmith.core.build import EXTENSIONS, MAIN, SOURCES, TRITON
 from warpsmith.core.contract import PythonCall
 from warpsmith.evaluate.confinement import sandbox
 from warpsmith.evaluate.hosts import extensions
-from warpsmith.evaluate.hosts.host import Handler, Host
+from warpsmith.evaluate.hosts.host import Handler, Host, variables_of
 from warpsmith.evaluate.hosts.pyfaults import Fault, fault_of
 from warpsmith.evaluate.hosts.pymodule import Bound, Callee, Given, load
 from warpsmith.evaluate.hosts.pyoperators import list_operators
 from warpsmith.evaluate.hosts.pyresults import Expected, deliver
 from warpsmith.evaluate.hosts.pysides import PythonCpuSide, PythonCudaSide
-from warpsmith.evaluate.hosts.pytriton import move_cache
-from warpsmith.evaluate.hosts.sides import CpuSide, CudaSide
+from warpsmith.evaluate.hosts.pytriton import move_cache, watch_images
+from warpsmith.evaluate.hosts.sides import CpuSide, CudaSide, recorded, unrecorded, variables_said
 from warpsmith.evaluate.messages import (
     Acknowledged,
     Faulted,
@@ -46,6 +48,7 @@ from warpsmith.evaluate.messages import (
     Sample,
     Sampled,
 )
+from warpsmith.evaluate.replay.callgraph import encode
 from warpsmith.evaluate.wire import Channel
 
 Reply = TypeVar("Reply")
@@ -58,6 +61,10 @@ class PythonHost(Host):
     def __init__(self, channel: Channel, payload: dict[str, Any]) -> None:
         super().__init__(channel, payload)
         self._drops = bool(payload["drops"])
+        self._heap = str(payload["heap"])
+        if self._heap:  # now: the sandbox does not let it read the cache folder
+            ctypes.CDLL(self._heap)
+        self._held: dict[int, object] = {}  # results of recorded calls
         self._files = Path()  # the candidate's own
         self._callee: Callee | None = None
         self._bound: dict[int, Bound] = {}
@@ -92,7 +99,7 @@ class PythonHost(Host):
 
     def _make_side(self, message: Prepare, fds: tuple[int, ...]) -> CpuSide | CudaSide:
         torch.set_grad_enabled(False)
-        side = PythonCudaSide(message, fds) if message.kind == "cuda" else PythonCpuSide(message, fds)
+        side = PythonCudaSide(message, fds, self._heap) if message.kind == "cuda" else PythonCpuSide(message, fds)
         if isinstance(side, PythonCudaSide):
             self._library = side.runtime
         return side
@@ -104,10 +111,14 @@ class PythonHost(Host):
         self._returned = call.returned
         _allow_arithmetic(call.tf32)
         extensions.load_from(folder / EXTENSIONS)
+        for file in sorted((folder / EXTENSIONS).glob("**/*.so")):
+            self._variables = {**self._variables, **variables_of(file.read_bytes())}
         if (folder / TRITON).is_dir():
             cache = Path(os.environ["TMPDIR"]) / TRITON
             move_cache(folder / TRITON, cache)
             os.environ["TRITON_CACHE_DIR"] = str(cache)
+            if isinstance(self.side, CudaSide):
+                self.side.images = watch_images()
         try:
             module = load(self._files / (folder / MAIN).read_text(encoding="utf-8").strip())
             self._callee = Callee(module, call, self.python_side.device)
@@ -182,12 +193,33 @@ class PythonHost(Host):
         return Ran(0, code, text, elapsed_ns)
 
     def _record(self, message: Record, fds: tuple[int, ...]) -> Recorded | Faulted:
-        if self._returned:
-            return Recorded((), (), "it works on tensors that torch allocates")
         try:
+            if self._returned:
+                return self._record_returned(message.indices)
             return super()._record(message, fds)
-        except Exception as error:  # noqa: BLE001  as above
-            return self._failed(error, lambda _code, text: Recorded((), (), f"it {text}"))
+        except Exception as error:  # noqa: BLE001  whatever it did: it is then timed in another way
+            self.side.settle(self._library)
+            reason = str(error).strip() or type(error).__name__
+            return unrecorded(f"its calls cannot be recorded ({reason.splitlines()[0][:200]})")
+
+    def _record_returned(self, indices: Sequence[int]) -> Recorded:
+        """Calls that return tensors, and the copies that carry these over."""
+        side = self.python_side
+        if not isinstance(side, PythonCudaSide):
+            return unrecorded("it runs on the CPU")
+        recording = side.recording(self._variables)
+        calls, deliveries = [], []
+        for index in indices:
+            self._bound[index].renew()
+            side.driver.synchronize()
+            calls.append(encode(side.captured(recording, self._calls[index])))
+            self._held[index] = self._results[index]
+            deliveries.append(encode(recording.record(partial(self._delivering, index))))
+        return recorded(tuple(calls), tuple(deliveries), variables_said(recording))
+
+    def _delivering(self, index: int) -> int:
+        deliver(self._held[index], self._expected[index])
+        return 0
 
     def _sample(self, message: Sample, _fds: tuple[int, ...]) -> Sampled | Faulted:
         if not isinstance(self.side, CpuSide):  # there it is done with the flush, which must come last

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 from warpsmith.evaluate.hosts.sides import CpuSide, CudaSide
-from warpsmith.evaluate.messages import Prepare, Sample, Sampled
+from warpsmith.evaluate.messages import MapWorkspace, Prepare, Sample, Sampled
+from warpsmith.evaluate.replay.callgraph import Call
+from warpsmith.evaluate.replay.recording import Recording, Unrecordable
 
 _WAKE_ELEMENTS = 1 << 18
 
@@ -55,15 +57,44 @@ class _DeviceBytes:
 class PythonCudaSide(CudaSide):
     """The judge's buffers as torch tensors on a GPU; torch works on the harness's stream."""
 
-    def __init__(self, prepare: Prepare, fds: Sequence[int]) -> None:
+    def __init__(self, prepare: Prepare, fds: Sequence[int], heap: str = "") -> None:
         torch.cuda.init()
         super().__init__(prepare, fds)
+        self._heap = heap  # the library that allocates in the workspace; it is loaded already
+        self._pool: Any = None
+        self._kept: list[torch.cuda.CUDAGraph] = []  # what was captured owns the memory that it works on
         self.device = torch.device("cuda", prepare.device)
         torch.cuda.set_device(self.device)
         self._torch_stream = torch.cuda.ExternalStream(self.stream, device=self.device)
         torch.cuda.set_stream(self._torch_stream)
         torch.zeros(1, device=self.device).add_(1.0)  # loads what torch needs, while files can be read
         self.runtime = _cuda_runtime()
+
+    def map_workspace(self, message: MapWorkspace, fds: Sequence[int]) -> None:
+        """For a Python candidate that is where torch allocates while its calls are recorded."""
+        super().map_workspace(message, fds)
+        if not self._heap:
+            return
+        ctypes.CDLL(self._heap).warpsmith_heap(ctypes.c_void_p(self.workspace), ctypes.c_size_t(message.nbytes))
+        names = ("warpsmith_allocate", "warpsmith_release")
+        allocator = torch.cuda.memory.CUDAPluggableAllocator(self._heap, *names)
+        self._pool = torch.cuda.MemPool(allocator.allocator())
+
+    def captured(self, recording: Recording, call: Callable[[], int]) -> Call:
+        """One call that allocates through torch, as data; its results stay where they are."""
+        if self._pool is None:
+            raise Unrecordable("works on tensors that torch allocates")
+        try:
+            graph = torch.cuda.CUDAGraph(keep_graph=True)
+        except TypeError:
+            raise Unrecordable("needs a newer torch (2.8) to be recorded") from None
+        graph.capture_begin(pool=self._pool.id, capture_error_mode="relaxed")
+        try:
+            call()
+        finally:
+            graph.capture_end()
+        self._kept.append(graph)
+        return recording.read(graph.raw_cuda_graph())
 
     def tensor(self, start: int, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
         """A view of the arena."""

@@ -7,6 +7,7 @@ here, once, the answers are inherited by every host, which could start none. Wit
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -32,6 +33,24 @@ def move_cache(source: Path, target: Path) -> None:
             children = json.loads(group.read_text(encoding="utf-8"))["child_paths"]
             moved = {name: str(group.parent / Path(path).name) for name, path in children.items()}
             group.write_text(json.dumps({"child_paths": moved}), encoding="utf-8")
+
+
+def watch_images() -> dict[int, str]:
+    """Which image each kernel comes from, by its handle, from now on: several may hold kernels of the same name."""
+    seen: dict[int, str] = {}
+    # Internals of Triton, which differ between releases: without them a name that occurs twice is not replayed.
+    with contextlib.suppress(ImportError, AttributeError, RuntimeError):
+        utils = importlib.import_module("triton.runtime").driver.active.utils
+        real = utils.load_binary
+
+        def load_binary(name: str, kernel: bytes, *rest: object) -> tuple[object, ...]:
+            made: tuple[object, ...] = real(name, kernel, *rest)
+            if isinstance(made[1], int):
+                seen[made[1]] = hashlib.sha256(kernel).hexdigest()
+            return made
+
+        utils.load_binary = load_binary
+    return seen
 
 
 def _ask_version(compiler: ModuleType, arch: int) -> object:

@@ -111,7 +111,7 @@ class CpuSide:
 
     def record(self, _calls: Sequence[Callable[[], int]], _variables: Mapping[str, int]) -> Recorded:
         """There is no device code on the CPU."""
-        return Recorded((), (), "it runs on the CPU")
+        return unrecorded("it runs on the CPU")
 
     def flush(self) -> None:
         """Write more than the caches hold. Not part of a sample: its time varies with the machine's load, and the
@@ -145,6 +145,7 @@ class CudaSide:
         self._flush_bytes = prepare.flush_bytes
         self._flush = self.driver.allocate(self._flush_bytes) if self._flush_bytes else 0
         self.workspace = 0
+        self.images: Mapping[int, str] = {}  # digests of device images by the handles of their kernels, where known
 
     def address(self, offset: int) -> int:
         """The address of an arena offset."""
@@ -167,15 +168,17 @@ class CudaSide:
 
     def record(self, calls: Sequence[Callable[[], int]], variables: Mapping[str, int]) -> Recorded:
         """Say what the calls launch. `variables` are those of the candidate's device code, with their bytes."""
-        recording = Recording(self.driver, self.stream, variables)
+        recording = self.recording(variables)
         try:
             found = tuple(encode(recording.record(call)) for call in calls)
-            held = tuple(json.dumps([name, data.hex()]) for name, data in recording.variables().items())
+            held = variables_said(recording)
         except (Unrecordable, CudaError) as refused:
-            return Recorded((), (), f"it {refused}")
-        if sum(map(len, found)) + sum(map(len, held)) > _MOST_RECORDED_CHARS:
-            return Recorded((), (), "it launches more than can be said in one message")
-        return Recorded(found, held, "")
+            return unrecorded(f"it {refused}")
+        return recorded(found, (), held)
+
+    def recording(self, variables: Mapping[str, int]) -> Recording:
+        """What records calls on this device."""
+        return Recording(self.driver, self.stream, variables, self.images)
 
     def replay(self, chain: int) -> Sampled:
         """Flush, mark, launch an executable graph (0: none), mark."""
@@ -189,6 +192,12 @@ class CudaSide:
         driver.record(self._stop, self.stream)
         code, text = driver.synchronize()
         return Sampled(0 if code else driver.elapsed_ns(self._start, self._stop), 0, code, text)
+
+    def deliver(self, chain: int) -> Sampled:
+        """Launch an executable graph, untimed."""
+        self.driver.replay(chain, self.stream)
+        code, text = self.driver.synchronize()
+        return Sampled(0, 0, code, text)
 
     def flush(self) -> None:
         """Part of each sample, so that it runs while the launches are queued."""
@@ -209,6 +218,23 @@ class CudaSide:
         code, text = self.settle(library)
         elapsed = 0 if code else driver.elapsed_ns(self._start, self._stop)
         return Sampled(elapsed, returned, code, text)
+
+
+def recorded(calls: tuple[str, ...], deliveries: tuple[str, ...], variables: tuple[str, ...]) -> Recorded:
+    """The answer to a request to record, if it is short enough for one."""
+    if sum(map(len, (*calls, *deliveries, *variables))) > _MOST_RECORDED_CHARS:
+        return unrecorded("it launches more than can be said in one message")
+    return Recorded(calls, deliveries, variables, "")
+
+
+def unrecorded(text: str) -> Recorded:
+    """The answer where there is nothing to replay."""
+    return Recorded((), (), (), text)
+
+
+def variables_said(recording: Recording) -> tuple[str, ...]:
+    """Variables of the device code as a message holds them."""
+    return tuple(json.dumps([name, data.hex()]) for name, data in recording.variables().items())
 
 
 def _openmp_team() -> Callable[[], None] | None:

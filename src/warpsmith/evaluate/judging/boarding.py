@@ -6,6 +6,7 @@ to the next. It is given back only when the host that mapped it is gone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from warpsmith.core.config import Limits
 from warpsmith.core.contract import ArgumentKind, Contract, PythonCall
 from warpsmith.core.evaluation import Status
 from warpsmith.core.task import Task
-from warpsmith.evaluate.cudadriver import Driver
+from warpsmith.evaluate.cudadriver import CudaError, Driver
 from warpsmith.evaluate.hosts.host import STREAM, WORKSPACE
 from warpsmith.evaluate.judging import arena
 from warpsmith.evaluate.judging.bench import Bench
@@ -34,6 +35,7 @@ _KIND_OF = {
     ArgumentKind.STREAM: "pointer",
     ArgumentKind.TABLE: "table",
 }
+_HEAP_BYTES = 256 << 20  # torch takes memory in large blocks
 _NUMBER_OF = {"int64_t": "int", "double": "double", "bool": "bool"}
 
 
@@ -69,6 +71,7 @@ class Boarding:
             self._space = self.workspace = None
         numbers: dict[str, float | int] = {s.name: s.value for s in self._task.scalars}
         if contract.call is not None:
+            self._give_heap(peer)
             self._board_python(peer, library, contract.call, numbers)
             return lambda: None
         wipe = self._give_workspace(peer, self._load(peer, library, contract, numbers))
@@ -101,6 +104,16 @@ class Boarding:
                     numbers=json.dumps({**numbers, **sizes}),
                 )
                 peer.ask(offer, Acknowledged, limit_s)
+
+    def _give_heap(self, peer: Peer) -> None:
+        """Where a Python candidate's tensors lie while its calls are recorded: room for all results, and as much again
+        twice for what it computes on the way. It is optional: without it, calls that allocate are not replayed."""
+        outputs = [output for bench in self._benches for group in bench.sets for output in group.outputs]
+        nbytes = 3 * sum(output.numel() * output.element_size() for output in outputs) + _HEAP_BYTES
+        if self._memory.window is None or nbytes > self._limits.workspace_bytes:
+            return
+        with contextlib.suppress(CudaError, HostFailed):  # the device is full
+            self._give_workspace(peer, nbytes)
 
     def _load(self, peer: Peer, library: str, contract: Contract, numbers: Mapping[str, float | int]) -> int:
         """How many bytes of workspace the loaded library asks for, over all workloads."""

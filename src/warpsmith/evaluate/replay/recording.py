@@ -39,8 +39,11 @@ class Unrecordable(Exception):
 class Recording:
     """Records calls of one candidate."""
 
-    def __init__(self, driver: Driver, stream: int, variables: Mapping[str, int]) -> None:
+    def __init__(
+        self, driver: Driver, stream: int, variables: Mapping[str, int], images: Mapping[int, str] | None = None
+    ) -> None:
         self._driver = driver
+        self._images = images or {}  # digests of the images that kernels come from, by handle, where that is known
         self._stream = stream
         self._sizes = variables  # of the candidate's device code, by name: their bytes
         self._places: dict[str, tuple[int, int]] = {}  # address and bytes of those that were found
@@ -57,7 +60,7 @@ class Recording:
         try:
             if returned:
                 raise Unrecordable(f"returned {returned} while it was captured")
-            return self._read(graph)
+            return self.read(graph)
         except CudaError as refused:
             raise Unrecordable(f"cannot be read back from a graph ({refused})") from None
         finally:
@@ -71,7 +74,8 @@ class Recording:
 
     # --- graphs ---
 
-    def _read(self, graph: int) -> Call:
+    def read(self, graph: int) -> Call:
+        """What a captured graph contains; raises Unrecordable or CudaError."""
         nodes = self._nodes(graph)
         if len(nodes) > MOST_STEPS:
             raise Unrecordable(f"launches {len(nodes)} things in one call")
@@ -138,7 +142,7 @@ class Recording:
             raise Unrecordable("sets a part of the cache aside for itself")
         return Launch(
             name=(name.value or b"").decode(errors="replace"),
-            image="",
+            image=self._images.get(int(function.value or 0), ""),
             grid=_size(given.grid),
             block=_size(given.block),
             shared_bytes=int(given.shared_bytes),

@@ -13,6 +13,8 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from warpsmith.evaluate.cudadriver import CudaError
@@ -47,6 +49,7 @@ class Replayer(Host):
         super().__init__(channel, payload)
         self._rebuilder: Rebuilder | None = None
         self._graphs: dict[int, int] = {}
+        self._deliveries: dict[int, int] = {}  # what copies the results of a call into the judge's buffers
 
     def handlers(self) -> dict[type, Handler]:
         return {
@@ -90,6 +93,8 @@ class Replayer(Host):
                 self._rebuilder.stock(name, bytes.fromhex(data))
             for index, text in zip(message.indices, message.calls, strict=True):
                 self._graphs[index] = self._rebuilder.build(decode(text))
+            for index, text in zip(message.indices, message.deliveries, strict=False):
+                self._deliveries[index] = self._rebuilder.build(decode(text))
         except (Inadmissible, Misrecorded, CudaError, MalformedImage) as refused:
             return Assigned(False, str(refused))
         except (ValueError, TypeError) as wrong:  # variables that are none
@@ -107,8 +112,17 @@ class Replayer(Host):
         """These calls, one after the other, as a graph of their own: made anew each time, so that every sample has
         other sets in another order."""
         side = self.cuda
-        chain = side.driver.chain([self._graphs[i] for i in indices], side.stream) if indices else 0
-        done = side.replay(chain)
+        done = self._run_chain([self._graphs[i] for i in indices], side.replay)
+        delivered = [self._deliveries[i] for i in indices if i in self._deliveries]
+        if delivered and not done.device_error:  # behind the clock, as in the candidate's own process
+            told = self._run_chain(delivered, side.deliver)
+            done = replace(done, device_error=told.device_error, device_text=told.device_text)
+        return done
+
+    def _run_chain(self, graphs: list[int], run: Callable[[int], Sampled]) -> Sampled:
+        side = self.cuda
+        chain = side.driver.chain(graphs, side.stream) if graphs else 0
+        done = run(chain)
         with contextlib.suppress(CudaError):  # after a fault nothing can be given back
             side.driver.discard(executable=chain)
         return done

@@ -91,12 +91,13 @@ class Stand:
         limit_s = self._limits.start_s + self._limits.launch_s
         host.stage = "being recorded"
         said = host.ask(Record(numbers), Recorded, limit_s)
-        if said.text or len(said.calls) != len(numbers):
+        counts = {len(said.calls), len(said.deliveries) if host.returns else len(numbers)}
+        if said.text or counts != {len(numbers)}:
             raise Unreplayable(said.text or "it recorded another number of calls than it was asked for")
-        if sum(map(len, (*said.calls, *said.variables))) > _MOST_CHARS:
+        if sum(map(len, (*said.calls, *said.deliveries, *said.variables))) > _MOST_CHARS:
             raise Unreplayable("it launches more than can be said in one message")
         try:
-            taken = replayer.ask(Assign(numbers, said.calls, said.variables), Assigned, limit_s)
+            taken = replayer.ask(Assign(numbers, said.calls, said.deliveries, said.variables), Assigned, limit_s)
         except Condemned as fate:
             raise Unreplayable(f"the process that replays it did not answer ({fate.reason})") from None
         if not taken.ok:

@@ -13,7 +13,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,10 +80,10 @@ class Court:
         *,
         hosts: Callable[[], Crew],
         python_hosts: Callable[[], Crew],
-        faults: str,
+        natives: Mapping[str, str],
     ) -> None:
         self._crews = {False: hosts, True: python_hosts}
-        self._faults = faults
+        self._natives = natives  # pieces of C that hosts load, by name; "" for one that could not be built
         self._count = 0
         self._spare: dict[bool, list[HostHandle]] = {False: [], True: []}  # by whether they are for Python
         self._config = config
@@ -150,7 +150,7 @@ class Court:
             os.ftruncate(page, mmap.PAGESIZE)
             with _pair() as (ours, theirs):
                 environ = {**crew.environ, "HOME": str(scratch), "TMPDIR": str(scratch)}
-                payload = json.dumps({"environ": environ, "faults": self._faults, "drops": crew.drops})
+                payload = json.dumps({"environ": environ, "drops": crew.drops, **self._natives})
                 worker = crew.zygote.spawn(crew.role, payload, [theirs.fileno(), page])
                 self._send(Adopt(number, worker.pid, crew.role == REPLAYER), [ours.fileno(), page, folder])
         finally:
