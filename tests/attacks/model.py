@@ -17,6 +17,7 @@ from warpsmith.evaluate.evaluator import Evaluator
 FOLDER = Path(__file__).resolve().parent
 _TASKS = (FOLDER / "tasks", FOLDER.parent / "kernels" / "tasks", FOLDER.parent / "kernels" / "large")
 _GAIN = 1.1  # more than an honest kernel of the same kind reaches, and the noise between two measurements
+FORGED_CLOCK = 9
 OUTCOME = "attack-outcome"  # the property of a test report that the summary line is made from
 
 
@@ -60,11 +61,9 @@ class Attack:
 
     def gains_nothing(self, verdict: Evaluation, twin: Evaluation) -> bool:
         """Whether it is timed like the honest one beside it, and no better: then it need not be found out."""
-        pairs = [
-            (ours.baselines[0], theirs.baselines[0])
-            for ours, theirs in zip(verdict.workloads, twin.workloads, strict=False)
-        ]
-        return verdict.ok and twin.ok and all(ours.speedup <= _GAIN * theirs.speedup for ours, theirs in pairs)
+        pairs = zip(verdict.workloads, twin.workloads, strict=False)
+        limits = [(ours.baselines[0].interval.low, _GAIN * theirs.baselines[0].interval.high) for ours, theirs in pairs]
+        return verdict.ok and twin.ok and all(ours <= theirs for ours, theirs in limits)
 
     def failings(self, verdict: Evaluation, *, filtered: bool = True) -> str:
         """What is wrong with a verdict on the attack; "" where it is rejected as it should be."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.corpus import CPU_ATTACKS
-from tests.attacks.model import FOLDER, Attack, judge, record_attack, record_honest
+from tests.attacks.model import FOLDER, FORGED_CLOCK, Attack, judge, record_attack, record_honest
 from warpsmith.core.config import Settings
 from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.evaluate.evaluator import Evaluator
@@ -63,11 +63,19 @@ def _verdict(verdicts: Verdicts, task: Path, file: Path) -> Evaluation:
     return verdicts[task, file]
 
 
+def _is_harmless(attack: Attack, verdict: Evaluation, verdicts: Verdicts) -> bool:
+    """A forged clock is not believed; on a busy machine that may be all, since every doubt is for the candidate."""
+    twin = verdicts.get((attack.task_path, attack.twin_path))
+    return attack.number == FORGED_CLOCK and twin is not None and attack.gains_nothing(verdict, twin)
+
+
 @pytest.mark.parametrize("attack", CPU_ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_is_rejected(attack: Attack, verdicts: Verdicts, record_property: Record) -> None:
-    failings = attack.failings(_verdict(verdicts, attack.task_path, attack.path))
-    record_attack(record_property, failings)
-    assert not failings
+    verdict = _verdict(verdicts, attack.task_path, attack.path)
+    failings = attack.failings(verdict)
+    harmless = bool(failings) and _is_harmless(attack, verdict, verdicts)
+    record_attack(record_property, failings, harmless=harmless)
+    assert harmless or not failings
 
 
 @pytest.mark.parametrize("attack", CPU_ATTACKS, ids=lambda attack: attack.name)
@@ -76,8 +84,8 @@ def test_the_static_filter_is_not_the_only_defence(attack: Attack, unfiltered: V
         assert attack.note, "why nothing else stops it must be said"
         return
     found = unfiltered if _filtered(attack, verdicts) else verdicts
-    failings = attack.failings(_verdict(found, attack.task_path, attack.path), filtered=False)
-    assert not failings
+    verdict = _verdict(found, attack.task_path, attack.path)
+    assert _is_harmless(attack, verdict, verdicts) or not attack.failings(verdict, filtered=False)
 
 
 @pytest.mark.parametrize("twin", sorted(_TWINS))

@@ -290,7 +290,7 @@ def test_an_interruption_ends_everything_at_once(desk: Desk, number: signal.Sign
         family = _wait_for_family(process.pid)
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
-    assert process.returncode == status
+    assert process.returncode == status, out + err
     assert out == ""
     assert "Traceback" not in err
     if number is signal.SIGINT:

@@ -6,6 +6,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import typer
@@ -34,17 +35,23 @@ def check(command: str) -> None:
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
     """The values a `warpsmith` command gets, by the parser that gets them when it runs."""
-    command: Any = typer.main.get_command(app)
+    command = _commands()
     name, rest = "warpsmith", list(words)
     while hasattr(command, "commands"):
         default = _DEFAULT_OF.get(name)
         if default and rest and rest[0] not in command.commands:
             rest.insert(0, default)
-        assert rest and rest[0] in command.commands, f"`{name}` has no command {rest[:1]}"
+        assert rest, f"`{name}` needs a command"
+        assert rest[0] in command.commands, f"`{name}` has no command {rest[0]}"
         name, rest = rest[0], rest[1:]
         command = command.commands[name]
     parameters: dict[str, Any] = command.make_context(name, rest).params
     return parameters
+
+
+@cache
+def _commands() -> Any:
+    return typer.main.get_command(app)
 
 
 def options_of(words: Sequence[str]) -> set[str]:
@@ -57,7 +64,7 @@ def options_of(words: Sequence[str]) -> set[str]:
         for inner in getattr(command, "commands", {}).values():
             gather(inner)
 
-    command: Any = typer.main.get_command(app)
+    command = _commands()
     for word in words:
         if word not in getattr(command, "commands", {}):
             break

@@ -1,0 +1,278 @@
+"""What is done with every command and every Python block of the documentation, page by page, in their order.
+
+A command is run as it stands (`Run`; `more` are options that make it short), or not, for a reason (`Excepted`): then
+its options must exist all the same. `quick` marks what the ordinary test run does; the rest is for `make test-all`.
+Python blocks are executed (`Execute`), or only compiled, for a reason (`Compiled`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Why(StrEnum):
+    """Why something is not run."""
+
+    INSTALLS = "it installs packages, and needs a network for it"
+    SETS_UP = "it sets up an environment of its own"
+    SHELL = "it changes the reader's own shell; a walk has an environment of its own"
+    SERVER = "it is another project's server, and needs a GPU"
+    GPU = "it needs an NVIDIA GPU"
+    WHOLE = "it is made for hours on a GPU"
+    MODEL = "its model is a placeholder"
+    SUITE = "it is the whole test suite"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command that is run."""
+
+    text: str
+    more: str = ""  # options that make it short, behind those it has
+    says: str = ""  # a regular expression for something in what it prints
+    status: int = 0
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Excepted:
+    """A command that is only parsed."""
+
+    text: str
+    why: Why
+
+
+@dataclass(frozen=True)
+class Execute:
+    """A Python block that is executed, by its first line of code."""
+
+    text: str
+    before: str = ""  # what the page takes for granted
+    after: str = ""
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A Python block that is only compiled."""
+
+    text: str
+    why: str
+
+
+Step = Run | Excepted | Execute | Compiled
+
+_TIMED = (
+    "--time-budget 0.1"  # with less, a busy machine leaves too few samples to tell its own delays from a forged clock
+)
+SHORT = f"--no-tune --no-profile --stop-at 0 {_TIMED}"
+ONE = f"--trials 1 {SHORT}"
+_MODEL = f"{ONE} --method evoengineer-free"
+_HERE = "{openai}"  # the address of a scripted server
+
+TABLE: Mapping[str, tuple[Step, ...]] = {
+    "README.md": (
+        Compiled("import torch", "it is the task of docs/tasks.md"),
+        Run("warpsmith optimize softmax.py", more=ONE),
+        Excepted("make demo", Why.SETS_UP),
+        Excepted("make test", Why.SUITE),
+        Compiled("from warpsmith import load", "docs/using.md executes the same"),
+    ),
+    "docs/agents.md": (
+        Run("warpsmith ask softmax.py --run runs/mine", more=f"{_TIMED} --stop-at 0", says=r"launch\("),
+        Run("warpsmith tell runs/mine kernel.cpp", says="✓ ok"),
+        Run("warpsmith ask runs/mine", says=r"Brief 2"),
+        Run("warpsmith ask runs/mine --json", says=r'"brief": 2, "operator": "init"'),
+        Run("warpsmith tell runs/mine faster.cpp --json", says=r'"trial": 2.*"outcome": "judged".*"status": "ok"'),
+        Run("warpsmith tell runs/mine third.cpp --later", says="trial 3 is kept"),
+        Run("warpsmith step runs/mine", says="1 verdicts? reached"),
+        Run("warpsmith ask runs/mine", says="Brief"),
+        Run(
+            "warpsmith optimize softmax.py --method evoengineer-free --proposer 'command:python my_agent.py' "
+            "--trials 4 --run runs/agent",
+            more=SHORT,
+            says="the command 'python my_agent.py'",
+        ),
+        Execute("from pathlib import Path", says="pending"),
+        Execute("from pathlib import Path", says="ok"),
+    ),
+    "docs/benchmarks.md": (
+        Run(
+            "warpsmith bench relu@small softmax@small --methods cupilot,evoengineer-free --trials 8 "
+            "--out benches/first",
+            more=f"--no-verify {ONE}",
+        ),
+        Excepted(
+            "warpsmith bench warpsmith-100 --methods cupilot,evoengineer-full,eoh --trials 45 --repeats 3", Why.WHOLE
+        ),
+        Excepted("warpsmith bench softmax 'cumsum*' --methods cupilot,cupilot-no-roofline --trials 20", Why.WHOLE),
+        Excepted("warpsmith bench warpsmith-fused --proposers template,openai:MODEL --devices cuda:0,cuda:1", Why.GPU),
+        Excepted("warpsmith bench kernelbench:PATH/level1 --trials 10", Why.WHOLE),
+        Run("warpsmith bench resume benches/first", says="4 of 4 cells"),
+        Run("warpsmith bench show benches/first", says="evoengineer-free"),
+        Run("warpsmith bench show benches/first --format markdown", says=r"\| cupilot"),
+        Run("warpsmith bench show benches/first --format latex --part speed", says=r"\\begin\{tabular\}"),
+        Run("warpsmith bench show benches/first --format csv", says="cupilot,"),
+        Run("warpsmith bench show benches/first --format json", says='"summaries"'),
+        Run("warpsmith report benches/first", says="benches/first/report.html"),
+        Run("warpsmith bench compare benches/first benches/second", says="cupilot"),
+        Run(
+            "warpsmith bench judge softmax.cpp --suite warpsmith-100@small --claims claims.csv --out judged",
+            more=f"--no-verify {_TIMED}",
+            says="softmax",
+            status=1,  # nobody claims 1.4 of this kernel and is right
+        ),
+        Excepted("warpsmith bench judge softmax.cu 19_ReLU.py --suite warpsmith-100", Why.GPU),
+    ),
+    "docs/contract.md": (
+        Run(
+            "warpsmith evaluate softmax.py softmax_extension.cpp --entry 'softmax_forward(x, 1)'",
+            more=_TIMED,
+            says="✓ ok",
+        ),
+        Run("warpsmith evaluate kernelbench/level1/23_Softmax.py model_new.py --allow torch", more=_TIMED, says="✓ ok"),
+        Excepted("warpsmith evaluate softmax.py softmax_triton.py", Why.GPU),
+        Excepted("warpsmith evaluate softmax.py softmax_cuda.cu --entry 'softmax_out(out, x, rows, cols)'", Why.GPU),
+    ),
+    "docs/evaluator.md": (),
+    "docs/methods.md": (
+        Run("warpsmith optimize softmax.py", more=ONE, says="Method: cuPilot"),
+        Run("warpsmith optimize softmax.py --method evoengineer-full", more=ONE, says="Method: EvoEngineer"),
+        Run("warpsmith optimize softmax.py --method cupilot --no-roofline", more=ONE, says="Method: cuPilot"),
+        Run("warpsmith optimize softmax.py --method roofline_first.py", more=ONE, says="Method: Roofline first"),
+    ),
+    "docs/models.md": (
+        Excepted("pip install 'warpsmith[llm]'", Why.INSTALLS),
+        Excepted("export OPENAI_API_KEY=...", Why.SHELL),
+        Run(
+            "warpsmith optimize softmax.py --proposer openai:gpt-6.1-sol --trials 45 --cost 2",
+            more=_MODEL,
+            says=r"Proposer: openai:gpt-6\.1-sol",
+            quick=True,
+        ),
+        Excepted("export ANTHROPIC_API_KEY=...", Why.SHELL),
+        Run(
+            "warpsmith optimize softmax.py --proposer anthropic:claude-sonnet-5-5 --trials 45 --cost 2",
+            more=_MODEL,
+            says="Proposer: anthropic:claude-sonnet-5-5",
+        ),
+        Excepted("vllm serve Qwen/Qwen2.5-Coder-32B-Instruct --port 8000", Why.SERVER),
+        Run(
+            "warpsmith optimize softmax.py --base-url http://localhost:8000/v1",
+            more=f"{_MODEL} --base-url {_HERE}",
+            says="the-only-one is what it serves",
+        ),
+        Run(
+            "warpsmith optimize softmax.py --proposer openai:qwen2.5-coder:32b --base-url http://localhost:11434/v1",
+            more=f"{_MODEL} --base-url {_HERE}",
+            says=r"Proposer: openai:qwen2\.5-coder:32b",
+        ),
+        Run("chmod 600 keys.env", quick=True),
+        Run(
+            "warpsmith optimize softmax.py --proposer openai:gpt-6.1-sol --key-file keys.env",
+            more=_MODEL,
+            says="valid: 1 of 1",
+        ),
+        Run(
+            "warpsmith optimize softmax.py --proposer openai:gpt-6.1-sol=2,anthropic:claude-sonnet-5-5=1",
+            more=_MODEL,
+            says=r"Proposer: openai:gpt-6\.1-sol, anthropic:claude-sonnet-5-5",
+        ),
+        Run(
+            "warpsmith optimize softmax.py --proposer openai:gpt-6.1-sol,openai:gpt-5.4-mini --choice ucb",
+            more=_MODEL,
+            says=r"openai:gpt-5\.4-mini",
+        ),
+        Run(
+            "warpsmith optimize softmax.py --proposer openai:gpt-6.1-sol --model translator=openai:gpt-5.4-mini",
+            more=ONE,
+            says=r"translator: openai:gpt-5\.4-mini",
+        ),
+        Run(
+            "warpsmith optimize softmax.py --proposer openai:qwen2.5-coder:32b --prices prices.toml --tokens 500000 "
+            "--cost 0.25 --time 1800",
+            more=_MODEL,
+            says=r"\$",
+        ),
+    ),
+    "docs/optimize.md": (
+        Run("warpsmith optimize softmax.py", more=ONE, says="No model is connected"),
+        Excepted("warpsmith optimize softmax.py --proposer openai:MODEL", Why.MODEL),
+        Run("warpsmith optimize softmax.py --method eoh --trials 20", more=f"--trials 2 {SHORT}"),
+        Run("warpsmith optimize --resume last --trials 30", more="--trials 3 --no-tune --no-profile"),
+        Run("warpsmith optimize warpsmith-100/relu@small --json", more=ONE, says='"status": "ok"'),
+        Run("warpsmith runs", says="cupilot.*template"),
+        Run("warpsmith show last", says="best: "),
+        Run("warpsmith show last best", says=r"launch\("),
+        Run("warpsmith show last 2 --only diff"),
+        Run("warpsmith tune softmax.py tunable.cpp --out tuned.cpp", more=_TIMED),
+        Run("warpsmith pool list"),
+        Run("warpsmith pool search softmax.py", says="softmax|vector"),
+        Run("warpsmith pool add last"),
+    ),
+    "docs/profiling.md": (
+        Run(
+            "warpsmith profile softmax.py kernel.cpp --out softmax.svg",
+            more=_TIMED,
+            says="Bottleneck: a loop that is not vectorised",
+        ),
+    ),
+    "docs/quickstart.md": (
+        Excepted("make demo", Why.SETS_UP),
+        Excepted(". .venv/bin/activate", Why.SHELL),
+        Excepted("pip install .", Why.INSTALLS),
+        Excepted("pip install '.[llm]'", Why.INSTALLS),
+        Excepted("pip install '.[nvcc]'", Why.INSTALLS),
+        Run("warpsmith doctor", says="Ready: kernels for cpu"),
+        Run(
+            "warpsmith optimize rms_norm.py --trials 8 --run runs/first",
+            more=f"--trials 2 {SHORT}",
+            says="Next: warpsmith verify rms_norm.py runs/first/best.cpp",
+            quick=True,
+        ),
+        Run("warpsmith runs", says="runs/first +rms_norm +cupilot +template", quick=True),
+        Run("warpsmith show runs/first", says="best: ", quick=True),
+        Run("warpsmith show runs/first best --only code", says=r'extern "C" int launch\(', quick=True),
+        Run("warpsmith report runs/first", says="runs/first/report.html", quick=True),
+        Run("warpsmith verify rms_norm.py runs/first/best.cpp", says="VERIFIED", status=-1),
+        Execute("import torch", after="assert y.shape == (512, 1024)"),
+    ),
+    "docs/report.md": (Run("warpsmith report runs/first", says="runs/first/report.html"),),
+    "docs/suites.md": (
+        Run("warpsmith suite list", says=r"warpsmith-100 +100 tasks[\s\S]*warpsmith-fused +12 tasks", quick=True),
+        Run("warpsmith suite list warpsmith-100 --family convolution --tag transposed", says="17 tasks", quick=True),
+        Run("warpsmith suite list warpsmith-fused --json", says="swiglu", quick=True),
+        Run("warpsmith contract warpsmith-100/relu", says=r"launch\(const float\*", quick=True),
+        Run("warpsmith evaluate warpsmith-100/softmax@small kernel.cpp", more=_TIMED, says="✓ ok"),
+        Run("warpsmith optimize warpsmith-fused/residual_rms_norm@small --trials 10", more=ONE),
+        Excepted("warpsmith evaluate warpsmith-100/softmax kernel.cu", Why.GPU),
+        Execute("import torch"),
+    ),
+    "docs/tasks.md": (
+        Run("warpsmith evaluate --calibrate softmax.py", says="fit to judge by"),
+        Run("warpsmith evaluate --calibrate row_sums.py", says="writes 1 everywhere in out would pass", status=1),
+    ),
+    "docs/trust.md": (),
+    "docs/using.md": (
+        Run("warpsmith demo --run runs/demo", says="Stopped: "),
+        Execute("from warpsmith import load", before="import torch\nx = torch.randn(1024, 1024)"),
+        Execute(
+            "op.covers(x.double())  # 'x is float64, and the kernel takes float32'",
+            before="import torch\nfrom warpsmith import load\nop = load('runs/demo')\nx = torch.randn(1024, 1024)",
+            after="assert op.covers(x.double()) == 'x is float64, and the kernel takes float32'",
+        ),
+        Run("warpsmith export runs/demo --verify --out best/softmax", says="best/softmax", status=-1),
+        Run("warpsmith export kernel.cpp --task softmax.py --out best/mine", says="best/mine: softmax"),
+        Compiled('op = load("best/linear_relu")', "it takes a model of the reader's own; tests/use has one"),
+        Run("python examples/before_after.py runs/demo", more="--rounds 3", says="The outputs agree"),
+    ),
+    "docs/verification.md": (
+        Run(
+            "warpsmith verify rms_norm.py runs/first/best.cpp --certificate best.json", says="measured again", status=-1
+        ),
+        Execute("from pathlib import Path", says="rms_norm (True|False)"),
+    ),
+}
+"""A status of -1: 0 or 1, whichever a busy machine brings about; what is printed is checked in either case."""
