@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import torch
@@ -60,10 +61,12 @@ class CpuBaseline:
         name: str,
         calls: Sequence[Callable[[], tuple[torch.Tensor, ...]]],
         flush: Callable[[], None],
+        threads: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.name = name
         self.flush = flush
         self._calls = calls
+        self._threads = threads  # gives torch all the threads it may use
         self._waker = torch.zeros(_WAKE_ELEMENTS)  # enough for an operation on all threads
         self._outputs: list[tuple[torch.Tensor, ...]] = []
 
@@ -78,11 +81,12 @@ class CpuBaseline:
         self.begin()
         self.flush()
         time.sleep(CPU_SETTLE_S)
-        self._waker.add_(1.0)  # as the host does: threads awake, data and code cold
-        start = time.perf_counter_ns()
-        for index in sets:
-            self.call(index)
-        return time.perf_counter_ns() - start
+        with self._threads():
+            self._waker.add_(1.0)  # as the host does: threads awake, data and code cold
+            start = time.perf_counter_ns()
+            for index in sets:
+                self.call(index)
+            return time.perf_counter_ns() - start
 
     def outputs(self) -> Sequence[tuple[torch.Tensor, ...]]:
         return self._outputs

@@ -321,7 +321,9 @@ class Courtroom:
         latency_ms = timings[0].latency_ms
         least_ms = reject_below_ms(work, self.premises.peaks, self.task.precision)
         if latency_ms < least_ms:  # before calling anybody a cheat: were the peaks measured on a busy machine?
-            self.premises.peaks = improve(self.premises.peaks, Path(self.premises.config.cache), self.premises.device)
+            with self.premises.all_threads():
+                cache = Path(self.premises.config.cache)
+                self.premises.peaks = improve(self.premises.peaks, cache, self.premises.device)
             least_ms = reject_below_ms(work, self.premises.peaks, self.task.precision)
         face(Speed(workload.name, latency_ms, least_ms), self._settings.without)
         return WorkloadResult(

@@ -10,7 +10,8 @@ import math
 import mmap
 import time
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +42,7 @@ _SAMPLE_NS = {"cpu": 2e6, "cuda": 4e5}  # one sample should take about this long
 _MOST_SETS = {"cpu": 16, "cuda": 64}
 _ESTIMATE_CALLS = 8
 _FEW_BYTES = 16 << 20
+_FEW_FLOPS = 2e9
 _SHORT_S = 0.001
 _LONG_S = 0.05  # a baseline this slow needs no estimate finer than one call
 
@@ -60,12 +62,12 @@ class Premises:
         self.driver = memory.driver_for(self.device)
         if config.samples:  # to verify a winner
             self.task = heldout.extended(self.program, self.device, Path(config.task.partition("::")[0]))
-            if max(heldout.total_bytes(self.task, w) for w in self.task.workloads) < _FEW_BYTES:
-                torch.set_num_threads(1)  # nothing is timed, and threads would only wait for each other
         self.task = _permitting(self.task, self.settings.allow)
         self.peaks: Peaks = load_or_measure(Path(config.cache), config.device_key, self.device)
         self.work = {w.name: self._count(w) for w in self.task.workloads}
         self.baseline_s = {w.name: self._time_once(w) for w in self.task.workloads}
+        self._calm_threads = self._threads_between()
+        torch.set_num_threads(self._calm_threads)
         unit = GRANULE_BYTES if self.driver is not None else mmap.PAGESIZE
         self._layouts, inputs, total = joined(self._plan(), unit)
         self.leave_room()
@@ -94,6 +96,22 @@ class Premises:
         self._flush_buffer: torch.Tensor | None = None
         self._flush_memory = ctypes.create_string_buffer(self.flush_bytes if self.driver is None else 0)
         self.dropped_baselines: list[str] = []
+
+    def _threads_between(self) -> int:
+        """How many threads the judge's own work on the CPU gets, between what is timed: with little to do, several
+        would only wait for each other, above all on a machine that has other work."""
+        most_bytes = max(heldout.total_bytes(self.task, w) for w in self.task.workloads)
+        most_flops = max(work.flops for work in self.work.values())
+        return 1 if most_bytes < _FEW_BYTES and most_flops < _FEW_FLOPS else self.config.threads
+
+    @contextmanager
+    def all_threads(self) -> Iterator[None]:
+        """For what is timed on the CPU."""
+        torch.set_num_threads(self.config.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self._calm_threads)
 
     @property
     def facts(self) -> Facts:
@@ -227,8 +245,9 @@ class Premises:
         try:
             calls = [self.program.bind(group.inputs, wrap) for group in bench.sets]
             if name == "compile":
-                for call in calls:
-                    call()  # compiles here, not under the clock
+                with self.all_threads():  # what it generates is for this many
+                    for call in calls:
+                        call()  # compiles here, not under the clock
         except RuntimeError as error:
             note = f"baseline {name!r} is left out: {str(error).strip().splitlines()[0]}"
             if note not in self.dropped_baselines:
@@ -238,7 +257,7 @@ class Premises:
         if self.driver is not None:
             self._sides[key] = CudaBaseline(name, calls, self.flush, self.driver)
         else:
-            self._sides[key] = CpuBaseline(name, calls, self.flush)
+            self._sides[key] = CpuBaseline(name, calls, self.flush, self.all_threads)
         return self._sides[key]
 
     def leave_room(self) -> None:
