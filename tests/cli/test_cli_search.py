@@ -26,9 +26,8 @@ TUNABLE = "// tune: STEP = 1, 2, 4\n" + RIGHT.replace("++i) out[i] = 2 * x[i];",
 @pytest.fixture(scope="module")
 def run(desk: Desk) -> str:
     """A run with the catalogue, four trials long."""
-    outcome = desk.run(
-        "optimize", "double.py", "--trials", "4", "--run", "first", "--json", "--stop-at", "0", "--no-tune", *QUICK
-    )
+    ending = ("--stop-at", "0", "--no-tune", "--no-profile")
+    outcome = desk.run("optimize", "double.py", "--trials", "4", "--run", "first", "--json", *ending, *QUICK)
     assert outcome.status == 0, outcome.err
     document = json.loads(outcome.out)
     assert document["status"] == "ok"
