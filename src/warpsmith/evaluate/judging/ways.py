@@ -28,7 +28,7 @@ from warpsmith.evaluate.messages import Acknowledged, Flush, Sample, Sampled
 from warpsmith.guards import panel
 
 Pairs = list[tuple[float, float]]  # nanoseconds: baseline, candidate
-_CLOCK_SLACK_NS = 1_000_000  # to wake a process up, to hand a GPU over
+_CLOCK_SLACK_NS = {"cpu": 2_000_000, "cuda": 1_000_000}  # to wake a process up, to hand a GPU over
 _PYTHON_SLACK = 2.0  # times that for a host that runs Python before and after its clock
 _CLOCK_SLACK_SHARE = {"cpu": 0.15, "cuda": 0.5}
 _GROSS_SLACK_NS = 2_000_000  # on the CPU: this much, and
@@ -134,7 +134,7 @@ class _Claims:
         if "clock" in without:
             return None
         claimed_ns = median(self._claims)
-        slack_ns = _CLOCK_SLACK_NS * (_PYTHON_SLACK if parties.delivery_ns else 1.0)
+        slack_ns = _CLOCK_SLACK_NS[self._kind] * (_PYTHON_SLACK if parties.delivery_ns else 1.0)
         allowed_ns = slack_ns + _CLOCK_SLACK_SHARE[self._kind] * claimed_ns + parties.delivery_ns
         found = panel.objection(Clock(claimed_ns, self.excess_ns - parties.idle.usual_ns, allowed_ns), without)
         if found is not None or self._kind != "cpu":
