@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from warpsmith.evaluate.hosts.sides import CpuSide, CudaSide
+from warpsmith.evaluate.hosts.sides import CpuSide, CudaSide, until_prompt
 from warpsmith.evaluate.messages import MapWorkspace, Prepare, Sample, Sampled
 from warpsmith.evaluate.replay.callgraph import Call
 from warpsmith.evaluate.replay.recording import Recording, Unrecordable
 
-_WAKE_ELEMENTS = 1 << 18
+_WAKE_ELEMENTS = 1 << 16
 
 
 class PythonCpuSide(CpuSide):
@@ -31,7 +31,7 @@ class PythonCpuSide(CpuSide):
 
     def wake(self) -> None:
         """Wake torch's own threads, with an operation of ours."""
-        self._waker.add_(1.0)
+        until_prompt(lambda: self._waker.add_(1.0))
 
     def tensor(self, start: int, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
         """A view of the arena; what it shows of an input cannot be written, whatever torch thinks."""

@@ -20,6 +20,9 @@ from warpsmith.evaluate.replay.ranges import Window, pieces_of
 from warpsmith.evaluate.replay.recording import Recording, Unrecordable
 
 _GUARD_BYTES = 1 << 20
+_PROMPT_NS = 100_000  # an empty region of two awake threads takes a few microseconds
+_PROMPT_TIMES = 3
+_MOST_WAKING_NS = 10_000_000
 _MOST_RECORDED_CHARS = 900_000  # a reply has an end
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -42,6 +45,21 @@ def map_memory(address: int | None, nbytes: int, protection: int, flags: int, fd
     if result is None or result == _FAILED:
         raise OSError(ctypes.get_errno(), f"cannot map {nbytes} bytes")
     return int(result)
+
+
+def until_prompt(act: Callable[[], object]) -> None:
+    """Do something on all threads until it is done at once, several times in a row: then every processor is awake.
+
+    One that was idle for milliseconds can take milliseconds to come back, where a hypervisor has given it away.
+    """
+    prompt, end_ns = 0, time.perf_counter_ns() + _MOST_WAKING_NS
+    while prompt < _PROMPT_TIMES:
+        start_ns = time.perf_counter_ns()
+        act()
+        now_ns = time.perf_counter_ns()
+        prompt = prompt + 1 if now_ns - start_ns < _PROMPT_NS else 0
+        if now_ns > end_ns:
+            return
 
 
 class CpuSide:
@@ -77,10 +95,10 @@ class CpuSide:
 
     def wake(self) -> None:
         """Wake OpenMP's threads, which sleep while the other side runs: in a virtual machine above all that takes a
-        time that says nothing about the kernel. With an empty region of our own, so that no code of the candidate
+        time that says nothing about the kernel. With empty regions of our own, so that no code of the candidate
         has a chance to prepare anything before the clock starts."""
         if self._team is not None:
-            self._team()
+            until_prompt(self._team)
 
     def address(self, offset: int) -> int:
         """The address of an arena offset."""

@@ -13,9 +13,10 @@ from typing import Protocol
 import torch
 
 from warpsmith.evaluate.cudadriver import Driver
+from warpsmith.evaluate.hosts.sides import until_prompt
 
 CPU_SETTLE_S = 0.003  # OpenMP threads of the side that ran last spin for a while before they sleep
-_WAKE_ELEMENTS = 1 << 18
+_WAKE_ELEMENTS = 1 << 16
 
 
 def take_back(device: torch.device) -> None:
@@ -82,7 +83,7 @@ class CpuBaseline:
         self.flush()
         time.sleep(CPU_SETTLE_S)
         with self._threads():
-            self._waker.add_(1.0)  # as the host does: threads awake, data and code cold
+            until_prompt(lambda: self._waker.add_(1.0))  # as the host does: threads awake, data and code cold
             start = time.perf_counter_ns()
             for index in sets:
                 self.call(index)

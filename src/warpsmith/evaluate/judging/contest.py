@@ -115,7 +115,6 @@ class Contest:
         bench, way = self._bench, self._way
         self._check_time()
         self._peer.stage = f"being timed on workload {bench.workload.name!r}"
-        way.wake()
         # Some sets are left out, and the order changes: work done for another call than the present one shows.
         called = self._rng.sample(self._indices, way.calls())
         surprised = self._surprise(called) if surprise else None
