@@ -7,6 +7,7 @@ are drawn once. It starts no processes and writes no files.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import time
@@ -156,7 +157,7 @@ class Stopwatch:
             mode = "graph" if clock.capture() else mode
             sample_ns: Callable[[], float] = clock.sample_ns
         else:
-            side = CpuBaseline(name, calls, self._flush)
+            side = CpuBaseline(name, calls, self._flush, contextlib.nullcontext)
             sample_ns = partial(side.sample, False, range(len(calls)))
         values: list[float] = []
         sample_ns()  # not counted: the first one wakes the device up

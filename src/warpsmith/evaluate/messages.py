@@ -219,7 +219,7 @@ class Sample:
     """Time one call on each of these sets."""
 
     indices: tuple[int, ...]
-    wake: bool = False  # CPU: wake the threads up first, by code of ours; no code of the candidate runs untimed
+    wake_ms: int = 0  # CPU: for how long at most to wake the threads up first, by code of ours
     flush: bool = True  # CUDA: whether it begins with a cold cache
 
 

@@ -202,8 +202,8 @@ class Host:
         return said
 
     def _sample(self, message: Sample, _fds: tuple[int, ...]) -> Sampled | Faulted:
-        if message.wake and self._threaded:
-            self.side.wake()
+        if message.wake_ms and self._threaded:
+            self.side.wake(message.wake_ms)
         calls = [self._calls[i] for i in message.indices]
         return self.side.sample(calls, message, self._library)
 

@@ -224,8 +224,8 @@ class PythonHost(Host):
     def _sample(self, message: Sample, _fds: tuple[int, ...]) -> Sampled | Faulted:
         if not isinstance(self.side, CpuSide):  # there it is done with the flush, which must come last
             self._renew(message.indices)
-        if message.wake:
-            self.side.wake()
+        if message.wake_ms:
+            self.side.wake(message.wake_ms)
         calls = [self._calls[i] for i in message.indices]
         try:
             sampled = self.side.sample(calls, message, self._library)

@@ -29,9 +29,9 @@ class PythonCpuSide(CpuSide):
         self.device = torch.device("cpu")
         self._waker = torch.zeros(_WAKE_ELEMENTS)  # enough for an operation on all threads
 
-    def wake(self) -> None:
+    def wake(self, most_ms: int) -> None:
         """Wake torch's own threads, with an operation of ours."""
-        until_prompt(lambda: self._waker.add_(1.0))
+        until_prompt(lambda: self._waker.add_(1.0), most_ms)
 
     def tensor(self, start: int, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
         """A view of the arena; what it shows of an input cannot be written, whatever torch thinks."""

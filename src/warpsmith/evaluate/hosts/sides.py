@@ -22,7 +22,6 @@ from warpsmith.evaluate.replay.recording import Recording, Unrecordable
 _GUARD_BYTES = 1 << 20
 _PROMPT_NS = 100_000  # an empty region of two awake threads takes a few microseconds
 _PROMPT_TIMES = 3
-_MOST_WAKING_NS = 10_000_000
 _MOST_RECORDED_CHARS = 900_000  # a reply has an end
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -47,12 +46,12 @@ def map_memory(address: int | None, nbytes: int, protection: int, flags: int, fd
     return int(result)
 
 
-def until_prompt(act: Callable[[], object]) -> None:
+def until_prompt(act: Callable[[], object], most_ms: int) -> None:
     """Do something on all threads until it is done at once, several times in a row: then every processor is awake.
 
     One that was idle for milliseconds can take milliseconds to come back, where a hypervisor has given it away.
     """
-    prompt, end_ns = 0, time.perf_counter_ns() + _MOST_WAKING_NS
+    prompt, end_ns = 0, time.perf_counter_ns() + 1_000_000 * most_ms
     while prompt < _PROMPT_TIMES:
         start_ns = time.perf_counter_ns()
         act()
@@ -93,12 +92,12 @@ class CpuSide:
         self.stream = 0
         self._team = _openmp_team()
 
-    def wake(self) -> None:
+    def wake(self, most_ms: int) -> None:
         """Wake OpenMP's threads, which sleep while the other side runs: in a virtual machine above all that takes a
         time that says nothing about the kernel. With empty regions of our own, so that no code of the candidate
         has a chance to prepare anything before the clock starts."""
         if self._team is not None:
-            until_prompt(self._team)
+            until_prompt(self._team, most_ms)
 
     def address(self, offset: int) -> int:
         """The address of an arena offset."""
@@ -220,7 +219,7 @@ class CudaSide:
     def flush(self) -> None:
         """Part of each sample, so that it runs while the launches are queued."""
 
-    def wake(self) -> None:
+    def wake(self, most_ms: int) -> None:
         """Nothing sleeps on a GPU."""
 
     def sample(self, calls: Sequence[Callable[[], int]], message: Sample, library: Any) -> Sampled:

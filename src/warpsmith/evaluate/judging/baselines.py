@@ -16,6 +16,7 @@ from warpsmith.evaluate.cudadriver import Driver
 from warpsmith.evaluate.hosts.sides import until_prompt
 
 CPU_SETTLE_S = 0.003  # OpenMP threads of the side that ran last spin for a while before they sleep
+_WAKE_MS = 10
 _WAKE_ELEMENTS = 1 << 16
 
 
@@ -83,7 +84,7 @@ class CpuBaseline:
         self.flush()
         time.sleep(CPU_SETTLE_S)
         with self._threads():
-            until_prompt(lambda: self._waker.add_(1.0))  # as the host does: threads awake, data and code cold
+            until_prompt(lambda: self._waker.add_(1.0), _WAKE_MS)  # as the host does: threads awake, data cold
             start = time.perf_counter_ns()
             for index in sets:
                 self.call(index)

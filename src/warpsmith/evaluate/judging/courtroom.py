@@ -258,7 +258,7 @@ class Courtroom:
             else:
                 time.sleep(CPU_SETTLE_S)
             start_ns = time.perf_counter_ns()
-            reply = peer.ask(Sample((), wake=True, flush=False), Sampled, self._settings.limits.start_s)
+            reply = peer.ask(Sample((), flush=False), Sampled, self._settings.limits.start_s)
             taken_ns = peer.outer_ns
             if self.premises.device.type == "cuda":
                 take_back(self.premises.device)

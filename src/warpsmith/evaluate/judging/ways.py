@@ -33,6 +33,7 @@ _PYTHON_SLACK = 2.0  # times that for a host that runs Python before and after i
 _CLOCK_SLACK_SHARE = {"cpu": 0.15, "cuda": 0.5}
 _GROSS_SLACK_NS = 2_000_000  # on the CPU: this much, and
 _GROSS_SHARE = 2.0  # this often the claim itself, is more than any load of the machine explains in every sample
+_WAKE_MS = 10
 _MOST_OUTSIDE = 8  # calls of a sample that is timed from outside: each is a request
 
 
@@ -160,10 +161,10 @@ class OnCpu:
     def candidate(self, called: Sequence[int]) -> int:
         self._parties.side.flush()  # here, not in the candidate's process: it must not run between data and clock
         time.sleep(CPU_SETTLE_S)
-        # Its threads have slept or stood still; so the host wakes them right before its clock starts, as the baseline
-        # does. Our own clock includes that, and so it is done once before: the second time is short.
-        self._parties.ask(Sample((), wake=True))
-        reply = self._parties.ask(Sample(self._parties.numbers(called), wake=True))
+        # Its threads have slept; the host wakes them before its clock starts, as the baseline does. That can take long,
+        # and whatever our own clock shows beyond a claim is room for a forged one: so the long part is a request apart.
+        self._parties.ask(Sample((), wake_ms=_WAKE_MS))
+        reply = self._parties.ask(Sample(self._parties.numbers(called), wake_ms=1))
         self._claims.note(reply.elapsed_ns, self._parties.peer.outer_ns)
         return max(1, reply.elapsed_ns)
 
