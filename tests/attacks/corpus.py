@@ -128,7 +128,9 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("borrows_numpy", 15, "no element was written", "product", _UNWRITTEN, task="small_product"),
     _attack("slow_start", 17, f"never written.*{_IN_TIME}", "slow_first_call", _UNWRITTEN),
     _attack("works_ahead", 18, "impossible speed: .* not called on", "knows_its_buffers"),
-    _attack("early_thread", 18, "impossible speed: .* not called on", "knows_its_buffers"),
+    _attack(
+        "early_thread", 18, "impossible speed: .* not called on|in a timed call", "knows_its_buffers", _REJECTED, _WRONG
+    ),
     _attack("writes_from_constructor", 18, "out differs", "uses_workspace", _WRONG),
     _attack("reads_files", 19, "reaching out", "reports_errors", unfiltered=(_LAUNCH,), unfiltered_says=_REFUSED),
     _attack("reads_files_raw", 19, _REFUSED, "reports_errors", _LAUNCH),

@@ -284,6 +284,8 @@ def test_a_file_that_is_no_task_is_one_line(desk: Desk) -> None:
     ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
 )
 def test_an_interruption_ends_everything_at_once(desk: Desk, number: signal.Signals, status: int) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; children inherit that
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     (desk.folder / "hangs.cpp").write_text(SIGNATURE + " { for (volatile int i = 0;; i = 0) {} }\n")
     words = ["evaluate", "--fresh", "--timeout", "600", "double.py", "hangs.cpp"]
     with desk.start(*words) as process:

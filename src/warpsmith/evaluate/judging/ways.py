@@ -31,6 +31,7 @@ Pairs = list[tuple[float, float]]  # nanoseconds: baseline, candidate
 _CLOCK_SLACK_NS = {"cpu": 2_000_000, "cuda": 1_000_000}  # to wake a process up, to hand a GPU over
 _PYTHON_SLACK = 2.0  # times that for a host that runs Python before and after its clock
 _CLOCK_SLACK_SHARE = {"cpu": 0.15, "cuda": 0.5}
+_WAKING_SLACK = 3.0  # of what waking threads took before the candidate was there: a busy machine gets busier
 _GROSS_SLACK_NS = 2_000_000  # on the CPU: this much, and
 _GROSS_SHARE = 2.0  # this often the claim itself, is more than any load of the machine explains in every sample
 _WAKE_MS = 10
@@ -43,6 +44,7 @@ class Idle:
 
     usual_ns: float
     credible_ns: float  # the same, but not much above the least ever seen: all that a claim can be excused with
+    waking_ns: float = 0.0  # on the CPU: how much longer one took in which threads were woken, at the worst
 
 
 @dataclass(frozen=True)
@@ -132,12 +134,13 @@ class _Claims:
             return None
         claimed_ns = median(self._claims)
         slack_ns = _CLOCK_SLACK_NS[self._kind] * (_PYTHON_SLACK if parties.delivery_ns else 1.0)
-        allowed_ns = slack_ns + _CLOCK_SLACK_SHARE[self._kind] * claimed_ns + parties.delivery_ns
+        waking_ns = _WAKING_SLACK * parties.idle.waking_ns
+        allowed_ns = slack_ns + waking_ns + _CLOCK_SLACK_SHARE[self._kind] * claimed_ns + parties.delivery_ns
         found = panel.objection(Clock(claimed_ns, self.excess_ns - parties.idle.usual_ns, allowed_ns), without)
         if found is not None or self._kind != "cpu":
             return found
         # What is usual may be much on a busy machine; not all of it excuses a claim.
-        gross_ns = max(_GROSS_SLACK_NS + parties.delivery_ns, _GROSS_SHARE * claimed_ns)
+        gross_ns = max(_GROSS_SLACK_NS + waking_ns + parties.delivery_ns, _GROSS_SHARE * claimed_ns)
         return panel.objection(Clock(claimed_ns, self.excess_ns - parties.idle.credible_ns, gross_ns), without)
 
 
