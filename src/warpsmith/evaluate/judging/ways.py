@@ -28,8 +28,7 @@ from warpsmith.evaluate.messages import Acknowledged, Flush, Sample, Sampled
 from warpsmith.guards import panel
 
 Pairs = list[tuple[float, float]]  # nanoseconds: baseline, candidate
-_CLOCK_SLACK_NS = {"cpu": 2_000_000, "cuda": 1_000_000}  # to wake a process up, to hand a GPU over
-_PYTHON_SLACK = 2.0  # times that for a host that runs Python before and after its clock
+_CLOCK_SLACK_NS = {"cpu": 2_000_000, "cuda": 2_000_000}  # to wake a process up, to hand a GPU over
 _CLOCK_SLACK_SHARE = {"cpu": 0.15, "cuda": 0.5}
 _WAKING_SLACK = 3.0  # of what waking threads took before the candidate was there: a busy machine gets busier
 _GROSS_SLACK_NS = 2_000_000  # on the CPU: this much, and
@@ -133,7 +132,7 @@ class _Claims:
         if "clock" in without:
             return None
         claimed_ns = median(self._claims)
-        slack_ns = _CLOCK_SLACK_NS[self._kind] * (_PYTHON_SLACK if parties.delivery_ns else 1.0)
+        slack_ns = _CLOCK_SLACK_NS[self._kind]
         waking_ns = _WAKING_SLACK * parties.idle.waking_ns
         allowed_ns = slack_ns + waking_ns + _CLOCK_SLACK_SHARE[self._kind] * claimed_ns + parties.delivery_ns
         found = panel.objection(Clock(claimed_ns, self.excess_ns - parties.idle.usual_ns, allowed_ns), without)
