@@ -133,7 +133,7 @@ class _Claims:
             return None
         claimed_ns = median(self._claims)
         slack_ns = _CLOCK_SLACK_NS[self._kind]
-        waking_ns = _WAKING_SLACK * parties.idle.waking_ns
+        waking_ns = 0.0 if parties.peer.renews else _WAKING_SLACK * parties.idle.waking_ns
         allowed_ns = slack_ns + waking_ns + _CLOCK_SLACK_SHARE[self._kind] * claimed_ns + parties.delivery_ns
         found = panel.objection(Clock(claimed_ns, self.excess_ns - parties.idle.usual_ns, allowed_ns), without)
         if found is not None or self._kind != "cpu":
@@ -166,7 +166,9 @@ class OnCpu:
         # Its threads have slept; the host wakes them before its clock starts, as the baseline does. That can take long,
         # and whatever our own clock shows beyond a claim is room for a forged one: so the long part is a request apart.
         self._parties.ask(Sample((), wake_ms=_WAKE_MS))
-        reply = self._parties.ask(Sample(self._parties.numbers(called), wake_ms=1))
+        # A Python host has more to hide behind already: it is not woken inside.
+        brief_ms = 0 if self._parties.peer.renews else 1
+        reply = self._parties.ask(Sample(self._parties.numbers(called), wake_ms=brief_ms))
         self._claims.note(reply.elapsed_ns, self._parties.peer.outer_ns)
         return max(1, reply.elapsed_ns)
 
