@@ -12,7 +12,8 @@ from torch import Tensor
 from warpsmith.core.task import DTYPE_BYTES, Precision
 from warpsmith.evaluate.correctness import evidence, numerics, poison
 from warpsmith.evaluate.correctness.evidence import Verdict
-from warpsmith.evaluate.correctness.numerics import Errors, Limit, Mismatch
+from warpsmith.evaluate.correctness.numerics import Limit, Mismatch
+from warpsmith.evaluate.correctness.scanning import Errors, Sides, careful_scan, magnitude, scan
 
 NAN, INF = float("nan"), float("inf")
 FLOATS = {
@@ -76,7 +77,7 @@ def test_noise_above_the_limit_fails(shape: tuple[int, ...], seed: int, excess: 
     reference = drawn(shape, seed)
     exact = reference.float()
     limit = numerics.limit(Errors(0.0, 0.0), exact, Precision.FP32, reduction=1, factor=3.0)
-    scale = numerics.magnitude(reference, torch.float32)
+    scale = magnitude(reference, torch.float32)
     noise = excess * limit.rms * scale * torch.where(drawn(shape, seed + 1) > 0, 1.0, -1.0)
     assert not judged((reference + noise).float(), reference).ok
 
@@ -255,7 +256,7 @@ def test_overflow_by_rounding_is_inf_unless_the_baseline_saturates() -> None:
     inf, saturated = (torch.tensor([v, 1.0], dtype=torch.float16) for v in (INF, 65504.0))
     assert judged(inf, reference, precision=Precision.FP16).ok
     assert not judged(saturated, reference, precision=Precision.FP16).ok
-    limit = Limit(1e-3, 1e-3, Precision.FP16)
+    limit = Limit(1e-3, 1e-3, precision=Precision.FP16)
     assert numerics.judge_float(saturated, reference, saturated, limit=limit, name="out").ok
 
 
@@ -341,7 +342,7 @@ def test_reason_for_a_single_bad_element_names_it() -> None:
 def test_errors_are_the_documented_ones() -> None:
     reference = torch.tensor([3.0, 4.0, 0.0, 0.0], dtype=torch.float64)  # rms 2.5
     errors = numerics.measure(torch.tensor([3.0, 5.0, 0.0, 0.0]), reference, None)
-    assert errors == Errors(maximum=1 / 6.5, rms=0.5 / 2.5)
+    assert errors == Errors(maximum=1 / 6.5, rms=0.5 / 2.5, scale=2.5)
 
 
 def test_an_inaccurate_or_broken_baseline_is_unusable() -> None:
@@ -448,3 +449,28 @@ def test_a_byte_that_rightly_equals_the_pattern_was_written() -> None:
     assert poison.unwritten(reference.clone(), reference, name="out") is None
     wrong = reference.roll(1)  # wrong everywhere, and the pattern at one place by chance
     assert poison.unwritten(wrong, reference, name="out") is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("size", [1.0, 1e-4, 3e3])
+def test_the_quick_scan_finds_what_the_careful_one_does(dtype: torch.dtype, size: float) -> None:
+    reference = drawn((1100, 1000), 3) * size
+    result = reference.to(dtype)
+    result[700, 3] += size
+    for mine, other in ((result, reference), (result.t(), reference.t())):
+        sides = Sides.of(mine, other, None)
+        quick, careful = scan(sides), careful_scan(sides)
+        assert quick.worst < 0 <= careful.worst, "another path each"
+        assert quick.errors.maximum == pytest.approx(careful.errors.maximum, rel=1e-9)
+        assert quick.errors.rms == pytest.approx(careful.errors.rms, rel=1e-9)
+
+
+@pytest.mark.parametrize("odd", [NAN, INF, -INF])
+def test_the_quick_scan_leaves_what_is_not_finite_to_the_careful_one(odd: float) -> None:
+    reference = drawn((64, 64), 4)
+    broken = reference.float()
+    broken[3, 5] = odd
+    assert scan(Sides.of(broken, reference, None)).violations == 1
+    reference[3, 5] = odd
+    assert scan(Sides.of(broken, reference, None)).violations == 0
+    assert magnitude(reference, torch.float32) == pytest.approx(magnitude(drawn((64, 64), 4), torch.float32), rel=0.01)

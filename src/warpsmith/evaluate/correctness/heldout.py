@@ -28,6 +28,7 @@ from warpsmith.tasks.variants import OWN
 SEEDS = 5  # fresh input sets of the task's own distribution, per workload
 MOST_SHAPES = 10
 _MUCH = 1.5  # how much larger than the largest declared workload one may be
+_ROOM_BYTES = 2 << 30  # one that is larger than this has to be no larger than the smallest declared workload
 _SEEDS_PER_SHAPE = 1
 _VARIANTS_PER_SHAPE = 1
 _DUMP_BYTES = 1 << 30  # a workload larger than this is not run under a sanitizer, which costs 10 to 100 times
@@ -90,19 +91,24 @@ def _shapes(program: Program, path: Path) -> list[Workload]:
     others = {axis: _others([w.sizes[axis] for w in known]) for axis in axes}
     apart = [(place, axis, value) for axis in axes for place, value in enumerate(others[axis])]
     # In turn between the axes, so that a limit on their number cuts all of them alike.
-    changes = [(smallest, change) for change in together if axes]
-    changes += [(_nearest(task, axis, value), {axis: value}) for _, axis, value in sorted(apart)]
-    largest = _MUCH * max(total_bytes(task, w) for w in task.workloads)
+    changes = [([smallest], change) for change in together if axes]
+    changes += [([_nearest(task, axis, value), smallest], {axis: value}) for _, axis, value in sorted(apart)]
+    sizes = [total_bytes(task, w) for w in task.workloads]
+    largest = min(_MUCH * max(sizes), max(_ROOM_BYTES, min(sizes)))
     found: list[Workload] = []
-    for base, change in changes:
-        with Attempt(path) as attempt:
-            made = program.workload("", base | change)
-        if attempt.error is not None or total_bytes(task, made) > largest:
-            continue
-        if made.sizes not in [w.sizes for w in (*known, *found)]:
-            sizes = " ".join(f"{axis}={made.sizes[axis]}" for axis in axes)
-            found.append(replace(made, name=f"held out: {sizes}"))
+    for bases, change in changes:
+        made = next((w for base in bases if (w := _made(program, base | change, path, largest))), None)
+        if made is not None and made.sizes not in [w.sizes for w in (*known, *found)]:
+            label = " ".join(f"{axis}={made.sizes[axis]}" for axis in axes)
+            found.append(replace(made, name=f"held out: {label}"))
     return found
+
+
+def _made(program: Program, sizes: dict[str, int], path: Path, largest: float) -> Workload | None:
+    """A workload of these sizes; None where the task refuses them or it takes more bytes than this."""
+    with Attempt(path) as attempt:
+        made = program.workload("", sizes)
+    return made if attempt.error is None and total_bytes(program.task, made) <= largest else None
 
 
 def _nearest(task: Task, axis: str, value: int) -> dict[str, int]:

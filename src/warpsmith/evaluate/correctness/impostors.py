@@ -18,6 +18,7 @@ from warpsmith.core.task import Task, TensorSpec, Workload
 from warpsmith.evaluate.correctness import numerics
 from warpsmith.evaluate.correctness.coarse import BELOW, CoarseProducts, Step, rounded
 from warpsmith.evaluate.correctness.oracle import Truth
+from warpsmith.evaluate.correctness.scanning import Errors
 from warpsmith.tasks.program import Program
 
 _TAIL_PARTS = 16  # a tail is the last one of so many parts
@@ -331,7 +332,7 @@ def _coarse_products(scene: Scene, position: int) -> Tensor | None:
 def _as_rough(scene: Scene, position: int) -> bool:
     """Whether honest sums of this length, or the output's own type, are as rough as the coarser step."""
     like = scene.truth.baseline[position]
-    floor = numerics.limit(numerics.Errors(0.0, 0.0), like, scene.precision, reduction=scene.reduction, factor=1.0)
+    floor = numerics.limit(Errors(0.0, 0.0), like, scene.precision, reduction=scene.reduction, factor=1.0)
     return floor.rms > _VISIBLE * scene.step.roundoff
 
 

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from warpsmith.evaluate.correctness import evidence, numerics
+from warpsmith.evaluate.correctness import evidence
 from warpsmith.evaluate.correctness.evidence import Region, Verdict, blocks
+from warpsmith.evaluate.correctness.scanning import magnitude
 
 _aten = torch.ops.aten
 
@@ -171,7 +172,7 @@ def judge_indices(
     computed (argmin of distances), `tolerance` widens a tie to |a - b| <= tolerance * (|b| + rms).
     """
     result, reference = result.reshape(ties.shape), reference.reshape(ties.shape)
-    spread = tolerance * numerics.magnitude(ties.values, ties.values.dtype) if tolerance else 0.0
+    spread = tolerance * magnitude(ties.values, ties.values.dtype) if tolerance else 0.0
     examiner = _Examiner(ties, getattr(torch, dtype), tolerance, spread)
     outside, wrong, repeated = (Region(ties.shape) for _ in range(3))
     for offset, (c, r) in blocks(result, reference):

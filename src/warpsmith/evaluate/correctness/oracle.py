@@ -1,15 +1,16 @@
 """What is right: inputs, the fp64 reference, the same-precision baseline and the limits that follow from it.
 
 Lives in the judge only. Truths are kept for the judge's lifetime while they are small, because every
-candidate of a batch is judged on them; large ones are computed again. When the fp64 reference does not fit
-into memory it is computed in slices of the first dimension (after testing, on the data at hand, that the
-operator treats slices independently), and failing that the baseline stands in, and the result says so.
+candidate of a batch is judged on them; of large ones only the last is kept, the others are computed again. When
+the fp64 reference does not fit into memory it is computed in slices of the first dimension (after testing, on the
+data at hand, that the operator treats slices independently), and failing that the baseline stands in, and the
+result says so.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ from warpsmith.core.task import Task, TensorRole, Workload
 from warpsmith.evaluate.correctness import numerics
 from warpsmith.evaluate.correctness.indices import TieRecorder, Ties
 from warpsmith.evaluate.correctness.ruling import exactly
+from warpsmith.evaluate.correctness.scanning import Errors
 from warpsmith.tasks.program import Program, widened
 from warpsmith.tasks.variants import HELD_OUT
 
@@ -25,6 +27,7 @@ FULL = "fp64"
 SLICED = "fp64 in slices"
 BASELINE = "baseline"
 _KEEP_SHARE = 0.05  # of free memory: all kept truths together
+_LAST_SHARE = 0.25  # of free memory: the last one asked for
 # Values alike (in all or in their last bits), or sums that come back from far away: a plain sum of them drifts.
 _DRIFTING = frozenset({"sparse", "ties", "integers", "uneven", "one-sided", *HELD_OUT})
 _FEW = 64  # outputs with fewer elements are checked for cancellation
@@ -32,6 +35,7 @@ _NUDGES = 4
 _SLICE_COUNTS = (4, 16, 64)
 
 Tensors = Mapping[str, torch.Tensor]
+Moved = tuple[Errors | numerics.Mismatch, ...]  # by how much, per output
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,16 @@ class Truth:
         return sum(t.numel() * t.element_size() for t in held)
 
 
+@dataclass(frozen=True)
+class _Expected:
+    """The reference's results, and how they were come by."""
+
+    expected: tuple[torch.Tensor, ...]
+    ties: tuple[Ties | None, ...]
+    how: str
+    slices: int = 1
+
+
 def free_bytes(device: torch.device) -> int:
     """Memory that can still be used on the device."""
     if device.type == "cuda":  # what torch keeps for itself is free to us
@@ -82,6 +96,7 @@ class Oracle:
         self._factor = factor
         self._kept: dict[Case, Truth | None] = {}
         self._kept_bytes = 0
+        self._last: Truth | None = None  # often asked for again at once
         self.dropped: list[str] = []  # variants that PyTorch itself cannot compute well
 
     def cases(self, workload: Workload, seeds: int, reserve: Sequence[str] = ()) -> list[Case]:
@@ -94,12 +109,26 @@ class Oracle:
         """The truth about a case; None where PyTorch's own result is unusable, so nobody can be judged by it."""
         if case in self._kept:
             return self._kept[case]
+        if self._last is not None and self._last.case == case:
+            return self._last
+        self._last = None
         truth = self._compute(case)
         size = truth.nbytes if truth else 0
-        if self._kept_bytes + size <= _KEEP_SHARE * free_bytes(self._device):
+        free = free_bytes(self._device)
+        if truth is None or self._kept_bytes + size <= _KEEP_SHARE * free:
             self._kept[case] = truth
             self._kept_bytes += size
+        elif size <= _LAST_SHARE * free:
+            self._last = truth
         return truth
+
+    def surely_unusable(self, case: Case) -> bool:
+        """Whether it is known already that nobody can be judged by a case."""
+        return case in self._kept and self._kept[case] is None
+
+    def forget(self) -> None:
+        """Give back what only saves time and takes much room."""
+        self._last = None
 
     @property
     def task(self) -> Task:
@@ -127,37 +156,53 @@ class Oracle:
 
     def _judged(self, case: Case, inputs: dict[str, torch.Tensor]) -> Truth | None:
         baseline = self._program.run(inputs)
-        expected, ties, how = self._expected(inputs, baseline)
+        found = self._expected(inputs, baseline)
         limits: list[numerics.Limit | None] = []
-        nudges = self._nudges(inputs, expected, case.variant) if how == FULL else []
-        precision = self.task.precision
-        for position, (result, reference) in enumerate(zip(baseline, expected, strict=True)):
+        for position, (result, reference) in enumerate(zip(baseline, found.expected, strict=True)):
+            if result.is_floating_point() or result.is_complex():
+                continue
+            # What hangs on the last bit (a sign, a nearest neighbour) would condemn honest kernels too.
+            name = self.task.outputs[position].name
+            if not exactly(self.task, result, reference, found.ties[position], name).ok:
+                return None
+        nudges = self._nudges(inputs, found, case.variant)
+        for position, result in enumerate(baseline):
             if not (result.is_floating_point() or result.is_complex()):
-                # What hangs on the last bit (a sign, a nearest neighbour) would condemn honest kernels too.
-                name = self.task.outputs[position].name
-                if not exactly(self.task, result, reference, ties[position], name).ok:
-                    return None
                 limits.append(None)
                 continue
-            measured = numerics.measure(result, reference, result)
-            if isinstance(measured, numerics.Mismatch) or not numerics.usable(measured, precision):
+            allowed = self._limit(case, inputs, position, result, found, nudges)
+            if allowed is None:
                 return None
-            if how == FULL:
-                measured = self._without_luck(case, inputs, position, result, reference, measured, nudges)
-            conditioning = numerics.sensitivity([n[position] for n in nudges], reference, precision)
-            if case.variant in HELD_OUT and conditioning >= numerics.WORST_CONDITION:
-                return None  # the last bit of the inputs decides: a row without spread, normalised
-            allowed = numerics.limit(
-                measured,
-                result,
-                precision,
-                reduction=self.reduction(case.workload),
-                factor=self._factor,
-                repeated=case.variant in _DRIFTING,
-                conditioning=conditioning,
-            )
             limits.append(allowed)
-        return Truth(case, inputs, expected, baseline, tuple(limits), ties, how)
+        return Truth(case, inputs, found.expected, baseline, tuple(limits), found.ties, found.how)
+
+    def _limit(
+        self,
+        case: Case,
+        inputs: Tensors,
+        position: int,
+        result: torch.Tensor,
+        found: _Expected,
+        nudges: Sequence[Moved],
+    ) -> numerics.Limit | None:
+        """What a result may be off by; None where PyTorch's own is unusable."""
+        precision = self.task.precision
+        measured = numerics.measure(result, found.expected[position], result)
+        if isinstance(measured, numerics.Mismatch) or not numerics.usable(measured, precision):
+            return None
+        measured = self._without_luck(case, inputs, position, result, found, measured, nudges)
+        conditioning = numerics.sensitivity([moved[position] for moved in nudges], precision)
+        if case.variant in HELD_OUT and conditioning >= numerics.WORST_CONDITION:
+            return None  # the last bit of the inputs decides: a row without spread, normalised
+        return numerics.limit(
+            measured,
+            result,
+            precision,
+            reduction=self.reduction(case.workload),
+            factor=self._factor,
+            repeated=case.variant in _DRIFTING,
+            conditioning=conditioning,
+        )
 
     def _without_luck(
         self,
@@ -165,17 +210,17 @@ class Oracle:
         inputs: Tensors,
         position: int,
         result: torch.Tensor,
-        reference: torch.Tensor,
-        measured: numerics.Errors,
-        nudges: Sequence[tuple[torch.Tensor, ...]],
-    ) -> numerics.Errors:
+        found: _Expected,
+        measured: Errors,
+        nudges: Sequence[Moved],
+    ) -> Errors:
         """The baseline's error, or what one roundoff in the inputs does to the result if that is more.
 
         Only where the error is more than rounding: then a few elements hang on the last bits of the inputs (a softmax
         between two almost equal large scores), and where PyTorch was lucky another honest kernel need not be.
         """
         rounding = numerics.limit(
-            numerics.Errors(0.0, 0.0),
+            Errors(0.0, 0.0),
             result,
             self.task.precision,
             reduction=self.reduction(case.workload),
@@ -183,52 +228,63 @@ class Oracle:
         )
         if measured.maximum <= rounding.maximum:
             return measured
-        moved = [numerics.measure(n[position], reference, None) for n in nudges or self._nudged(inputs)]
-        shifts = [each for each in moved if isinstance(each, numerics.Errors)]
-        return numerics.Errors(
+        moved = [each[position] for each in nudges or self._nudged(inputs, found)]
+        shifts = [each for each in moved if isinstance(each, Errors)]
+        return Errors(
             max([measured.maximum, *(2 * each.maximum for each in shifts)]),
             max([measured.rms, *(2 * each.rms for each in shifts)]),
+            measured.scale,
         )
 
-    def _nudges(
-        self, inputs: Tensors, expected: tuple[torch.Tensor, ...], variant: str
-    ) -> list[tuple[torch.Tensor, ...]]:
-        """The reference on inputs that differ by one roundoff each, for outputs too few to show their own scale.
+    def _nudges(self, inputs: Tensors, found: _Expected, variant: str) -> list[Moved]:
+        """How far the reference moves on inputs that differ by one roundoff each, for outputs too few to show their
+        own scale.
 
         A single sum can cancel to almost nothing, and then any rounding on the way is large beside it. Several
         draws, because one may happen to change nothing. Held-out distributions are meant to be extreme, so that
         it is asked there too.
         """
-        few = any(e.is_floating_point() and 0 < e.numel() < _FEW for e in expected)
-        return self._nudged(inputs) if few or variant in HELD_OUT else []
+        few = any(e.is_floating_point() and 0 < e.numel() < _FEW for e in found.expected)
+        return self._nudged(inputs, found) if few or variant in HELD_OUT else []
 
-    def _nudged(self, inputs: Tensors) -> list[tuple[torch.Tensor, ...]]:
-        step = max(numerics.roundoff(self.task.precision), 2.0**-52)  # half of that would be lost in fp64 itself
-        wide = self._program.widen(inputs)
-        found = []
+    def _nudged(self, inputs: Tensors, found: _Expected) -> list[Moved]:
+        """Each draw is measured at once: several references would not fit beside each other."""
+        if found.how == BASELINE:
+            return []
+        moved: list[Moved] = []
+        unmoved = Errors(0.0, 0.0)
         for _ in range(_NUDGES):
-            signs = {n: torch.randint(0, 2, t.shape, device=t.device, dtype=torch.float64) for n, t in wide.items()}
-            nudged = {n: t + t * step * (2 * signs[n] - 1) if t.is_floating_point() else t for n, t in wide.items()}
-            found.append(self._program.run(nudged))
-        return found
+            results = self._referred(inputs, found.expected, found.slices, self._nudge)
+            pairs = zip(results, found.expected, strict=True)
+            moved.append(tuple(numerics.measure(r, e, None) if e.is_floating_point() else unmoved for r, e in pairs))
+        return moved
 
-    def _expected(
-        self, inputs: dict[str, torch.Tensor], baseline: tuple[torch.Tensor, ...]
-    ) -> tuple[tuple[torch.Tensor, ...], tuple[Ties | None, ...], str]:
+    def _nudge(self, inputs: Tensors) -> dict[str, torch.Tensor]:
+        """In fp64, and up or down by one roundoff of the task's arithmetic."""
+        step = max(numerics.roundoff(self.task.precision), 2.0**-52)  # half of that would be lost in fp64 itself
+
+        def moved(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.is_floating_point():
+                return tensor
+            return torch.empty_like(tensor).random_(0, 2).mul_(2 * step).add_(1 - step).mul_(tensor)
+
+        return {name: moved(tensor) for name, tensor in self._program.widen(inputs).items()}
+
+    def _expected(self, inputs: dict[str, torch.Tensor], baseline: tuple[torch.Tensor, ...]) -> _Expected:
         nothing = tuple(None for _ in baseline)
         if self._fits(inputs, baseline):
             try:
                 with TieRecorder() as recorder:
                     expected = self._program.run(self._program.widen(inputs))
-                return expected, tuple(recorder.ties_for(e) for e in expected), FULL
+                return _Expected(expected, tuple(recorder.ties_for(e) for e in expected), FULL)
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
         for count in _SLICE_COUNTS:
             sliced = self.in_slices(inputs, baseline, count)
             if sliced is not None:
-                return sliced, nothing, SLICED
+                return _Expected(sliced, nothing, SLICED, count)
         widened = tuple(b.double() if b.is_floating_point() else b for b in baseline)
-        return widened, nothing, BASELINE
+        return _Expected(widened, nothing, BASELINE)
 
     def _fits(self, inputs: Tensors, outputs: tuple[torch.Tensor, ...], share: float = 1.0) -> bool:
         """Whether a fp64 run has room: doubled inputs, outputs, and as much again for what lies between."""
@@ -246,18 +302,12 @@ class Oracle:
         rows = baseline[0].shape[0]
         if any(b.shape[0] != rows for b in baseline) or rows < count or not self._fits(inputs, baseline, 1 / count):
             return None
-        roles = {t.name: t.role for t in program.task.inputs}
-        cut = {n for n, t in inputs.items() if roles[n] is TensorRole.INPUT and t.dim() and t.shape[0] == rows}
+        cut = self._cut(inputs, rows)
         if not cut:
             return None
-        bounds = [(i * rows // count, (i + 1) * rows // count) for i in range(count)]
-
-        def part(low: int, high: int) -> dict[str, torch.Tensor]:
-            return {n: t[low:high].contiguous() if n in cut else t for n, t in inputs.items()}
-
-        for low, high in (bounds[0], bounds[-1]):  # does a slice of the result equal the result of the slice?
+        for low, high in (_bounds(rows, count)[0], _bounds(rows, count)[-1]):  # is a slice's result the result's slice?
             try:
-                sliced = program.run(part(low, high))
+                sliced = program.run(_part(inputs, cut, low, high))
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError:
@@ -267,6 +317,39 @@ class Oracle:
                     widened(piece), widened(whole[low:high]), rtol=1e-3, atol=1e-5, equal_nan=True
                 ):
                     return None
-        pieces = (part(low, high) for low, high in bounds)
-        parts = [program.run(program.widen(piece) if wide else piece) for piece in pieces]
-        return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+        return self._referred(inputs, baseline, count, program.widen if wide else dict)
+
+    def _referred(
+        self,
+        inputs: Tensors,
+        like: tuple[torch.Tensor, ...],
+        count: int,
+        prepare: Callable[[Tensors], dict[str, torch.Tensor]],
+    ) -> tuple[torch.Tensor, ...]:
+        """The reference on inputs that are prepared (e.g. widened) slice by slice; `like`: results of these shapes."""
+        if count == 1:
+            return self._program.run(prepare(inputs))
+        rows = like[0].shape[0]
+        cut = self._cut(inputs, rows)
+        whole: list[torch.Tensor] = []
+        for low, high in _bounds(rows, count):
+            for position, piece in enumerate(self._program.run(prepare(_part(inputs, cut, low, high)))):
+                if not low:  # room for all of it at once: pieces side by side would take twice as much
+                    whole.append(piece.new_empty(like[position].shape))
+                whole[position][low:high] = piece
+        return tuple(whole)
+
+    def _cut(self, inputs: Tensors, rows: int) -> frozenset[str]:
+        """The inputs of which a slice of the result needs a slice only."""
+        roles = {t.name: t.role for t in self._program.task.inputs}
+        return frozenset(
+            n for n, t in inputs.items() if roles[n] is TensorRole.INPUT and t.dim() and t.shape[0] == rows
+        )
+
+
+def _bounds(rows: int, count: int) -> list[tuple[int, int]]:
+    return [(i * rows // count, (i + 1) * rows // count) for i in range(count)]
+
+
+def _part(inputs: Tensors, cut: Collection[str], low: int, high: int) -> dict[str, torch.Tensor]:
+    return {n: t[low:high].contiguous() if n in cut else t for n, t in inputs.items()}

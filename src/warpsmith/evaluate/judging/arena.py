@@ -204,7 +204,7 @@ class Seal:
             parts.append(raw[words * 4 :])
             for number, part in enumerate(parts):
                 if part.numel():
-                    weighted = part.to(torch.int64) * self._weights[: part.numel()]
+                    weighted = part * self._weights[: part.numel()]  # widened to 64 bits on the way
                     total = total * self._factor + weighted.sum() + position * 7919 + number
         return int(total)
 

@@ -75,8 +75,8 @@ class Tracing:
 
     def _choice(self) -> tuple[Bench, Case]:
         bench = secrets.choice(self._premises.benches)
-        usable = [c for c in self._premises.cases[bench.workload.name] if self._premises.oracle.truth(c) is not None]
-        return bench, secrets.choice(usable)
+        cases, oracle = self._premises.cases[bench.workload.name], self._premises.oracle
+        return bench, secrets.choice([case for case in cases if not oracle.surely_unusable(case)])
 
 
 def _own(kernels: Sequence[str], objects: Sequence[bytes]) -> tuple[str, ...]:

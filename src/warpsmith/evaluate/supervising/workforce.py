@@ -30,6 +30,8 @@ _PYTHON_PRELOAD = (
     "warpsmith.evaluate.hosts.pytriton",
 )
 _FOR_COMPILERS = ("CUDA_HOME", "CUDA_PATH", "CC", "CXX", "NVCC_CCBIN")
+# References in fp64 come and go in sizes near the device's own: in fixed segments their room would be lost in pieces.
+_ALLOCATING = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 _PASSED_ON = (
     "PATH",
     "PYTHONPATH",
@@ -81,7 +83,8 @@ class Workforce:
         if not self._zygotes:
             threads = _for_parents(self._threads)
             compiled = {"TORCHINDUCTOR_CACHE_DIR": str(self._cache / "inductor")}
-            judge_environ = {k: v for k, v in os.environ.items() if "API_KEY" not in k} | threads | compiled
+            inherited = {k: v for k, v in os.environ.items() if "API_KEY" not in k}
+            judge_environ = _ALLOCATING | inherited | threads | compiled
             lean_environ = {k: os.environ[k] for k in _PASSED_ON if k in os.environ} | threads
             try:
                 self._zygotes.append(Zygote(_TORCH_PRELOAD, judge_environ))
