@@ -23,7 +23,7 @@ PLANTED = {
     "bank_conflicts": ("transpose", Bottleneck.BANK_CONFLICTS),
     "low_occupancy": ("doubled", Bottleneck.LOW_OCCUPANCY),
     "spilling": ("doubled", Bottleneck.SPILLS),
-    "near_peak_copy": ("doubled", Bottleneck.BANDWIDTH),
+    "near_peak_copy": ("doubled_long", Bottleneck.BANDWIDTH),
 }
 
 

@@ -15,6 +15,11 @@ def doubled(x: torch.Tensor) -> torch.Tensor:  # as near to a copy as a task may
     return 2.0 * x
 
 
+@task(x=normal("n"), workloads=[{"n": 1 << 27}], precision="fp32")
+def doubled_long(x: torch.Tensor) -> torch.Tensor:  # long enough that filling and draining the memory pipes is little
+    return 2.0 * x
+
+
 @task(matrix=normal("rows, cols"), vector=normal("cols"), workloads=[{"rows": 16384, "cols": 16384}], precision="fp32")
 def gemv(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
     return matrix @ vector
