@@ -35,7 +35,7 @@ from warpsmith.evaluate.wire import Channel, WireClosed, WireError, WireTimeout
 _OPEN_S = 600.0  # loading a large task, measuring peaks and timing its baseline
 _COMPILING_S = 600.0  # torch.compile as a baseline, for all workloads
 _GRACE_S = 60.0  # beyond a candidate's own limit, for the judge's part of the work
-_HOSTS_AHEAD = 4
+_AHEAD = {False: 1, True: 3}  # hosts that wait for their turn on a GPU, native or Python
 _NOBODY = 65534
 REPLAYER = "replayer"
 _CONTRACT = TypeAdapter(Contract)
@@ -117,14 +117,15 @@ class Court:
     def take_host(self, wanted: int, python: bool = False) -> HostHandle:
         """A host for the next candidate, native or Python, of `wanted` still to come.
 
-        A CUDA context takes half a second, so several hosts start at once and wait, idle, for their turn; the
-        judge lets none of them start while it is timing.
+        A context takes long on a GPU, and the judge lets none start while it is timing. The next native host starts
+        while this candidate is checked; Python ones take longer than that, so several start at once, now and then.
         """
         spare = self._spare[python]
-        if not spare:
-            count = max(1, min(wanted, _HOSTS_AHEAD)) if self._config.kind == "cuda" else 1
+        if not spare or not python:
+            ahead = _AHEAD[python] if self._config.kind == "cuda" else 0
             crew = self._crews[python]()
-            spare.extend(self._start_host(crew, self._start_replayer()) for _ in range(count))
+            while len(spare) < max(1, min(wanted, 1 + ahead)):
+                spare.append(self._start_host(crew, self._start_replayer()))
         return spare.pop(0)
 
     def _start_replayer(self) -> HostHandle | None:
