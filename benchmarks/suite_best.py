@@ -12,7 +12,6 @@ is not is kept with what stands against it.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -24,23 +23,22 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.suite_figures import BestFigures, BestRecord, chosen, in_turn, read_best, write
+from benchmarks.suite_sitting import Common, check_same, common_of, common_parser, deaf, ended, merged, versions
 
-from warpsmith import __version__
 from warpsmith.archive.events import Budget
 from warpsmith.core.config import Settings
-from warpsmith.core.errors import HarnessFault, TaskError, UsageError, WarpsmithError
+from warpsmith.core.errors import HarnessFault, TaskError
 from warpsmith.core.evaluation import Evaluation
 from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator
 from warpsmith.evaluate.verification.verify import Verifier
-from warpsmith.hardware.device import Device, gpus
+from warpsmith.hardware.device import Device
 from warpsmith.methods.loading import load
 from warpsmith.propose.template import TemplateProposer
 from warpsmith.run import opening
 from warpsmith.run.loop import Loop, Watcher
 from warpsmith.run.session import Session
 from warpsmith.tasks import suites
-from warpsmith.tasks.listing import FULL, SMALL
 from warpsmith.tasks.suites import Entry
 
 _SHORTEST_S = 10.0  # with less time than this left, no task is begun
@@ -50,16 +48,11 @@ _SHORTEST_S = 10.0  # with less time than this left, no task is begun
 class Options:
     """The command line."""
 
-    json: Path
-    known: Path | None
-    device: str
-    size: str
-    only: str
+    common: Common
     precision: Precision
     method: str
     trials: int
     seconds: float
-    limit_s: float
     parallel: int
     search: bool
     verify: bool
@@ -69,19 +62,11 @@ class Options:
 
 def parsed(arguments: Sequence[str]) -> Options:
     """The command line, read."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, required=True, help="the record: written, and gone on with if it is there")
-    parser.add_argument(
-        "--from", dest="known", type=Path, default=None, help="a record to go on with, if --json is new"
-    )
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--small", action="store_true", help="the small workloads: to try it on a CPU")
-    parser.add_argument("--only", default="", help="names or families of tasks, separated by commas")
+    parser = common_parser(__doc__, device="auto", limit_s=500.0)
     parser.add_argument("--precision", choices=("fp32", "tf32"), default="fp32")
     parser.add_argument("--method", default="cupilot")
     parser.add_argument("--trials", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=45.0, help="for the search on one task")
-    parser.add_argument("--limit-s", type=float, default=500.0, help="begin no task after this many seconds")
     parser.add_argument("--parallel", type=int, default=6)
     parser.add_argument("--time-budget", type=float, default=0.3, help="seconds of timing per workload")
     parser.add_argument("--seeds", type=int, default=2, help="input sets of a task's own distribution")
@@ -91,16 +76,11 @@ def parsed(arguments: Sequence[str]) -> Options:
     either.add_argument("--verify-only", action="store_true", help="verify what was found before")
     given = parser.parse_args(arguments)
     return Options(
-        json=given.json,
-        known=given.known,
-        device=given.device,
-        size=SMALL if given.small else FULL,
-        only=given.only,
+        common=common_of(given),
         precision=Precision(given.precision),
         method=given.method,
         trials=given.trials,
         seconds=given.seconds,
-        limit_s=given.limit_s,
         parallel=given.parallel,
         search=not given.verify_only,
         verify=not given.no_verify,
@@ -141,19 +121,19 @@ class Sitting:
     @property
     def left_s(self) -> float:
         """Until no task is begun any more."""
-        return self._options.limit_s - (time.monotonic() - self._began)
+        return self._options.common.limit_s - (time.monotonic() - self._began)
 
     def search(self, entry: Entry) -> BestFigures:
         """A short run, and its best kernel verified."""
         options = self._options
         with tempfile.TemporaryDirectory() as folder:
             order = opening.Order(
-                task=entry.spec(options.size),
+                task=entry.spec(options.common.size),
                 method=load(options.method),
                 proposer=TemplateProposer.name,
                 budget=Budget(trials=options.trials, seconds=min(options.seconds, max(self.left_s, _SHORTEST_S))),
                 folder=Path(folder) / "run",
-                device=options.device,
+                device=options.common.device,
                 settings=options.settings,
                 precision=options.precision,
                 parallel=options.parallel,
@@ -196,7 +176,7 @@ class Sitting:
         """The same with what verification said, measured as it measured it."""
         if found.kernel is None or not self.wants_verifying(found):
             return found
-        spec = entry.spec(self._options.size)
+        spec = entry.spec(self._options.common.size)
         certificate = Verifier(self._evaluator).verify(spec, found.kernel, self._options.precision, first=evaluation)
         took = round(certificate.seconds, 1)
         return replace(found, verified=certificate.verified, objection=certificate.reason, verify_seconds=took)
@@ -217,21 +197,15 @@ def measured(figures: BestFigures, evaluation: Evaluation) -> BestFigures:
 
 def begun(options: Options, device: Device, known: BestRecord | None, titles: Sequence[str]) -> BestRecord:
     """The record to go on with, or a new one."""
-    asked = (device.label, options.size, options.precision.value)
-    if known is not None and (known.device, known.size, known.precision) != asked:
-        raise UsageError(
-            f"the record is of {known.device} at {known.size} size in {known.precision}, and not of "
-            f"{asked[0]} at {asked[1]} size in {asked[2]}; name another file."
-        )
-    versions = {"warpsmith": __version__, "python": sys.version.split()[0]}
-    if device.kind == "cuda":
-        versions["driver"] = next((gpu.driver for gpu in gpus() if gpu.index == device.index), "")
+    size, precision = options.common.size, options.precision.value
+    if known is not None:
+        check_same((known.device, known.size, known.precision), (device.label, size, precision))
     return BestRecord(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         device=device.label,
-        versions=(known.versions if known else {}) | versions,
-        size=options.size,
-        precision=options.precision.value,
+        versions=(known.versions if known else {}) | versions(device),
+        size=size,
+        precision=precision,
         seconds=known.seconds if known else 0.0,
         covered=len(titles) if titles or known is None else known.covered,
         tasks=known.tasks if known else (),
@@ -240,17 +214,20 @@ def begun(options: Options, device: Device, known: BestRecord | None, titles: Se
 
 def work(options: Options, began: float) -> int:
     """Search, verify, write; 0 where nothing is left, 1 where another sitting is needed."""
-    device, backend = opening.choose(options.device, "")
-    known = read_best(options.json) or (read_best(options.known) if options.known else None)
+    common = options.common
+    device, backend = opening.choose(common.device, "")
+    known = common.record(read_best)
     titles: tuple[str, ...] = ()
     if options.search:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
-            titles = other.submit(covered, backend, options.precision).result()
+            with deaf():
+                asked = other.submit(covered, backend, options.precision)
+            titles = asked.result()
     record = begun(options, device, known, titles)
     left = 0
     with Evaluator(device, options.settings, on_message=_complain) as evaluator:
         sitting = Sitting(options, evaluator, backend, began)
-        for entry in in_turn(chosen(suites.select(), options.only)):
+        for entry in in_turn(chosen(suites.select(), common.only)):
             found = next((task for task in record.tasks if task.task == entry.title and not task.failure), None)
             if not _is_due(options, sitting, entry, found, titles):
                 continue
@@ -260,13 +237,16 @@ def work(options: Options, began: float) -> int:
             start = time.monotonic()
             figures = _attempt(options, sitting, entry, found)
             left += bool(figures.failure)
-            record = _with(record, figures, record.seconds + time.monotonic() - start, sitting.versions)
-            write(options.json, record)
+            record = replace(
+                record,
+                tasks=merged(record.tasks, figures),
+                seconds=round(record.seconds + time.monotonic() - start, 1),
+                versions=record.versions | sitting.versions,
+            )
+            write(common.json, record)
             print(_line(figures, time.monotonic() - start), flush=True)
     took = time.monotonic() - began
-    print(
-        f"{len(record.tasks)} of {record.covered} tasks in {options.json}, {left} left, {took:.0f} s", file=sys.stderr
-    )
+    print(f"{len(record.tasks)} of {record.covered} tasks in {common.json}, {left} left, {took:.0f} s", file=sys.stderr)
     return 1 if left else 0
 
 
@@ -283,12 +263,6 @@ def _attempt(options: Options, sitting: Sitting, entry: Entry, found: BestFigure
         if found is not None:
             return replace(found, objection=str(fault))
         return BestFigures(entry.title, entry.family, options.method, 0, 0, 0, 0.0, "", failure=str(fault))
-
-
-def _with(record: BestRecord, figures: BestFigures, seconds: float, versions: dict[str, str]) -> BestRecord:
-    others = (task for task in record.tasks if task.task != figures.task)
-    tasks = tuple(sorted((*others, figures), key=lambda task: task.task))
-    return replace(record, tasks=tasks, seconds=round(seconds, 1), versions=record.versions | versions)
 
 
 def _line(figures: BestFigures, seconds: float) -> str:
@@ -308,11 +282,8 @@ def _complain(message: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Search and verify."""
     began = time.monotonic()
-    try:
-        return work(parsed(sys.argv[1:] if arguments is None else arguments), began)
-    except WarpsmithError as fault:
-        print(f"error: {fault}", file=sys.stderr)
-        return 2
+    options = parsed(sys.argv[1:] if arguments is None else arguments)
+    return ended(lambda: work(options, began), options.common.json)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ measures nothing: it holds the record against a table of published times (column
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 import tempfile
@@ -25,14 +24,13 @@ from typing import TYPE_CHECKING
 
 from benchmarks.suite_compiling import Compilers, Job, Outcome, share_cache
 from benchmarks.suite_figures import SuiteRecord, TaskFigures, chosen, in_turn, read_suite, write
+from benchmarks.suite_sitting import Common, check_same, common_of, common_parser, deaf, ended, merged, versions
 
-from warpsmith import __version__
 from warpsmith.core.config import Paths
 from warpsmith.core.errors import UsageError, WarpsmithError
 from warpsmith.core.task import Precision
 from warpsmith.hardware.device import Device, gpus, select_device
 from warpsmith.tasks import suites
-from warpsmith.tasks.listing import FULL, SMALL
 from warpsmith.tasks.suites import Entry
 
 if TYPE_CHECKING:
@@ -48,12 +46,7 @@ _FAR = 0.10
 class Options:
     """The command line."""
 
-    json: Path
-    known: Path | None
-    device: str
-    size: str
-    only: str
-    limit_s: float
+    common: Common
     workers: int
     compile_s: float
     baselines: tuple[str, ...]
@@ -64,15 +57,7 @@ class Options:
 
 def parsed(arguments: Sequence[str]) -> Options:
     """The command line, read."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, required=True, help="the record: written, and gone on with if it is there")
-    parser.add_argument(
-        "--from", dest="known", type=Path, default=None, help="a record to go on with, if --json is new"
-    )
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--small", action="store_true", help="the small workloads: to try it on a CPU")
-    parser.add_argument("--only", default="", help="names or families of tasks, separated by commas")
-    parser.add_argument("--limit-s", type=float, default=240.0, help="begin no task after this many seconds")
+    parser = common_parser(__doc__, device="cuda", limit_s=240.0)
     parser.add_argument("--workers", type=int, default=12, help="processes that compile at once")
     parser.add_argument("--compile-s", type=float, default=60.0, help="for each of their jobs")
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
@@ -81,12 +66,7 @@ def parsed(arguments: Sequence[str]) -> Options:
     parser.add_argument("--compare", type=Path, default=None, metavar="TSV", help="measure nothing, compare with this")
     given = parser.parse_args(arguments)
     return Options(
-        json=given.json,
-        known=given.known,
-        device=given.device,
-        size=SMALL if given.small else FULL,
-        only=given.only,
-        limit_s=given.limit_s,
+        common=common_of(given),
         workers=given.workers,
         compile_s=given.compile_s,
         baselines=("eager",) if given.eager else ("eager", "compile"),
@@ -129,11 +109,12 @@ def warmed(options: Options, entries: Sequence[Entry], device: Device, began: fl
     memory = [gpu.memory_bytes for gpu in gpus() if gpu.index == device.index]
     room = _MEMORY_SHARE * memory[0] if device.kind == "cuda" and memory else float("inf")
     place = f"cuda:{device.index}" if device.kind == "cuda" else "cpu"
-    compilers = Compilers(options.workers, place, room, options.compile_s)
+    with deaf():
+        compilers = Compilers(options.workers, place, room, options.compile_s)
     try:
-        wanted = list(jobs(entries, device, options.size))
+        wanted = list(jobs(entries, device, options.common.size))
         told = _Telling(len(wanted), began)
-        outcomes = compilers.warm(wanted, began + _COMPILE_SHARE * options.limit_s, told)
+        outcomes = compilers.warm(wanted, began + _COMPILE_SHARE * options.common.limit_s, told)
     finally:
         compilers.close()
     reached = {outcome.job.key for outcome in outcomes}
@@ -159,20 +140,16 @@ class _Telling:
             print(f"compiled {self._count} of {self._total} after {after_s:.0f} s{what}", file=sys.stderr, flush=True)
 
 
-def begun(options: Options, device: Device, stopwatch: Stopwatch) -> SuiteRecord:
+def begun(common: Common, known: SuiteRecord | None, device: Device, stopwatch: Stopwatch) -> SuiteRecord:
     """The record to go on with, or a new one."""
-    known = read_suite(options.json) or (read_suite(options.known) if options.known else None)
-    if known is not None and (known.device != device.label or known.size != options.size):
-        raise UsageError(
-            f"the record is of {known.device} at {known.size} size, not of {device.label} at {options.size}; "
-            "name another file."
-        )
+    if known is not None:
+        check_same((known.device, known.size), (device.label, common.size))
     peaks = stopwatch.peaks
     fresh = SuiteRecord(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         device=device.label,
-        versions=versions(device),
-        size=options.size,
+        versions=versions(device) | versions_of_torch(device),
+        size=common.size,
         timing=stopwatch.described(),
         bandwidth_bytes_s=peaks.bandwidth_bytes_s,
         flops_s=dict(peaks.flops),
@@ -181,15 +158,14 @@ def begun(options: Options, device: Device, stopwatch: Stopwatch) -> SuiteRecord
     return replace(fresh, tasks=known.tasks, seconds=known.seconds) if known else fresh
 
 
-def versions(device: Device) -> dict[str, str]:
-    """Of everything that decides a time."""
+def versions_of_torch(device: Device) -> dict[str, str]:
+    """Of PyTorch, and of what it computes with."""
     import torch
 
-    found = {"warpsmith": __version__, "torch": torch.__version__, "python": sys.version.split()[0]}
+    found: dict[str, str] = {"torch": torch.__version__}
     if device.kind == "cuda":
         found["cuda"] = str(torch.version.cuda)
         found["cudnn"] = str(torch.backends.cudnn.version())
-        found["driver"] = next((gpu.driver for gpu in gpus() if gpu.index == device.index), "")
         try:
             found["triton"] = version("triton")
         except PackageNotFoundError:
@@ -199,47 +175,41 @@ def versions(device: Device) -> dict[str, str]:
 
 def measure(options: Options, began: float) -> int:
     """Compile, time, write; 0 where nothing is left to do, 1 where another sitting is needed."""
-    device = select_device(options.device)
-    known = read_suite(options.json) or (read_suite(options.known) if options.known else None)
+    common = options.common
+    device = select_device(common.device)
+    known = common.record(read_suite)
     done = {task.task for task in known.tasks if not task.failure} if known and not options.again else set()
-    wanted = [entry for entry in in_turn(chosen(suites.select(), options.only)) if entry.title not in done]
+    wanted = [entry for entry in in_turn(chosen(suites.select(), common.only)) if entry.title not in done]
     ahead = warmed(options, wanted, device, began)
     from benchmarks.suite_timing import Request, Stopwatch  # imports torch
 
     stopwatch = Stopwatch(device, Paths.from_environment().cache)
-    record = begun(options, device, stopwatch)
+    record = begun(common, known, device, stopwatch)
     sitting = time.monotonic()
     count = 0
     for entry in wanted:
         if entry.title in ahead.unready:
             continue
-        if time.monotonic() - began > options.limit_s:
+        if time.monotonic() - began > common.limit_s:
             break
-        request = Request(entry, options.size, classes(entry, device), options.baselines, ahead.too_slow)
+        request = Request(entry, common.size, classes(entry, device), options.baselines, ahead.too_slow)
         try:
             figures = stopwatch.measure(request)
         except (RuntimeError, WarpsmithError) as fault:  # one task that does not work here must not cost the others
             said = str(fault).strip().partition("\n")[0]
             figures = TaskFigures(entry.title, entry.family, None, (), 0.0, said or type(fault).__name__)
         count += not figures.failure
-        record = _with(record, figures, record.seconds + time.monotonic() - sitting)
+        seconds = round(record.seconds + time.monotonic() - sitting, 1)
+        record = replace(record, tasks=merged(record.tasks, figures), seconds=seconds)
         sitting = time.monotonic()
-        write(options.json, record)
+        write(common.json, record)
         print(_line(figures), flush=True)
         stopwatch.check()
     if "compile" in options.baselines:
         print(stopwatch.cache_use(), file=sys.stderr)
     left = len(wanted) - count
-    print(
-        f"{len(record.tasks)} tasks in {options.json}, {left} left, {time.monotonic() - began:.0f} s", file=sys.stderr
-    )
+    print(f"{len(record.tasks)} tasks in {common.json}, {left} left, {time.monotonic() - began:.0f} s", file=sys.stderr)
     return 1 if left else 0
-
-
-def _with(record: SuiteRecord, figures: TaskFigures, seconds: float) -> SuiteRecord:
-    others = (task for task in record.tasks if task.task != figures.task)
-    tasks = tuple(sorted((*others, figures), key=lambda task: task.task))
-    return replace(record, tasks=tasks, seconds=round(seconds, 1))
 
 
 def _line(figures: TaskFigures) -> str:
@@ -282,9 +252,9 @@ def compared(record: SuiteRecord, table: Iterable[dict[str, str]], far: float = 
 def compare(options: Options) -> int:
     """Print the comparison."""
     assert options.compare is not None, "asked for"
-    record = read_suite(options.json)
+    record = read_suite(options.common.json)
     if record is None:
-        raise UsageError(f"there is no record {options.json} to compare.")
+        raise UsageError(f"there is no record {options.common.json} to compare.")
     with options.compare.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     print("\n".join(compared(record, rows)))
@@ -295,11 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure or compare."""
     began = time.monotonic()
     options = parsed(sys.argv[1:] if arguments is None else arguments)
-    try:
-        return compare(options) if options.compare else measure(options, began)
-    except WarpsmithError as fault:
-        print(f"error: {fault}", file=sys.stderr)
-        return 2
+    return ended(lambda: compare(options) if options.compare else measure(options, began), options.common.json)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer
+
+from warpsmith.cli.main import app
 
 TASK = '''
 import torch
@@ -139,6 +142,11 @@ def test_help_and_version(desk: Desk) -> None:
     ("words", "expected"),
     [
         (["evaluate", "none.py", "right.cpp"], "error: there is no task file none.py; TASK is a Python file"),
+        (
+            ["evaluate", "softmax", "right.cpp"],
+            "error: there is no task file softmax; the task of that name in a suite is warpsmith-100/softmax.",
+        ),
+        (["pool", "search"], "error: pool search needs the TASK to search for"),
         (["evaluate", ".", "right.cpp"], "error: . is a folder; name a task file in it."),
         (
             ["evaluate", "right.cpp", "double.py"],
@@ -178,9 +186,33 @@ def test_a_mistake_gives_one_clear_line_before_anything_starts(desk: Desk, words
     assert not untouched.exists()
 
 
-@pytest.mark.parametrize("words", [["evaluate", "--colour", "a", "b"], ["optimise"], ["evaluate", "double.py"]])
-def test_an_unknown_option_or_command_is_no_traceback(desk: Desk, words: list[str]) -> None:
-    assert "error" in desk.wrong(*words).lower()
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["evaluate", "--colour", "a", "b"],
+            "error: no such option: --colour; `warpsmith evaluate --help` shows what it takes.",
+        ),
+        (
+            ["optimise"],
+            "error: no such command 'optimise'; did you mean 'optimize'; `warpsmith --help` shows what it takes.",
+        ),
+        (["evaluate", "double.py"], "error: evaluate needs at least one kernel FILE after the task, or --calibrate"),
+    ],
+)
+def test_an_unknown_option_or_command_is_one_line(desk: Desk, words: list[str], said: str) -> None:
+    line = desk.wrong(*words)
+    assert line.startswith(said)
+    assert "\n" not in line
+
+
+def test_an_option_that_two_commands_take_means_the_same_in_both() -> None:
+    command = typer.main.get_command(app)
+    bench = {p.name: p.help for p in command.commands["bench"].commands["run"].params}  # type: ignore[attr-defined]
+    optimize = {p.name: p.help for p in command.commands["optimize"].params}  # type: ignore[attr-defined]
+    shared = (bench.keys() & optimize.keys()) - {"seed", "out"}  # these two are about the whole bench
+    assert len(shared) > 15
+    assert {name: bench[name] for name in shared} == {name: optimize[name] for name in shared}
 
 
 def test_no_compiler_is_said_before_a_worker_starts(desk: Desk) -> None:

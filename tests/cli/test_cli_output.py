@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 
 from warpsmith.cli import render
 from warpsmith.cli.jsonout import CheckDocument, dumps, evaluate_document
+from warpsmith.cli.reason import Reason
 from warpsmith.cli.render import Judged
 from warpsmith.core.evaluation import (
     Baseline,
@@ -326,3 +327,15 @@ def test_what_json_cannot_say_becomes_null() -> None:
     document = strict(valid(replace(odd, floor_ms=0.0)))
     assert document["error_limit"] is None
     assert document["floor_ms"] == 0.0
+
+
+def test_what_a_compiler_quotes_is_cut_and_not_wrapped() -> None:
+    far = "a.cpp:1:90: error: expected ';'\n    1 | " + "x" * 90 + "\n      | " + " " * 88 + "^"
+    near = "a.cpp:2:3: error: expected ')'\n    2 | short\n      |   ^"
+    sentence = "This is a sentence that goes on for long enough to need more than one line of this terminal."
+    text = shown(Reason(f"{far}\n{near}\n{sentence}"), width=60)
+    lines = [line.rstrip() for line in text.splitlines()]
+    assert lines[1] == "    1 | " + "x" * 51 + "…"
+    assert lines[2] == "a.cpp:2:3: error: expected ')'"  # the mark under what is out of sight is not shown
+    assert lines[3:5] == ["    2 | short", "      |   ^"]
+    assert " ".join(lines[5:]) == sentence

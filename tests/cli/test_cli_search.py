@@ -135,7 +135,7 @@ def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> N
     ("words", "said"),
     [
         (["optimize"], "needs a TASK"),
-        (["optimize", "double.py", "--resume", "first"], "needs a TASK to start a run, or --resume"),
+        (["optimize", "double.py", "--resume", "first"], "goes on with the task of first; leave out TASK"),
         (["optimize", "absent.py"], "there is no task file absent.py"),
         (["optimize", "double.py", "--method", "magic"], "unknown method 'magic'; known: ai-cuda-engineer"),
         (["optimize", "double.py", "--method", "absent.py"], "absent.py"),

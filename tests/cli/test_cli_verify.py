@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,18 +15,22 @@ from rich.console import Console, RenderableType
 
 from warpsmith.backends.source import read_candidate
 from warpsmith.cli import certcard
+from warpsmith.cli.verify import Show
 from warpsmith.core.certificate import (
     ADDRESS,
+    EVALUATION,
     SHAPES,
     Certificate,
     CheckOutcome,
     Measurement,
     Outcome,
     Speedup,
+    objection,
     required,
 )
 from warpsmith.core.evaluation import Environment
 from warpsmith.evaluate.verification.certificate import read_certificate
+from warpsmith.evaluate.verification.verify import Event
 
 TASK = '''
 import torch
@@ -166,3 +171,26 @@ def test_several_certificates_are_a_table() -> None:
     assert "✓ VERIFIED" in text
     assert "✗ NOT VERIFIED" in text
     assert "memcheck failed" in text
+
+
+def test_a_reason_that_checks_share_is_said_once() -> None:
+    why = "our own fault: the device has too little memory. Nothing else is known."
+    whole = certificate(failed="memcheck")
+    shared = tuple(replace(c, outcome=Outcome.UNAVAILABLE, detail=why) for c in whole.checks)
+    against = objection("cuda", shared)
+    text = shown(certcard.card(replace(whole, checks=shared, reason=against), "softmax.cu", "c.json"), 120)
+    assert text.count("too little memory") == 2  # the first row, and the closing sentence
+    assert text.count("the same reason") == len(shared) - 1
+    assert "Not verified: evaluation and 10 others could not be made: our own fault" in text
+    assert "Nothing else" not in text[text.index("Not verified") :]
+
+
+def test_the_lines_that_come_as_checks_end_do_not_repeat_a_reason_either() -> None:
+    written = io.StringIO()
+    show = Show(Console(file=written, width=120, color_system=None))
+    for _ in range(2):  # two files, each with two checks that fail alike
+        show.event(Event(EVALUATION))
+        for name in (SHAPES, ADDRESS):
+            show.event(Event(name, CheckOutcome(name, Outcome.UNAVAILABLE, "libasan is missing.")))
+    assert written.getvalue().count("libasan is missing") == 2
+    assert written.getvalue().count("the same reason") == 2

@@ -111,3 +111,10 @@ def test_a_check_says_why_it_did_not_pass_and_has_finite_figures() -> None:
         CheckOutcome("shapes", Outcome.PASSED, figures=(("error", math.inf),))
     with pytest.raises(ValueError, match="name"):
         CheckOutcome("", Outcome.PASSED)
+
+
+def test_what_stands_against_it_is_one_sentence_however_much_was_said() -> None:
+    long = "CUDA out of memory in x.cu. Tried to allocate 20.00 GiB. GPU 0 has 3 GiB free.\nSee the documentation."
+    checks = tuple(replace(c, outcome=Outcome.UNAVAILABLE, detail=long) for c in passed("cpu")[:2])
+    assert objection("cpu", checks[:1]) == "evaluation could not be made: CUDA out of memory in x.cu."
+    assert objection("cpu", checks) == "evaluation and 1 other could not be made: CUDA out of memory in x.cu."

@@ -77,6 +77,8 @@ def _check_script(words: Sequence[str]) -> None:
     path = ROOT / (words[1].replace(".", "/") + ".py" if words[0] == "-m" else words[0])
     assert path.is_file(), f"there is no {path.relative_to(ROOT)}"
     text = path.read_text(encoding="utf-8")
+    for module in re.findall(r"^from benchmarks\.(\w+) import", text, re.MULTILINE):  # options may be shared
+        text += (ROOT / "benchmarks" / f"{module}.py").read_text(encoding="utf-8")
     for word in words:
         if word.startswith("--"):
             option = word.partition("=")[0]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import readme_table, suite_best, suite_record
+from benchmarks import readme_table, suite_best, suite_record, suite_sitting
 from benchmarks.suite_figures import (
     BestFigures,
     BestRecord,
@@ -241,3 +241,24 @@ def test_the_best_is_searched_for_then_verified(tmp_path: Path, capsys: pytest.C
     assert first.tasks[0].verified is None
     assert second.tasks[0].verified is not None
     assert second.tasks[0].kernel == first.tasks[0].kernel
+
+
+def test_a_sitting_that_is_interrupted_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> int:
+        raise KeyboardInterrupt
+
+    assert suite_sitting.ended(work, Path("suite.json")) == 130
+    said = capsys.readouterr().err
+    assert said.startswith("interrupted; suite.json has what was finished")
+    assert said.count("\n") == 1
+
+
+def test_a_task_measured_again_takes_the_place_of_the_old_one() -> None:
+    again = replace(RELU, seconds=99.0)
+    assert suite_sitting.merged((SUM, RELU), again) == tuple(sorted((SUM, again), key=lambda task: task.task))
+
+
+def test_a_sitting_does_not_go_on_with_the_record_of_something_else() -> None:
+    suite_sitting.check_same(("A GPU", "full"), ("A GPU", "full"))
+    with pytest.raises(UsageError, match="of A GPU at full size in fp32, not of A GPU at full size in tf32; name"):
+        suite_sitting.check_same(("A GPU", "full", "fp32"), ("A GPU", "full", "tf32"))

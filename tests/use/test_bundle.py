@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +51,11 @@ def _edit(name: str) -> Callable[[Path], None]:
     return edit
 
 
+def _turned_into_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("int launch() { return 0; }")
+
+
 def _manifest(**changes: object) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         body = json.loads((folder / MANIFEST).read_text())
@@ -67,6 +73,7 @@ def _manifest(**changes: object) -> Callable[[Path], None]:
         (lambda folder: (folder / "kernel/kernel.cpp").unlink(), "kernel/kernel.cpp cannot be read"),
         (lambda folder: (folder / MANIFEST).write_text("{"), "it is not JSON"),
         (lambda folder: (folder / MANIFEST).unlink(), "there is no bundle in"),
+        (_turned_into_a_file, "is a file, and a bundle is a folder"),
         (_manifest(format=99), "another version"),
         (_manifest(task=7), "task cannot be right"),
         (_manifest(files=[]), "no whole bundle"),

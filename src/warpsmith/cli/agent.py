@@ -212,7 +212,7 @@ def _reply(file: str, backend: str) -> Reply:
             with path.open("rb") as opened:
                 data = opened.read(_MOST_BYTES + 1)
     except OSError as refused:
-        raise CandidateError(f"{file} cannot be read ({refused.strerror}).") from None
+        raise CandidateError(f"{file} cannot be read ({refused.strerror}); name a kernel or a reply.") from None
     if len(data) > _MOST_BYTES:
         raise CandidateError(f"{file} is larger than {_MOST_BYTES >> 20} MiB; a kernel is not.")
     text = data.decode("utf-8", "replace")

@@ -1,8 +1,8 @@
-"""The command-line application: shared options, and the one place where an error becomes a line and an exit status.
+"""The command-line application, and the one place where an error becomes a line and an exit status.
 
-Commands are in `main` and `searching`. Each imports its own module when it runs, so that `--help` costs no more than
-typer does. Exit status: 0 done and valid, 1 a candidate is invalid, 2 wrong usage, a missing tool or our own fault,
-130 interrupted.
+Commands are in `main`, `searching`, `benching` and `report`. Each imports its own module when it runs, so that
+`--help` costs no more than typer does. Exit status: 0 done and valid, 1 a candidate is invalid, 2 wrong usage, a
+missing tool or our own fault, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import sys
 import traceback
 from collections.abc import Iterator
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from warpsmith._version import __version__
 from warpsmith.core.errors import WarpsmithError
-from warpsmith.core.task import Precision
 
+_Misuse: type[Any] = typer.BadParameter.__bases__[0]  # click's UsageError, under whichever name typer has click
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # a disk that is full or broken
 
 app = typer.Typer(
@@ -35,13 +35,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, all else on standard error.")]
-PrecisionOption = Annotated[
-    Precision | None,
-    typer.Option("--precision", help="Judge in this precision class instead of the task's own."),
-]
 
 
 def named(task: str) -> str:
@@ -59,9 +52,15 @@ def start() -> None:
     signal.signal(signal.SIGTERM, _terminated)
     try:
         try:
-            app(prog_name="warpsmith")
+            status = app(prog_name="warpsmith", standalone_mode=False)
+        except _Misuse as misuse:
+            status = _misused(misuse)
+        except (KeyboardInterrupt, typer.Abort):
+            sys.stderr.write("interrupted.\n")
+            status = 130
         finally:
             sys.stdout.flush()
+        sys.exit(status)
     except BrokenPipeError:
         _give_up_output(1)
     except OSError as error:
@@ -70,6 +69,18 @@ def start() -> None:
         where = error.filename or "standard output"
         sys.stderr.write(f"error: {where} cannot be written ({error.strerror}); free some space and run again.\n")
         _give_up_output(2)
+
+
+def _misused(misuse: Any) -> int:
+    """Words that no command takes, in one line; where none were given the command's help."""
+    said = misuse.format_message().strip()
+    if "\n" in said:
+        sys.stderr.write(f"{said}\n")
+        return 2
+    where = misuse.ctx.command_path if misuse.ctx else "warpsmith"
+    said = said.replace(". Did you mean", "; did you mean").replace("Value error, ", "").rstrip(".?")
+    sys.stderr.write(f"error: {said[:1].lower()}{said[1:]}; `{where} --help` shows what it takes.\n")
+    return 2
 
 
 def _give_up_output(status: int) -> NoReturn:

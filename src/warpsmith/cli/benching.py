@@ -8,8 +8,36 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from warpsmith.cli.app import AsJson, PrecisionOption, app, reported
-from warpsmith.cli.searching import TimeBudget
+from warpsmith.cli.app import app, reported
+from warpsmith.cli.options import (
+    Allow,
+    AsJson,
+    Backend,
+    BaseUrl,
+    Choice,
+    Cost,
+    DeviceOfFiles,
+    DeviceTime,
+    Entry,
+    Family,
+    KeyFile,
+    MaxTokens,
+    Model,
+    Parallel,
+    PrecisionOption,
+    Prices,
+    Profiles,
+    Repairs,
+    RequestTime,
+    StopAt,
+    Tag,
+    Temperature,
+    Time,
+    TimeBudget,
+    Tokens,
+    Trials,
+    Tuning,
+)
 
 
 class Format(StrEnum):
@@ -83,38 +111,23 @@ def bench_run(
         typer.Option(metavar="A,B", help="As --proposer of optimize; repeatable for those with commas.  [auto]"),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Runs of each, with seeds of their own.")] = 1,
-    family: Annotated[list[str] | None, typer.Option(metavar="FAMILY", help="Only these families.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Only tasks with all of these tags.")] = None,
-    trials: Annotated[int | None, typer.Option(metavar="N", help="Proposals at most, per run.  [45]")] = None,
-    time: Annotated[float | None, typer.Option(metavar="SECONDS", help="Wall time at most, per run.")] = None,
-    tokens: Annotated[int | None, typer.Option(metavar="N", help="Tokens at most, per run.")] = None,
-    cost: Annotated[float | None, typer.Option(metavar="USD", help="US dollars at most, per run.")] = None,
-    device_time: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Time building and judging at most, per run.")
-    ] = None,
+    family: Family = None,
+    tag: Tag = None,
+    trials: Trials = None,
+    time: Time = None,
+    tokens: Tokens = None,
+    cost: Cost = None,
+    device_time: DeviceTime = None,
     devices: Devices = "auto",
-    backend: Annotated[
-        str, typer.Option(metavar="cuda|cpu|triton", help="The kernels' language.  [default: the device's own]")
-    ] = "",
+    backend: Backend = "",
     precision: PrecisionOption = None,
     time_budget: TimeBudget = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Of the first repeat.")] = 0,
-    parallel: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Proposals under way at once.  [4 on a GPU, 2 on a CPU]")
-    ] = None,
-    repairs: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Times a failed kernel is given back with its error.  [the method's]"),
-    ] = None,
-    stop_at: Annotated[
-        float, typer.Option(min=0.0, metavar="SHARE", help="End a run at this share of the speed of light; 0 never.")
-    ] = 0.95,
-    profiles: Annotated[
-        bool, typer.Option("--profile/--no-profile", help="Profile kernels that become parents.")
-    ] = True,
-    tuning: Annotated[
-        bool, typer.Option("--tune/--no-tune", help="Try values of the best kernel's tunables at the end of a run.")
-    ] = True,
+    parallel: Parallel = None,
+    repairs: Repairs = None,
+    stop_at: StopAt = 0.95,
+    profiles: Profiles = True,
+    tuning: Tuning = True,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Verify winners; others do not count.")] = True,
     compile_baseline: Annotated[
         bool | None,
@@ -122,22 +135,14 @@ def bench_run(
             "--compile-baseline/--no-compile-baseline", help="Measure winners against torch.compile.  [on a GPU]"
         ),
     ] = None,
-    choice: Annotated[
-        str, typer.Option(metavar="weighted|ucb", help="How to choose among several models.")
-    ] = "weighted",
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="ROLE=SPEC", help="Another model for one role; repeatable.")
-    ] = None,
-    base_url: Annotated[str, typer.Option(metavar="URL", help="An OpenAI-compatible or Anthropic endpoint.")] = "",
-    key_file: Annotated[str, typer.Option(metavar="FILE", help="Keys as NAME=value lines, readable by you only.")] = "",
-    prices: Annotated[str, typer.Option(metavar="FILE", help="Prices of models, TOML.")] = "",
-    temperature: Annotated[
-        float | None, typer.Option(metavar="T", help="Of the models; not sent if not given.")
-    ] = None,
-    max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Of one reply.")] = None,
-    request_time: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Longest one request to a model may take.  [600]")
-    ] = None,
+    choice: Choice = "weighted",
+    model: Model = None,
+    base_url: BaseUrl = "",
+    key_file: KeyFile = "",
+    prices: Prices = "",
+    temperature: Temperature = None,
+    max_tokens: MaxTokens = None,
+    request_time: RequestTime = None,
     retry_failed: RetryFailed = False,
     out: Annotated[
         str, typer.Option(metavar="FOLDER", help="Where it is kept.  [default: under benches/, by what is asked]")
@@ -251,11 +256,9 @@ def bench_judge(
         str, typer.Option(metavar="FILE", help="What is claimed: CSV with the columns task and speedup.")
     ] = "",
     against: Annotated[str, typer.Option(metavar="eager|compile", help="What the claims compare with.")] = "eager",
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to run; auto follows the files' endings.")
-    ] = "auto",
-    entry: Annotated[str, typer.Option(metavar="CALL", help="As for `warpsmith evaluate`.")] = "",
-    allow: Annotated[str, typer.Option(metavar="LIBS", help="Libraries the kernels may call, e.g. cublas.")] = "",
+    device: DeviceOfFiles = "auto",
+    entry: Entry = "",
+    allow: Allow = "",
     precision: PrecisionOption = None,
     time_budget: TimeBudget = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Verify what is valid.")] = True,

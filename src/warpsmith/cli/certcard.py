@@ -6,7 +6,7 @@ the certificate itself is JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -60,6 +60,16 @@ def mark(check: CheckOutcome) -> Text:
     return Text(*_MARKS[check.outcome])
 
 
+SAME = "the same reason"
+
+
+def told(check: CheckOutcome, before: Collection[str]) -> str:
+    """What a check found, in a line; `before` are the reasons that earlier lines gave, which are not said again."""
+    if check.outcome in (Outcome.FAILED, Outcome.UNAVAILABLE) and check.detail in before:
+        return SAME
+    return said(check)
+
+
 def said(check: CheckOutcome) -> str:
     """What a check found, in a line."""
     parts: list[str] = [check.detail] if check.detail else []
@@ -87,9 +97,11 @@ def card(certificate: Certificate, file: str, path: str) -> RenderableType:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_column(justify="right", no_wrap=True, style="dim")
+    before: set[str] = set()
     for check in certificate.checks:
         took = f"{render.number(check.seconds, 2)} s" if check.seconds >= 0.05 else ""
-        grid.add_row(mark(check), word(check.name), Text(said(check), "" if check.detail else "dim"), took)
+        grid.add_row(mark(check), word(check.name), Text(told(check, before), "" if check.detail else "dim"), took)
+        before.add(check.detail)
     parts: list[RenderableType] = [_title(certificate, file), Text()]
     for line in _speedups(certificate):
         parts.append(_indent(line))

@@ -5,11 +5,11 @@ Everything a user can get wrong is looked at before a worker starts. Judging its
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator
 from warpsmith.evaluate.evaluator import Progress as Event
 from warpsmith.hardware.device import Device, gpus, select_device
+from warpsmith.tasks.suites import SHIPPED, resolve
 
 if TYPE_CHECKING:
     from warpsmith.cli.verify import Certified  # which uses this module itself
@@ -152,7 +153,7 @@ def check_task_file(task: str) -> None:
     if folder:
         raise TaskError(f"{path} is a folder; name a task file in it.")
     if not there:
-        raise TaskError(f"there is no task file {path}; TASK is a Python file, or file.py::name for one of several.")
+        raise TaskError(f"there is no task file {path}; {_meant(task)}.")
     if path.suffix == ".py":
         return
     try:
@@ -160,6 +161,15 @@ def check_task_file(task: str) -> None:
     except CandidateError:
         return  # an odd name for a Python file, but the loader reads it
     raise UsageError(f"{path} is a kernel, not a task: the task file comes first, then the kernels.")
+
+
+def _meant(task: str) -> str:
+    """What to write instead of a TASK that is no file: the task of a suite that is called so, or what there is."""
+    for suite in SHIPPED if Path(task).suffix != ".py" else ():
+        with contextlib.suppress(TaskError):
+            resolve(f"{suite}/{task}")
+            return f"the task of that name in a suite is {suite}/{task}"
+    return "TASK is a Python file, file.py::name for one of several, or one of `warpsmith suite list`, as SUITE/NAME"
 
 
 def check_cache(folder: Path) -> None:
@@ -303,7 +313,7 @@ class _Watch:
         self._console.print(text, style="dim", soft_wrap=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _watched(console: Console, total: int, task: str) -> Iterator[_Watch]:
     """A progress bar on a terminal; elsewhere messages only."""
     if not console.is_terminal:

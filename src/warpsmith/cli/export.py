@@ -51,7 +51,7 @@ def run(request: Request) -> int:
             raise UsageError(f"{request.what} is a file: name the task it is for with --task.")
         return _export_file(request, source)
     if not (source / FILE).exists():
-        raise UsageError(f"{request.what} is neither a run nor a kernel's file.")
+        raise UsageError(f"{request.what} is neither a run nor a kernel's file; `warpsmith runs` lists runs.")
     if request.task or request.precision or request.entry:
         raise UsageError(f"{request.what} is a run, which has its own task and precision; leave those options out.")
     return _export_run(request, source)

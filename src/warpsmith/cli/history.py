@@ -125,13 +125,15 @@ def _show_run(session: Session) -> None:
     about = (
         f"{begun.problem.task.name} on {begun.problem.device}, method {begun.method.name}, proposer {session.proposer}"
     )
-    console.print(Text(about), soft_wrap=True)
+    console.print(Text(about), soft_wrap=not console.is_terminal)
     console.print(
         Text("; ".join(filter(None, (best_line(ledger), rates(ledger.totals), spending(ledger.totals))))),
         soft_wrap=True,
     )
     state = REASONS.get(ledger.closed.reason, ledger.closed.reason) if ledger.closed else "it is open"
-    waiting = f", {len(ledger.pending)} verdicts pending" if ledger.pending else ""
+    waiting = (
+        f", {len(ledger.pending)} verdict{'s' if len(ledger.pending) > 1 else ''} pending" if ledger.pending else ""
+    )
     console.print(Text(f"{state}{waiting}\n"))
     for number in ledger.trials:
         record = session.record(number)
@@ -140,7 +142,8 @@ def _show_run(session: Session) -> None:
             line = Text(f"{number:>4} … pending")
         trial = ledger.trials[number]
         origin = f"  <- {', '.join(map(str, trial.parents))}" if trial.parents else ""
-        console.print(Text.assemble(line, (f"  [{trial.candidate or 'no candidate'}]{origin}", "dim")), soft_wrap=True)
+        told = Text.assemble(line, (f"  [{trial.candidate or 'no candidate'}]{origin}", "dim"))
+        console.print(told, soft_wrap=not console.is_terminal)  # broken between words there, and whole in a file
 
 
 def _show_trial(session: Session, trial: int) -> None:

@@ -10,8 +10,21 @@ import typer
 from warpsmith.cli import benching as benching  # registers its commands
 from warpsmith.cli import report as report  # the same
 from warpsmith.cli import searching as searching  # the same
-from warpsmith.cli.app import AsJson, PrecisionOption, named, reported, start
 from warpsmith.cli.app import app as app
+from warpsmith.cli.app import named, reported, start
+from warpsmith.cli.options import (
+    Allow,
+    AsJson,
+    Baseline,
+    DeviceHere,
+    DeviceOfFiles,
+    Entry,
+    FileArgument,
+    Fresh,
+    PrecisionOption,
+    TaskArgument,
+    TimeBudget,
+)
 from warpsmith.core.errors import UsageError
 from warpsmith.core.task import Precision
 
@@ -33,39 +46,17 @@ def main() -> None:
 
 @app.command(short_help="Judge kernel files against PyTorch.")
 def evaluate(
-    task: Annotated[
-        str,
-        typer.Argument(
-            metavar="TASK",
-            help="A task file, file.py::name, or suite/name.",
-        ),
-    ],
+    task: TaskArgument,
     files: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="FILE", help="Kernels: .cpp for the CPU, .cu for an NVIDIA GPU, .py for Triton or ModelNew."
         ),
     ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to run; auto follows the files' endings.")
-    ] = "auto",
-    entry: Annotated[
-        str,
-        typer.Option(
-            metavar="CALL",
-            help="Call this function of a Python file or torch extension: NAME, or NAME(ARG, ...) with names of the "
-            "task and numbers.",
-        ),
-    ] = "",
-    baseline: Annotated[
-        str, typer.Option(metavar="NAMES", help="What to compare with: eager, compile, or eager,compile.")
-    ] = "eager",
-    allow: Annotated[
-        str,
-        typer.Option(
-            metavar="LIBS", help="Libraries the kernels may call, besides those the task allows: cublas, cudnn, torch."
-        ),
-    ] = "",
+    device: DeviceOfFiles = "auto",
+    entry: Entry = "",
+    baseline: Baseline = "eager",
+    allow: Allow = "",
     precision: PrecisionOption = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Random input sets per workload.  [default: 2]")
@@ -74,11 +65,8 @@ def evaluate(
         float | None,
         typer.Option(min=0.001, metavar="SECONDS", help="Longest one call of a kernel may take.  [default: 10]"),
     ] = None,
-    time_budget: Annotated[
-        float | None,
-        typer.Option(min=0.0, metavar="SECONDS", help="Time for timing, per workload and baseline.  [default: 1]"),
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Judge again even where a verdict is in the cache.")] = False,
+    time_budget: TimeBudget = None,
+    fresh: Fresh = False,
     verify_too: Annotated[
         bool, typer.Option("--verify", help="Verify every valid file afterwards, as `warpsmith verify` does.")
     ] = False,
@@ -130,15 +118,11 @@ def _calibrate(
 
 @app.command(short_help="Verify a kernel deeply and write a certificate.")
 def verify(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="A task file, or file.py::name.")],
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The kernel.")],
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to run; auto follows the file's ending.")
-    ] = "auto",
-    entry: Annotated[str, typer.Option(metavar="CALL", help="As for `warpsmith evaluate`.")] = "",
-    baseline: Annotated[
-        str, typer.Option(metavar="NAMES", help="What to compare with: eager, compile, or eager,compile.")
-    ] = "eager",
+    task: TaskArgument,
+    file: FileArgument,
+    device: DeviceOfFiles = "auto",
+    entry: Entry = "",
+    baseline: Baseline = "eager",
     precision: PrecisionOption = None,
     certificate: Annotated[
         str, typer.Option(metavar="FILE", help="Where to write the certificate.  [default: in the cache folder]")
@@ -176,9 +160,7 @@ def export(
         str, typer.Option(metavar="DIR", help="Where to write it.  [RUN/best; of a FILE: best/NAME-OF-THE-TASK]")
     ] = "",
     verify: Annotated[bool, typer.Option("--verify", help="Verify it first, and put its certificate in.")] = False,
-    device: Annotated[
-        str | None, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to judge.  [default: the run's own]")
-    ] = None,
+    device: DeviceHere = None,
     entry: Annotated[
         str, typer.Option(metavar="CALL", help="With a FILE: the function to call, as `verify` takes it.")
     ] = "",

@@ -72,7 +72,9 @@ class Request:
 
 def run(request: Request) -> int:
     """Work, show, and give the exit status."""
-    if bool(request.task) == bool(request.resume):
+    if request.task and request.resume:
+        raise UsageError(f"--resume goes on with the task of {request.resume}; leave out TASK, or --resume.")
+    if not request.task and not request.resume:
         raise UsageError("optimize needs a TASK to start a run, or --resume RUN to go on with one.")
     check_cache(Paths.from_environment().cache)
     return _resume(request) if request.resume else _start(request)

@@ -63,6 +63,9 @@ class RecordDocument:
 
 def run(request: Request) -> int:
     """Do one of the three, and give the exit status."""
+    if request.action in (ADD, SEARCH) and not request.target:
+        wanted = "the RUN to learn from" if request.action == ADD else "the TASK to search for"
+        raise UsageError(f"pool {request.action} needs {wanted}: warpsmith pool {request.action} {wanted.split()[1]}.")
     if request.action == ADD:
         return _add(request)
     if request.action == LIST:

@@ -25,6 +25,7 @@ from warpsmith.cli.jsonout import (
     share_of_floor,
     worst_error,
 )
+from warpsmith.cli.reason import Reason
 from warpsmith.core.evaluation import Evaluation, Interval, Resources, Status, WorkloadResult
 from warpsmith.evaluate.judging.statistics import Comparison, verdict
 
@@ -108,7 +109,7 @@ def card(judged: Judged) -> RenderableType:
         if len(evaluation.workloads) > 1:
             parts += [Text(), _indent(_workloads(evaluation))]
     else:
-        parts.append(_indent(Text(evaluation.reason.rstrip())))
+        parts.append(_indent(Reason(evaluation.reason.rstrip())))
     return Group(*parts, Text(), _indent(_circumstances(evaluation)))
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warpsmith.cli.app import AsJson, app, reported
+from warpsmith.cli.app import app, reported
+from warpsmith.cli.options import AsJson
 
 if TYPE_CHECKING:
     from warpsmith.core.search import Problem

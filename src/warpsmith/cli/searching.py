@@ -7,18 +7,41 @@ from typing import Annotated
 
 import typer
 
-from warpsmith.cli.app import AsJson, PrecisionOption, app, named, reported
-
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's folder, its name under runs/, or last for the latest.")
-]
-TimeBudget = Annotated[
-    float | None,
-    typer.Option(min=0.0, metavar="SECONDS", help="Time for timing, per workload and baseline.  [default: 1]"),
-]
-DeviceHere = Annotated[
-    str | None, typer.Option("--device", metavar="auto|cpu|cuda[:n]", help="Where to judge.  [default: the run's own]")
-]
+from warpsmith.cli.app import app, named, reported
+from warpsmith.cli.options import (
+    AsJson,
+    Backend,
+    BaseUrl,
+    Choice,
+    Cost,
+    DeviceHere,
+    DeviceOfFiles,
+    DeviceOfSearch,
+    DeviceTime,
+    Entry,
+    Family,
+    FileArgument,
+    Fresh,
+    KeyFile,
+    MaxTokens,
+    Model,
+    Parallel,
+    PrecisionOption,
+    Prices,
+    Profiles,
+    Repairs,
+    RequestTime,
+    RunArgument,
+    StopAt,
+    Tag,
+    TaskArgument,
+    Temperature,
+    Time,
+    TimeBudget,
+    Tokens,
+    Trials,
+    Tuning,
+)
 
 
 class Part(StrEnum):
@@ -33,7 +56,8 @@ class Part(StrEnum):
 @app.command(short_help="Evolve a faster kernel for an operator.")
 def optimize(
     task: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="A task file, or file.py::name; none with --resume.")
+        str | None,
+        typer.Argument(metavar="TASK", help="A task file, file.py::name, or suite/name; none with --resume."),
     ] = None,
     method: Annotated[
         str | None,
@@ -47,19 +71,13 @@ def optimize(
             "replay:RUN.  [auto]",
         ),
     ] = None,
-    trials: Annotated[int | None, typer.Option(metavar="N", help="Proposals at most, repairs included.  [45]")] = None,
-    time: Annotated[float | None, typer.Option(metavar="SECONDS", help="Wall time at most.")] = None,
-    tokens: Annotated[int | None, typer.Option(metavar="N", help="Tokens at most.")] = None,
-    cost: Annotated[float | None, typer.Option(metavar="USD", help="US dollars at most.")] = None,
-    device_time: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Time building and judging at most.")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to run; auto takes a GPU if there is one.")
-    ] = None,
-    backend: Annotated[
-        str, typer.Option(metavar="cuda|cpu|triton", help="The kernels' language.  [default: the device's own]")
-    ] = "",
+    trials: Trials = None,
+    time: Time = None,
+    tokens: Tokens = None,
+    cost: Cost = None,
+    device_time: DeviceTime = None,
+    device: DeviceOfSearch = None,
+    backend: Backend = "",
     precision: PrecisionOption = None,
     baseline: Annotated[
         str, typer.Option(metavar="NAMES", help="What to compare with: eager, or eager,compile.")
@@ -68,43 +86,23 @@ def optimize(
     run: Annotated[str, typer.Option(metavar="DIR", help="The new run's folder.  [default: under runs/]")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Go on with this run.")] = "",
     seed: Annotated[int, typer.Option(metavar="N", help="For everything that is drawn.")] = 0,
-    parallel: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Proposals under way at once.  [4 on a GPU, 2 on a CPU]")
-    ] = None,
-    repairs: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Times a failed kernel is given back with its error.  [the method's]"),
-    ] = None,
-    stop_at: Annotated[
-        float, typer.Option(min=0.0, metavar="SHARE", help="Stop at this share of the speed of light; 0 never.")
-    ] = 0.95,
-    choice: Annotated[
-        str, typer.Option(metavar="weighted|ucb", help="How to choose among several models.")
-    ] = "weighted",
-    model: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE=SPEC", help="Another model for one role, e.g. translator=openai:MODEL; repeatable."),
-    ] = None,
+    parallel: Parallel = None,
+    repairs: Repairs = None,
+    stop_at: StopAt = 0.95,
+    choice: Choice = "weighted",
+    model: Model = None,
     roofline: Annotated[bool, typer.Option("--roofline/--no-roofline", help="Guide by the roofline.")] = True,
     retrieval: Annotated[bool, typer.Option("--retrieval/--no-retrieval", help="Show similar kernels.")] = True,
     alignment: Annotated[bool, typer.Option("--alignment/--no-alignment", help="Align strategies with code.")] = True,
-    profiles: Annotated[
-        bool, typer.Option("--profile/--no-profile", help="Profile kernels that become parents.")
-    ] = True,
-    tuning: Annotated[
-        bool, typer.Option("--tune/--no-tune", help="Try values of the best kernel's tunables at the end.")
-    ] = True,
+    profiles: Profiles = True,
+    tuning: Tuning = True,
     keep: Annotated[bool, typer.Option("--pool/--no-pool", help="Add what was found out to the pool.")] = True,
-    base_url: Annotated[str, typer.Option(metavar="URL", help="An OpenAI-compatible or Anthropic endpoint.")] = "",
-    key_file: Annotated[str, typer.Option(metavar="FILE", help="Keys as NAME=value lines, readable by you only.")] = "",
-    prices: Annotated[str, typer.Option(metavar="FILE", help="A price table (TOML) for cost accounting.")] = "",
-    temperature: Annotated[
-        float | None, typer.Option(metavar="T", help="Of the models; not sent if not given.")
-    ] = None,
-    max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Of one reply.")] = None,
-    request_time: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Longest one request to a model may take.  [600]")
-    ] = None,
+    base_url: BaseUrl = "",
+    key_file: KeyFile = "",
+    prices: Prices = "",
+    temperature: Temperature = None,
+    max_tokens: MaxTokens = None,
+    request_time: RequestTime = None,
     out: Annotated[
         str, typer.Option(metavar="FILE|DIR", help="The best kernel's source, or its bundle.  [RUN/best.*, RUN/best]")
     ] = "",
@@ -258,12 +256,12 @@ def show(
 
 @app.command(short_help="Find good values for a kernel's tunables.")
 def tune(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="A task file, or file.py::name.")],
+    task: TaskArgument,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A kernel with lines such as `// tune: BLOCK = 128, 256, 512`.")
     ],
     budget: Annotated[int, typer.Option(min=1, metavar="N", help="Points to try at most.")] = 64,
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to run.")] = "auto",
+    device: DeviceOfFiles = "auto",
     precision: PrecisionOption = None,
     time_budget: TimeBudget = None,
     seed: Annotated[int, typer.Option(metavar="N", help="For points that are drawn.")] = 0,
@@ -284,14 +282,14 @@ def tune(
 
 @app.command(short_help="Show why a kernel is not faster.")
 def profile(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="A task file, or file.py::name.")],
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The kernel.")],
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:n]", help="Where to run.")] = "auto",
-    entry: Annotated[str, typer.Option(metavar="CALL", help="As for `warpsmith evaluate`.")] = "",
+    task: TaskArgument,
+    file: FileArgument,
+    device: DeviceOfFiles = "auto",
+    entry: Entry = "",
     precision: PrecisionOption = None,
     out: Annotated[str, typer.Option(metavar="FILE", help="Write the roofline picture (.svg or .png).")] = "",
     time_budget: TimeBudget = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Judge again even where a verdict is in the cache.")] = False,
+    fresh: Fresh = False,
     json: AsJson = False,
 ) -> None:
     """Show a kernel's bottleneck, the numbers that prove it, what to try, and where it stands under the roofline.
@@ -321,7 +319,7 @@ def pool(
         from warpsmith.cli.pool import Request
         from warpsmith.cli.pool import run as work
 
-        wanted = named(target) if action == "search" else target
+        wanted = named(target) if action == "search" and target else target
         status = work(Request(action, wanted, device, backend, limit, catalogue, as_json=json))
     raise typer.Exit(status)
 
@@ -337,8 +335,8 @@ def suite_list(
         typer.Argument(metavar="SUITE", help="warpsmith-100, warpsmith-fused, or kernelbench:PATH/level1.  [all]"),
     ] = None,
     name: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only these tasks.")] = None,
-    family: Annotated[list[str] | None, typer.Option(metavar="FAMILY", help="Only these families.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Only tasks with all of these tags.")] = None,
+    family: Family = None,
+    tag: Tag = None,
     json: AsJson = False,
 ) -> None:
     """List tasks with their family, sizes and precision classes."""

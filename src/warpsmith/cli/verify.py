@@ -20,7 +20,7 @@ from warpsmith.backends.source import read_candidate
 from warpsmith.cli import certcard, render
 from warpsmith.cli.evaluate import check_cache, check_task_file, choose_device, parse_baselines
 from warpsmith.core.candidate import Candidate
-from warpsmith.core.certificate import Certificate, Outcome
+from warpsmith.core.certificate import EVALUATION, Certificate, Outcome
 from warpsmith.core.config import Paths, Settings
 from warpsmith.core.evaluation import Evaluation
 from warpsmith.core.task import Precision
@@ -101,15 +101,19 @@ class Show:
     def __init__(self, console: Console, spinner: Status | None = None) -> None:
         self._console = console
         self._spinner = spinner
+        self._reasons: set[str] = set()  # those said already: nobody reads the same one eight times
 
     def event(self, event: Event) -> None:
         """A check has begun or ended."""
+        if event.name == EVALUATION and event.outcome is None:
+            self._reasons.clear()  # another file begins
         if event.outcome is None:
             if self._spinner is not None:
                 self._spinner.update(f"verifying: {certcard.word(event.name)}")
             return
         line = Text.assemble(certcard.mark(event.outcome), " ", f"{certcard.word(event.name):<18}")
-        line.append(certcard.said(event.outcome) if event.outcome.detail else "", "dim")
+        line.append(certcard.told(event.outcome, self._reasons) if event.outcome.detail else "", "dim")
+        self._reasons.add(event.outcome.detail)
         self._console.print(line, soft_wrap=True)
 
     def message(self, text: str) -> None:

@@ -8,6 +8,7 @@ not a signature: whoever can write the file can write another one.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -144,9 +145,12 @@ def objection(device: str, checks: Sequence[CheckOutcome]) -> str:
     if twice:
         return f"the check {twice[0]!r} is named twice."
     for outcome, said in ((Outcome.FAILED, "failed"), (Outcome.UNAVAILABLE, "could not be made")):
-        for check in checks:
-            if check.outcome is outcome:
-                return f"{check.name} {said}: {check.detail}"
+        against = [check for check in checks if check.outcome is outcome]
+        if against:
+            first = against[0]
+            others = sum(check.detail == first.detail for check in against) - 1
+            rest = f" and {others} other{'s' if others > 1 else ''}" if others else ""
+            return f"{first.name}{rest} {said}: {first_sentence(first.detail)}"
     missing = [name for name in required(device) if name not in names]
     if missing:
         return f"{missing[0]} was not made."
@@ -154,6 +158,12 @@ def objection(device: str, checks: Sequence[CheckOutcome]) -> str:
     if idle:
         return f"{idle[0]} always applies and was not made."
     return ""
+
+
+def first_sentence(text: str) -> str:
+    """What a text begins with: compilers and PyTorch go on for many lines."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z])", line, maxsplit=1)[0]
 
 
 # The others make sense for every candidate.

@@ -39,7 +39,9 @@ def _measured(evaluation: Evaluation) -> Iterator[Figure]:
             yield Figure(numbers.ratio(speedup), _OVER.get(name, f"over {name}"), bounds)
     largest = max(evaluation.workloads, key=lambda each: each.floor_ms)
     eager = next((base.latency_ms for base in largest.baselines if base.name == "eager"), None)
-    against = f"PyTorch takes {numbers.duration(eager)}" if eager else largest.workload
+    against = f"PyTorch takes {numbers.duration(eager)}" if eager else ""
+    if len(evaluation.workloads) > 1 or not against:  # else it seems to contradict the mean beside it
+        against = f"{largest.workload}{'; ' if against else ''}{against}"
     yield Figure(numbers.duration(largest.latency_ms), "per call", against)
     share = min(each.share_of_floor for each in evaluation.workloads)
     where = (
@@ -67,7 +69,8 @@ def remarks(told: Story, certificate: Certificate | None) -> Iterator[str]:
     else:
         yield f"The run was open when this was written, at {ledger.totals.trials} trials; it may have gone on since."
     if ledger.pending:
-        yield f"{len(ledger.pending)} verdicts were still pending."
+        count = len(ledger.pending)
+        yield "1 verdict was still pending." if count == 1 else f"{count} verdicts were still pending."
     if ledger.best and certificate is None:
         yield "The best kernel was measured twice, and is not verified: warpsmith verify does that."
     elif certificate is not None and certificate.verified:

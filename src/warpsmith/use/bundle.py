@@ -223,6 +223,10 @@ def _read_manifest(folder: Path) -> Manifest:
     except FileNotFoundError:
         what = "there is no folder" if not folder.exists() else "there is no bundle in"
         raise UsageError(f"{what} {folder}; `warpsmith optimize` and `warpsmith export` write bundles.") from None
+    except NotADirectoryError:
+        raise UsageError(
+            f"{folder} is a file, and a bundle is a folder; `warpsmith optimize` and `warpsmith export` write bundles."
+        ) from None
     except OSError as refused:
         raise UsageError(f"{path} cannot be read ({refused.strerror}).") from None
     except (ValueError, RecursionError):

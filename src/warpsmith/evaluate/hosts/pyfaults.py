@@ -35,6 +35,8 @@ def fault_of(error: BaseException, kind: str, files: Path) -> Fault:
     name = type(error).__name__
     if name == "CompilationError":  # Triton's: the kernel's lines, a mark under the place, and what is wrong there
         said = "\n".join(lines[-_QUOTED_LINES:])[-2 * _MOST_CHARS :]
+    if isinstance(error, torch.OutOfMemoryError):  # the rest is about PyTorch's own allocator
+        said = ". ".join(said.split(". ")[:2]).rstrip(".")
     hint = f"; {_NO_EXEC}" if isinstance(error, PermissionError) or "Operation not permitted" in said else ""
     return Fault(kind, f"{_place(error, files)}{name}{': ' if said else ''}{said}{hint}")
 

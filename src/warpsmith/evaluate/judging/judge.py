@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import sys
 import traceback
@@ -157,8 +158,17 @@ def _last_words() -> str:
     if os.environ.get("WARPSMITH_DEBUG"):
         traceback.print_exc()
     kind, error, _ = sys.exc_info()
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
-    return f"{kind.__name__ if kind else 'unknown'}: {lines[0].rstrip(' .')}"
+    name, said = kind.__name__ if kind else "unknown", str(error)
+    if (
+        name in ("OutOfMemoryError", "MemoryError") or "can't allocate memory" in said
+    ):  # PyTorch says it at great length
+        wanted = re.search(r"ried to allocate ([\d.]+) ([KMGT]iB|bytes)", said)
+        amount, unit = wanted.groups() if wanted else ("", "")
+        lacking = f"{int(amount) / 2**30:.2f} GiB" if unit == "bytes" else f"{amount} {unit}"
+        missing = f": {lacking} more were needed" if wanted else ""
+        return f"the device has too little memory{missing}; end other processes on it, or take smaller workloads"
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message"]
+    return f"{name}: {lines[0].rstrip(' .')}"
 
 
 def parse_facts(text: str) -> Facts:

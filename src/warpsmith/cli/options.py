@@ -1,0 +1,112 @@
+"""Options and arguments that several commands take, each defined once: a word means the same everywhere.
+
+The name of an option is that of a command's parameter, unless it is given here. What only one command takes stands
+with that command.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from warpsmith.core.task import Precision
+
+_DEVICE = "auto|cpu|cuda[:n]"
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, all else on standard error.")]
+
+# --- what is judged, and where ---
+
+TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="A task file, file.py::name, or suite/name.")]
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The kernel.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's folder, its name under runs/, or last for the latest.")
+]
+DeviceOfFiles = Annotated[str, typer.Option("--device", metavar=_DEVICE, help="Where to run; auto follows the files.")]
+DeviceHere = Annotated[
+    str | None, typer.Option("--device", metavar=_DEVICE, help="Where to judge.  [default: the run's own]")
+]
+DeviceOfSearch = Annotated[
+    str | None, typer.Option("--device", metavar=_DEVICE, help="Where to run; auto takes a GPU if there is one.")
+]
+Backend = Annotated[
+    str, typer.Option(metavar="cuda|cpu|triton", help="The kernels' language.  [default: the device's own]")
+]
+Entry = Annotated[
+    str,
+    typer.Option(
+        metavar="CALL",
+        help="Call this function of a Python file or torch extension: NAME, or NAME(ARG, ...) with names of the "
+        "task and numbers.",
+    ),
+]
+Baseline = Annotated[
+    str, typer.Option("--baseline", metavar="NAMES", help="What to compare with: eager, compile, or eager,compile.")
+]
+Allow = Annotated[
+    str,
+    typer.Option(
+        metavar="LIBS", help="Libraries the kernels may call, besides those the task allows: cublas, cudnn, torch."
+    ),
+]
+PrecisionOption = Annotated[
+    Precision | None,
+    typer.Option("--precision", help="Judge in this precision class instead of the task's own."),
+]
+TimeBudget = Annotated[
+    float | None,
+    typer.Option(min=0.0, metavar="SECONDS", help="Time for timing, per workload and baseline.  [default: 1]"),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Judge again even where a verdict is in the cache.")]
+
+# --- which tasks of suites ---
+
+Family = Annotated[list[str] | None, typer.Option(metavar="FAMILY", help="Only these families.")]
+Tag = Annotated[list[str] | None, typer.Option(metavar="TAG", help="Only tasks with all of these tags.")]
+
+# --- how a run searches, and for how long ---
+
+Trials = Annotated[
+    int | None, typer.Option(metavar="N", help="Proposals of a run at most, repairs included.  [default: 45]")
+]
+Time = Annotated[float | None, typer.Option(metavar="SECONDS", help="Wall time of a run at most.")]
+Tokens = Annotated[int | None, typer.Option(metavar="N", help="Tokens of a run at most.")]
+Cost = Annotated[float | None, typer.Option(metavar="USD", help="US dollars of a run at most.")]
+DeviceTime = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="Time building and judging in a run at most.")
+]
+Parallel = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Proposals under way at once.  [default: 4 on a GPU, 2 on a CPU]"),
+]
+Repairs = Annotated[
+    int | None,
+    typer.Option(
+        min=0, metavar="N", help="Times a failed kernel is given back with its error.  [default: the method's]"
+    ),
+]
+StopAt = Annotated[
+    float, typer.Option(min=0.0, metavar="SHARE", help="End a run at this share of the speed of light; 0 never.")
+]
+Profiles = Annotated[bool, typer.Option("--profile/--no-profile", help="Profile kernels that become parents.")]
+Tuning = Annotated[
+    bool, typer.Option("--tune/--no-tune", help="Try values of the best kernel's tunables at the end of a run.")
+]
+
+# --- models ---
+
+Choice = Annotated[str, typer.Option(metavar="weighted|ucb", help="How to choose among several models.")]
+Model = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ROLE=SPEC", help="Another model for one role, e.g. translator=openai:MODEL; repeatable."),
+]
+BaseUrl = Annotated[str, typer.Option(metavar="URL", help="An OpenAI-compatible or Anthropic endpoint.")]
+KeyFile = Annotated[str, typer.Option(metavar="FILE", help="Keys as NAME=value lines, readable by you only.")]
+Prices = Annotated[str, typer.Option(metavar="FILE", help="A price table (TOML) for cost accounting.")]
+Temperature = Annotated[float | None, typer.Option(metavar="T", help="Of the models; not sent if not given.")]
+MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Of one reply.")]
+RequestTime = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Longest one request to a model may take.  [default: 600]"),
+]
