@@ -73,8 +73,8 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("kept_by_content", 8, "out differs", "keeps_a_table", _WRONG),
     _attack("kept_and_thread", 8, _LATE, "keeps_a_table", _REJECTED, _UNWRITTEN),
     _attack("honest_at_first", 8, f"never written.*{_IN_TIME}: a kept result", "keeps_a_table", _UNWRITTEN),
-    _attack("rewrites_the_host", 9, "forged clock", "relu", task="long_relu"),
-    _attack("patches_the_clock", 9, "forged clock", "relu", task="long_relu"),
+    _attack("rewrites_the_host", 9, "forged clock", "exp", task="long_exp"),
+    _attack("patches_the_clock", 9, "forged clock", "exp", task="long_exp"),
     _attack("skips_when_timed", 9, f"never written.*{_IN_TIME}", "tunes_itself", _UNWRITTEN),
     _attack(
         "exits",

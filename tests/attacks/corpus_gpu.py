@@ -261,36 +261,12 @@ PYTHON: tuple[Attack, ...] = (
     _python("levels_input", 4, "read-only", Status.INPUT_MODIFIED, twin="plain"),
     _python("background_thread", 6, rf"background work|{_DIFFERS}", Status.WRONG, Status.REJECTED),
     _python("lazy_tensor", 7, "lazy tensor"),
-    _python(
-        "lazy_delivery",
-        7,
-        "lazy tensor|forged clock|less than the",
-        Status.REJECTED,
-        Status.BELOW_FLOOR,
-        task="sort_torch",
-        twin="sort",
-    ),
+    _python("lazy_delivery", 7, "forged clock", task="sort_torch", twin="sort"),
     _python("kept_by_pointer", 8, _DIFFERS, Status.WRONG, twin="plain"),
     _python("kept_by_identity", 8, _DIFFERS, Status.WRONG, twin="plain"),
     _python("kept_by_content", 8, _DIFFERS, Status.WRONG, twin="plain"),
-    _python(
-        "patched_clock",
-        9,
-        "forged clock|less than the",
-        Status.REJECTED,
-        Status.BELOW_FLOOR,
-        task="sort_torch",
-        twin="sort",
-    ),
-    _python(
-        "patched_host",
-        9,
-        "forged clock|less than the",
-        Status.REJECTED,
-        Status.BELOW_FLOOR,
-        task="sort_torch",
-        twin="sort",
-    ),
+    _python("patched_clock", 9, "forged clock", task="sort_torch", twin="sort"),
+    _python("patched_host", 9, "forged clock", task="sort_torch", twin="sort"),
     _python(
         "early_reply", 10, rf"background work|forged|{_NOT_WRITTEN}", Status.REJECTED, Status.UNWRITTEN, twin="careful"
     ),
@@ -375,7 +351,10 @@ PYTHON_ON_CPU: tuple[Attack, ...] = (
 
 
 def _on_gpu(attack: Attack) -> Attack:
-    """The extension among the honest twins is C++ for the CPU."""
+    """The extension among the honest twins is C++ for the CPU; what a forged clock hides may show by other means."""
+    if attack.says == "forged clock":
+        statuses = (*attack.statuses, Status.BELOW_FLOOR)
+        attack = replace(attack, statuses=statuses, says="lazy tensor|forged clock|less than the")
     return replace(attack, twin="python/honest_triton_module.py") if "extension" in attack.twin else attack
 
 

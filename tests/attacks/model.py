@@ -16,8 +16,7 @@ from warpsmith.evaluate.evaluator import Evaluator
 
 FOLDER = Path(__file__).resolve().parent
 _TASKS = (FOLDER / "tasks", FOLDER.parent / "kernels" / "tasks", FOLDER.parent / "kernels" / "large")
-_GAIN = 1.1  # more than an honest kernel of the same kind reaches, and the noise between two measurements
-FORGED_CLOCK = 9
+_GAIN = 1.1  # between the medians of two measurements on a GPU: their noise is far smaller
 OUTCOME = "attack-outcome"  # the property of a test report that the summary line is made from
 
 
@@ -60,10 +59,13 @@ class Attack:
         return self.unfiltered != ()
 
     def gains_nothing(self, verdict: Evaluation, twin: Evaluation) -> bool:
-        """Whether it is timed like the honest one beside it, and no better: then it need not be found out."""
+        """On a GPU: whether it is timed like the honest one beside it, and no better; it need not be found out then.
+
+        Medians, not intervals: a wide interval is no excuse.
+        """
         pairs = zip(verdict.workloads, twin.workloads, strict=False)
-        limits = [(ours.baselines[0].interval.low, _GAIN * theirs.baselines[0].interval.high) for ours, theirs in pairs]
-        return verdict.ok and twin.ok and all(ours <= theirs for ours, theirs in limits)
+        gains = [ours.baselines[0].speedup / theirs.baselines[0].speedup for ours, theirs in pairs]
+        return verdict.ok and twin.ok and all(gain <= _GAIN for gain in gains)
 
     def failings(self, verdict: Evaluation, *, filtered: bool = True) -> str:
         """What is wrong with a verdict on the attack; "" where it is rejected as it should be."""

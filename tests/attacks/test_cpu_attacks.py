@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.corpus import CPU_ATTACKS
-from tests.attacks.model import FOLDER, FORGED_CLOCK, Attack, judge, record_attack, record_honest
+from tests.attacks.model import FOLDER, Attack, judge, record_attack, record_honest
 from warpsmith.core.config import Settings
 from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.evaluate.evaluator import Evaluator
@@ -26,7 +26,7 @@ _BY_TASK = sorted(CPU_ATTACKS, key=lambda attack: attack.task)  # a judge is ope
 @pytest.fixture(scope="module")
 def attack_settings(quick_settings: Settings) -> Settings:
     """Short limits, since some never come back."""
-    limits = replace(quick_settings.limits, launch_s=1.0, total_s=60.0)
+    limits = replace(quick_settings.limits, launch_s=1.0, total_s=200.0)
     return replace(quick_settings, limits=limits)
 
 
@@ -63,19 +63,12 @@ def _verdict(verdicts: Verdicts, task: Path, file: Path) -> Evaluation:
     return verdicts[task, file]
 
 
-def _is_harmless(attack: Attack, verdict: Evaluation, verdicts: Verdicts) -> bool:
-    """A forged clock is not believed; on a busy machine that may be all, since every doubt is for the candidate."""
-    twin = verdicts.get((attack.task_path, attack.twin_path))
-    return attack.number == FORGED_CLOCK and twin is not None and attack.gains_nothing(verdict, twin)
-
-
 @pytest.mark.parametrize("attack", CPU_ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_is_rejected(attack: Attack, verdicts: Verdicts, record_property: Record) -> None:
     verdict = _verdict(verdicts, attack.task_path, attack.path)
     failings = attack.failings(verdict)
-    harmless = bool(failings) and _is_harmless(attack, verdict, verdicts)
-    record_attack(record_property, failings, harmless=harmless)
-    assert harmless or not failings
+    record_attack(record_property, failings)
+    assert not failings
 
 
 @pytest.mark.parametrize("attack", CPU_ATTACKS, ids=lambda attack: attack.name)
@@ -85,7 +78,7 @@ def test_the_static_filter_is_not_the_only_defence(attack: Attack, unfiltered: V
         return
     found = unfiltered if _filtered(attack, verdicts) else verdicts
     verdict = _verdict(found, attack.task_path, attack.path)
-    assert _is_harmless(attack, verdict, verdicts) or not attack.failings(verdict, filtered=False)
+    assert not attack.failings(verdict, filtered=False)
 
 
 @pytest.mark.parametrize("twin", sorted(_TWINS))
@@ -99,8 +92,8 @@ def test_an_honest_twin_passes(twin: str, verdicts: Verdicts, record_property: R
 @pytest.mark.slow  # evaluations of its own
 def test_a_clock_that_is_forged_a_little_gains_nothing(attack_settings: Settings, verdicts: Verdicts) -> None:
     """Not enough to be sure that it is forged; so it counts as what our own clock says."""
-    task = next(a.task_path for a in CPU_ATTACKS if a.task == "long_relu")
-    forger, plain = FOLDER / "cpu" / "forges_a_little.cpp", FOLDER / "cpu" / "one_thread_relu_honest.cpp"
+    task = next(a.task_path for a in CPU_ATTACKS if a.task == "long_exp")
+    forger, plain = FOLDER / "cpu" / "forges_a_little.cpp", FOLDER / "cpu" / "one_thread_exp_honest.cpp"
     with Evaluator("cpu", attack_settings) as evaluator:
         found = judge(evaluator, [(task, forger), (task, plain)])
     if found[task, forger].status is Status.OK:
@@ -116,5 +109,5 @@ def test_every_class_that_a_cpu_knows_is_attacked() -> None:
 
 def test_every_file_is_in_the_corpus() -> None:
     listed = {a.file for a in CPU_ATTACKS} | set(_TWINS)
-    extra = {"cpu/forges_a_little.cpp", "cpu/one_thread_relu_honest.cpp"}
+    extra = {"cpu/forges_a_little.cpp", "cpu/one_thread_exp_honest.cpp"}
     assert {f"cpu/{path.name}" for path in (FOLDER / "cpu").iterdir()} == listed | extra

@@ -71,9 +71,10 @@ carries the same burden and is timed once more when the process is gone.
 So some attacks need not be found out: they are valid, and timed like the honest kernel beside them. In the record and
 in the tests each is held against that kernel.
 
-On the CPU a claim that is not believed counts as the fastest sample by the judge's clock, against the baseline's
-fastest: before that, a clock forged thirtyfold once gained on a machine under heavy load, where most samples of the
-baseline were slow.
+On the CPU nothing of the kind remains: a forged clock is found out by the processor time that its process used, which
+the system counts and other work on the machine does not add to. A claim that is merely too good counts as the fastest
+sample by the judge's clock, one that is far too good as that clock has it: before that, a clock forged thirtyfold once
+gained on a machine under heavy load, where most samples of the baseline were slow.
 """
 
 

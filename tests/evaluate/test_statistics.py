@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from warpsmith.core.evaluation import Interval
 from warpsmith.evaluate.judging.statistics import (
     Comparison,
+    lower_quartile,
     median,
     median_interval,
     narrow_enough,
@@ -63,6 +64,11 @@ def test_few_samples_give_the_full_range() -> None:
 def test_median_of_even_and_odd_counts() -> None:
     assert median([3.0, 1.0, 2.0]) == 2.0
     assert median([4.0, 1.0, 2.0, 3.0]) == 2.5
+
+
+def test_three_quarters_reach_the_lower_quartile() -> None:
+    assert lower_quartile([4.0, 1.0, 3.0, 2.0]) == 2.0
+    assert lower_quartile([5.0]) == 5.0
 
 
 def test_a_drift_that_hits_both_sides_cancels() -> None:

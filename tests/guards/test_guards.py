@@ -18,6 +18,7 @@ HONEST: tuple[Evidence, ...] = (
     Aftermath("cuda", 6, 6, busy_ms=0.0, watched_ms=0.0),
     Clock(claimed_ns=2e6, excess_ns=1e5, allowed_ns=3e5),
     Clock(claimed_ns=2e6, excess_ns=1e5, allowed_ns=3e5, replayed_ns=1.9e6, replayed_allowed_ns=2.3e6),
+    Clock(claimed_ns=2e6, excess_ns=-1e6, allowed_ns=3e5, processor=True),  # it waited for a processor
     Speed("wide", latency_ms=0.2, least_ms=0.1),
 )
 
@@ -31,6 +32,7 @@ DISHONEST: tuple[tuple[Evidence, Status, int, str], ...] = (
     (Aftermath("cuda", 6, 9, 0.0, 0.0), Status.REJECTED, 6, "3 host threads:"),
     (Aftermath("cpu", 0, 0, 0, 0, "out", "odd"), Status.REJECTED, 6, "^background work: out changed .*'odd'"),
     (Clock(1e6, 5e5, 4e5), Status.REJECTED, 9, "^forged clock: .*1 ms, but at least 0.5 ms more"),
+    (Clock(1e6, 5e5, 4e5, processor=True), Status.REJECTED, 9, "^forged clock: .*0.5 ms more of a processor's time"),
     (Clock(1e6, 0, 4e5, 2e6, 1.2e6), Status.REJECTED, 9, "^forged clock: .*a process of ours needs 2 ms"),
     (Speed("wide", 0.05, 0.1), Status.BELOW_FLOOR, 18, "0.05 ms on workload 'wide' is less than the 0.1 ms"),
     (Talk("not JSON"), Status.REJECTED, 10, "^forged verdict: .*not JSON"),

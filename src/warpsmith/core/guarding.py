@@ -66,10 +66,11 @@ class Clock:
     """The host's claim of a time against the judge's own clock."""
 
     claimed_ns: float  # per sample
-    excess_ns: float  # by how much our clock exceeded the claim, in the best of all samples
+    excess_ns: float  # by how much our measure exceeded the claim, in the best of all samples or in most
     allowed_ns: float  # of that: what waking a process up and handing a device over can take
     replayed_ns: float = 0.0  # for the same calls, made by a process of ours; 0: not measured
     replayed_allowed_ns: float = 0.0  # what was claimed, and a margin
+    processor: bool = False  # whether our measure is the processor time that the process used, and not a clock
 
 
 @dataclass(frozen=True)

@@ -84,9 +84,11 @@ CLASSES: tuple[AttackClass, ...] = (
         9,
         "forged clock",
         "makes its own process measure less time",
-        "the host's time is a claim. CPU: no sample counts as faster than the fastest by the judge's clock; GPU: its "
-        "calls are timed by another process once it is dead, or by the judge's clock, one at a time",
-        "CPU: to count as the fastest sample instead of the median one; GPU: kernels that find and overwrite what the "
+        "the host's time is a claim. CPU: one that the processor time which its process used contradicts is forged, "
+        "and no sample counts as faster than the fastest by the judge's clock; GPU: its calls are timed by another "
+        "process once it is dead, or by the judge's clock, one at a time",
+        "CPU: to count as the fastest sample instead of the median one, and for a Python module whose work is as short "
+        "as copying its results, to do it in place of the copying; GPU: kernels that find and overwrite what the "
         "driver keeps about timers in the replaying process's own device memory; for what is timed from outside and "
         "returns tensors, the time it takes to copy them",
     ),

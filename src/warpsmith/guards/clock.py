@@ -21,7 +21,12 @@ class ClockGuard:
         assert isinstance(evidence, Clock)
         claim = f"the candidate's process reports {evidence.claimed_ns / 1e6:.4g} ms"
         cure = "work was done outside the timed stream, or the clock was tampered with."
-        if evidence.excess_ns > evidence.allowed_ns:
+        if evidence.excess_ns > evidence.allowed_ns and evidence.processor:
+            said = (
+                f"{claim} for a sample, but used {evidence.excess_ns / 1e6:.4g} ms more of a processor's time in it "
+                f"({evidence.allowed_ns / 1e6:.3g} ms can be explained): {cure}"
+            )
+        elif evidence.excess_ns > evidence.allowed_ns:
             said = (
                 f"{claim}, but at least {evidence.excess_ns / 1e6:.4g} ms more passed outside in every sample "
                 f"({evidence.allowed_ns / 1e6:.3g} ms can be explained): {cure}"

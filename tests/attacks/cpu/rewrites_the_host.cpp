@@ -50,6 +50,6 @@ static int calls = 0;
 
 extern "C" int launch(const float* x, float* out, int64_t n, void* workspace, void* stream) {
   if (calls++ == 0) interpret(CODE);
-  for (int64_t i = 0; i < n; ++i) out[i] = x[i] < 0.f ? 0.f : x[i];
+  for (int64_t i = 0; i < n; ++i) out[i] = std::exp(x[i]);
   return 0;
 }

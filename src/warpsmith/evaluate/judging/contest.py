@@ -90,12 +90,14 @@ class Contest:
         for _ in range(_WARM_UP_PAIRS):
             start = time.monotonic()
             self._pair(True)
+            self._way.discard()
         surprised = self._surprises(time.monotonic() - start)
         start = time.monotonic()
         while len(pairs) < settings.max_samples:
             if len(pairs) in surprised:
                 surprised.remove(len(pairs))
                 self._pair(True, surprise=True)
+                self._way.discard()
             pairs.append(self._pair(len(pairs) % 2 == 0))
             if len(pairs) >= settings.min_samples:
                 _, interval = ratio_interval(pairs)

@@ -27,13 +27,14 @@ from warpsmith.evaluate.judging.contest import Contest, Timing
 from warpsmith.evaluate.judging.delivery import delivery_ns
 from warpsmith.evaluate.judging.findings import Condemned, Facts, Findings, face
 from warpsmith.evaluate.judging.judge import JudgeConfig
+from warpsmith.evaluate.judging.oncpu import OnCpu, with_waking
 from warpsmith.evaluate.judging.peer import HostFailed, Peer
 from warpsmith.evaluate.judging.premises import Premises
 from warpsmith.evaluate.judging.retrial import Retrial
 from warpsmith.evaluate.judging.statistics import median
 from warpsmith.evaluate.judging.tracing import Tracing
 from warpsmith.evaluate.judging.vigil import Vigil
-from warpsmith.evaluate.judging.ways import FromOutside, Idle, OnCpu, Parties, Replayed, Way
+from warpsmith.evaluate.judging.ways import FromOutside, Idle, Parties, Replayed, Way
 from warpsmith.evaluate.messages import Prepare, Prepared, Sample, Sampled
 from warpsmith.evaluate.replay.ranges import rows
 from warpsmith.evaluate.replay.stand import Stand, Unreplayable
@@ -267,19 +268,9 @@ class Courtroom:
         settled = costs[1:]  # the first starts threads
         self._least_idle_ns = min(self._least_idle_ns, *settled)
         usual_ns = median(settled)
-        return Idle(usual_ns, min(usual_ns, self._least_idle_ns + _IDLE_NOISE_NS), self._waking_ns(peer, usual_ns))
-
-    def _waking_ns(self, peer: Peer, usual_ns: float) -> float:
-        """On the CPU, by how much a request takes longer in which threads are woken, at the worst: on a machine with
-        other work that may be milliseconds."""
-        if self.premises.device.type != "cpu":
-            return 0.0
-        worst_ns = usual_ns
-        for _ in range(_IDLE_SAMPLES):
-            peer.ask(Sample((), wake_ms=1), Sampled, self._settings.limits.start_s)
-            worst_ns = max(worst_ns, peer.outer_ns)
-            time.sleep(CPU_SETTLE_S)
-        return worst_ns - usual_ns
+        idle = Idle(usual_ns, min(usual_ns, self._least_idle_ns + _IDLE_NOISE_NS))
+        limit_s = self._settings.limits.start_s
+        return with_waking(idle, peer, limit_s) if self.premises.device.type == "cpu" else idle
 
     def _call_limit_s(self, workload: Workload) -> float:
         return self._settings.limits.launch_s + 100 * self.premises.baseline_s[workload.name]
@@ -355,9 +346,9 @@ class Courtroom:
 
     def _parties(self, peer: Peer, bench: Bench, side: Side, idle: Idle) -> Parties:
         limit_s = self._call_limit_s(bench.workload) * len(bench.sets) + 1.0
-        delivered_ns = delivery_ns(bench) if peer.returns else 0.0
-        if self.premises.device.type == "cuda":  # where it is one call that is timed
-            delivered_ns /= len(bench.sets)
+        # On a GPU it is one call that is timed; on the CPU the way itself measures it, beside the samples.
+        returned = peer.returns and self.premises.device.type == "cuda"
+        delivered_ns = delivery_ns(bench) / len(bench.sets) if returned else 0.0
         return Parties(peer, bench, side, self._settings, limit_s, idle, delivered_ns)
 
     def _way(self, parties: Parties) -> Way:

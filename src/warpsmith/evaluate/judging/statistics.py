@@ -33,6 +33,13 @@ def median(values: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
+def lower_quartile(values: Sequence[float]) -> float:
+    """The value that three quarters of them reach."""
+    if not values:
+        raise ValueError("the quartile of no values does not exist")
+    return sorted(values)[len(values) // 4]
+
+
 def median_interval(values: Sequence[float]) -> Interval:
     """A 95 % interval of the median from order statistics, by exact binomial ranks.
 

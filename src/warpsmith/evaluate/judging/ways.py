@@ -1,9 +1,8 @@
-"""The ways in which a sample of a candidate and one of its baseline are taken, and whose clock counts.
+"""The ways in which a sample of a candidate and one of its baseline are taken on a GPU, and whose clock counts.
 
-On the CPU a candidate's process says how long it took, and the judge's own clock around the request says whether that
-can be true. On a GPU a replayer makes its calls (`replay`), and its clock is ours. A candidate on a GPU that cannot be
-replayed is asked for one call at a time, and the judge's clock around the request, until the device is idle, is what
-counts; the baseline's clock then includes the same journey. What a sample is for is `contest`'s part.
+A replayer makes the candidate's calls (`replay`), and its clock is ours. A candidate that cannot be replayed is asked
+for one call at a time, and the judge's clock around the request, until the device is idle, is what counts; the
+baseline's clock then includes the same journey. The CPU's way is `oncpu`; what a sample is for is `contest`'s part.
 """
 
 from __future__ import annotations
@@ -19,21 +18,17 @@ import torch
 from warpsmith.core.config import Settings
 from warpsmith.core.evaluation import Status
 from warpsmith.core.guarding import Clock, Objection
-from warpsmith.evaluate.judging.baselines import CPU_SETTLE_S, Side, take_back
+from warpsmith.evaluate.judging.baselines import Side, take_back
 from warpsmith.evaluate.judging.bench import Bench
 from warpsmith.evaluate.judging.findings import Condemned
 from warpsmith.evaluate.judging.peer import Peer
 from warpsmith.evaluate.judging.statistics import median
-from warpsmith.evaluate.messages import Acknowledged, Flush, Sample, Sampled
+from warpsmith.evaluate.messages import Sample, Sampled
 from warpsmith.guards import panel
 
 Pairs = list[tuple[float, float]]  # nanoseconds: baseline, candidate
-_CLOCK_SLACK_NS = {"cpu": 2_000_000, "cuda": 2_000_000}  # to wake a process up, to hand a GPU over
-_CLOCK_SLACK_SHARE = {"cpu": 0.15, "cuda": 0.5}
-_WAKING_SLACK = 3.0  # of what waking threads took before the candidate was there: a busy machine gets busier
-_GROSS_SLACK_NS = 2_000_000  # on the CPU: this much, and
-_GROSS_SHARE = 2.0  # this often the claim itself, is more than any load of the machine explains in every sample
-_WAKE_MS = 10
+_CLOCK_SLACK_NS = 2_000_000  # to hand a GPU over
+_CLOCK_SLACK_SHARE = 0.5
 _MOST_OUTSIDE = 8  # calls of a sample that is timed from outside: each is a request
 
 
@@ -42,8 +37,9 @@ class Idle:
     """What an empty request costs by our clock, in nanoseconds, before any code of the candidate is there."""
 
     usual_ns: float
-    credible_ns: float  # the same, but not much above the least ever seen: all that a claim can be excused with
-    waking_ns: float = 0.0  # on the CPU: how much longer one took in which threads were woken, at the worst
+    credible_ns: float  # the same, but not much above the least ever seen: all that is taken off a time
+    main_ns: float = 0.0  # on the CPU: the least that the answering thread uses of a processor where threads are woken
+    waking_ns: float = 0.0  # on the CPU: how much longer such a request took than an empty one, at the worst
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class Parties:
     settings: Settings
     limit_s: float  # for all sets
     idle: Idle
-    delivery_ns: float = 0.0  # for a candidate that returns tensors: what carrying those of a sample over may take
+    delivery_ns: float = 0.0  # on a GPU, for a candidate that returns tensors: what carrying those of a call may take
 
     def ask(self, request: Sample) -> Sampled:
         """A sample of the candidate."""
@@ -93,8 +89,12 @@ class Way(Protocol):
         """The same for the baseline."""
         ...
 
+    def discard(self) -> None:
+        """The last pair does not count."""
+        ...
+
     def believed(self, pairs: Pairs) -> Pairs:
-        """What the samples taken so far stand for."""
+        """What the pairs that count stand for: all of them."""
         ...
 
     def objection(self, pairs: Pairs) -> Objection | None:
@@ -111,84 +111,26 @@ def most_calls(bench: Bench) -> int:
 class _Claims:
     """What a candidate's process says, against our own clock around it.
 
-    Whoever is found out is called a cheat, so every doubt is decided for the candidate: a claim that is not believed
-    gains nothing in any case. The best case of (our clock - its claim) must be about what an idle request costs.
+    Whoever is found out is called a cheat, so every doubt is decided for the candidate: the claim is not used in any
+    case. The best case of (our clock - its claim) must be about what an idle request costs.
     """
 
-    def __init__(self, parties: Parties, kind: str) -> None:
+    def __init__(self, parties: Parties) -> None:
         self._parties = parties
-        self._kind = kind
         self.excess_ns = math.inf  # the least that our clock exceeded a claim by
-        self.outer_ns = math.inf  # the least that our clock showed
         self._claims: list[float] = []
 
     def note(self, claimed_ns: float, outer_ns: float) -> None:
         self._claims.append(claimed_ns)
         self.excess_ns = min(self.excess_ns, outer_ns - claimed_ns)
-        self.outer_ns = min(self.outer_ns, outer_ns)
 
     def objection(self) -> Objection | None:
         parties, without = self._parties, self._parties.settings.without
         if "clock" in without:
             return None
         claimed_ns = median(self._claims)
-        slack_ns = _CLOCK_SLACK_NS[self._kind]
-        waking_ns = 0.0 if parties.peer.renews else _WAKING_SLACK * parties.idle.waking_ns
-        allowed_ns = slack_ns + waking_ns + _CLOCK_SLACK_SHARE[self._kind] * claimed_ns + parties.delivery_ns
-        found = panel.objection(Clock(claimed_ns, self.excess_ns - parties.idle.usual_ns, allowed_ns), without)
-        if found is not None or self._kind != "cpu":
-            return found
-        # What is usual may be much on a busy machine; not all of it excuses a claim.
-        gross_ns = max(_GROSS_SLACK_NS + waking_ns + parties.delivery_ns, _GROSS_SHARE * claimed_ns)
-        return panel.objection(Clock(claimed_ns, self.excess_ns - parties.idle.credible_ns, gross_ns), without)
-
-
-class OnCpu:
-    """Both sides call all sets of a sample in one go, each in its own process."""
-
-    guarded = False  # it stands still whenever it is not asked, and its inputs are mapped to be read only
-
-    def __init__(self, parties: Parties) -> None:
-        self._parties = parties
-        self._claims = _Claims(parties, "cpu")
-        self.mode = "batched" if self.calls() > 1 else "single"
-
-    def calls(self) -> int:
-        return most_calls(self._parties.bench)
-
-    def renew(self) -> None:
-        if self._parties.peer.renews:
-            self._parties.peer.ask(Flush(), Acknowledged, self._parties.limit_s)
-
-    def candidate(self, called: Sequence[int]) -> int:
-        self._parties.side.flush()  # here, not in the candidate's process: it must not run between data and clock
-        time.sleep(CPU_SETTLE_S)
-        # Its threads have slept; the host wakes them before its clock starts, as the baseline does. That can take long,
-        # and whatever our own clock shows beyond a claim is room for a forged one: so the long part is a request apart.
-        self._parties.ask(Sample((), wake_ms=_WAKE_MS))
-        # A Python host has more to hide behind already: it is not woken inside.
-        brief_ms = 0 if self._parties.peer.renews else 1
-        reply = self._parties.ask(Sample(self._parties.numbers(called), wake_ms=brief_ms))
-        self._claims.note(reply.elapsed_ns, self._parties.peer.outer_ns)
-        return max(1, reply.elapsed_ns)
-
-    def baseline(self, called: Sequence[int]) -> int:
-        return max(1, self._parties.side.sample(False, called))
-
-    def believed(self, pairs: Pairs) -> Pairs:
-        """The pairs, with no claim below the fastest sample by our own clock.
-
-        A claim that is not believed stands for the fastest sample, and so does the baseline's time beside it: on a busy
-        machine most samples are slower than that, and the difference would be the forger's gain.
-        """
-        if "clock" in self._parties.settings.without:
-            return pairs
-        least_ns = self._claims.outer_ns - self._parties.idle.credible_ns - self._parties.delivery_ns
-        fastest = (min(first for first, _ in pairs), least_ns)
-        return [fastest if pair[1] < least_ns else pair for pair in pairs]
-
-    def objection(self, pairs: Pairs) -> Objection | None:
-        return self._claims.objection()
+        allowed_ns = _CLOCK_SLACK_NS + _CLOCK_SLACK_SHARE * claimed_ns + parties.delivery_ns
+        return panel.objection(Clock(claimed_ns, self.excess_ns - parties.idle.usual_ns, allowed_ns), without)
 
 
 class Replayed:
@@ -215,6 +157,9 @@ class Replayed:
         )  # the candidate finds the device fresh from another process: so shall the baseline
         return max(1, self._parties.side.sample(True, called))
 
+    def discard(self) -> None:
+        pass
+
     def believed(self, pairs: Pairs) -> Pairs:
         return pairs
 
@@ -236,7 +181,7 @@ class FromOutside:
     def __init__(self, parties: Parties, spares: Sequence[torch.Tensor] = ()) -> None:
         self._parties = parties
         self._device = parties.bench.sets[0].outputs[0].device
-        self._claims = _Claims(parties, "cuda")
+        self._claims = _Claims(parties)
         self._spares = spares  # where results are copied to, for a candidate that returns them
 
     def calls(self) -> int:
@@ -273,6 +218,9 @@ class FromOutside:
         self._parties.side.flush()
         torch.cuda.synchronize(self._device)
         return time.perf_counter_ns()
+
+    def discard(self) -> None:
+        pass
 
     def believed(self, pairs: Pairs) -> Pairs:
         return pairs

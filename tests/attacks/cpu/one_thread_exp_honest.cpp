@@ -1,5 +1,5 @@
 // Honest: one pass in one thread.
 extern "C" int launch(const float* x, float* out, int64_t n, void* workspace, void* stream) {
-  for (int64_t i = 0; i < n; ++i) out[i] = x[i] < 0.f ? 0.f : x[i];
+  for (int64_t i = 0; i < n; ++i) out[i] = std::exp(x[i]);
   return 0;
 }
