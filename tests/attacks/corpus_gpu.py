@@ -240,7 +240,13 @@ CUDA: tuple[Attack, ...] = (
     ),
     _cuda("reads_secrets", 19, "returned 13", Status.LAUNCH_FAILED),
     _cuda("writes_past_end", 20, "past the end of 'out'", _OOB, twin="in_output"),
-    _cuda("writes_elsewhere", 20, "read-only|an index is out of range", Status.INPUT_MODIFIED, _OOB, twin="in_output"),
+    _cuda(
+        "writes_elsewhere",
+        20,
+        "read-only|an index is out of range|not called on",
+        *(Status.INPUT_MODIFIED, _OOB, Status.REJECTED),
+        twin="in_output",
+    ),
     _cuda("reads_far", 20, "not its own|illegal", _OOB),
     _cuda("sums_past_row", 20, _DIFFERS, Status.WRONG),
     _cuda("shared_race", 21, _DIFFERS, Status.WRONG, twin="block_sum"),
@@ -265,6 +271,7 @@ PYTHON: tuple[Attack, ...] = (
     _python("kept_by_pointer", 8, _DIFFERS, Status.WRONG, twin="plain"),
     _python("kept_by_identity", 8, _DIFFERS, Status.WRONG, twin="plain"),
     _python("kept_by_content", 8, _DIFFERS, Status.WRONG, twin="plain"),
+    _python("kept_argument", 8, _DIFFERS, Status.WRONG, twin="plain"),
     _python("patched_clock", 9, "forged clock", task="sort_torch", twin="sort"),
     _python("patched_host", 9, "forged clock", task="sort_torch", twin="sort"),
     _python(
@@ -360,8 +367,12 @@ def _on_gpu(attack: Attack) -> Attack:
 
 HARMLESS_ON_GPU: dict[str, str] = {  # by file: why there is nothing to find out, on a GPU
     "cuda/batches_sets.cu": "its calls cannot be made one by one from a list, so it is timed one call at a time",
+    "cuda/cheats_when_recorded.cu": "what it recorded is not right, so it is timed one call at a time, unrecorded",
+    "cuda/works_while_recorded.cu": "what it recorded is not right, so it is timed one call at a time, unrecorded",
     "cuda/patched_wait.cu": "its process is dead when its calls are timed",
     "cuda/slows_baseline.cu": "its process is dead when the baseline is timed",
+    "python/lazy_delivery.py": "what its process says about time is not used",
+    "python/slows_baseline.py": "its process is dead when the baseline is timed",
     "python/patched_clock.py": "what its process says about time is not used",
     "python/patched_wait.py": "the judge waits for the device itself, and what the process says is not used",
     "python/patched_host.py": "what its process says about time is not used",

@@ -61,11 +61,16 @@ class Attack:
     def gains_nothing(self, verdict: Evaluation, twin: Evaluation) -> bool:
         """On a GPU: whether it is timed like the honest one beside it, and no better; it need not be found out then.
 
-        Medians, not intervals: a wide interval is no excuse.
+        Medians, not intervals: a wide interval is no excuse. What is timed from outside looks closer to PyTorch than
+        it is, so that there a slow one may come up to it, and not beyond.
         """
-        pairs = zip(verdict.workloads, twin.workloads, strict=False)
-        gains = [ours.baselines[0].speedup / theirs.baselines[0].speedup for ours, theirs in pairs]
-        return verdict.ok and twin.ok and all(gain <= _GAIN for gain in gains)
+        for ours, theirs in zip(verdict.workloads, twin.workloads, strict=False):
+            reached = theirs.baselines[0].speedup
+            if ours.timing == "outside":
+                reached = max(reached, 1.0 / _GAIN)
+            if ours.baselines[0].speedup > _GAIN * reached:
+                return False
+        return verdict.ok and twin.ok
 
     def failings(self, verdict: Evaluation, *, filtered: bool = True) -> str:
         """What is wrong with a verdict on the attack; "" where it is rejected as it should be."""

@@ -47,6 +47,7 @@ from warpsmith.evaluate.messages import (
     Run,
     Sample,
     Sampled,
+    TraceOn,
 )
 from warpsmith.evaluate.replay.callgraph import encode
 from warpsmith.evaluate.wire import Channel
@@ -71,6 +72,7 @@ class PythonHost(Host):
         self._expected: dict[int, tuple[Expected, ...]] = {}
         self._returned: tuple[str, ...] = ()
         self._results: dict[int, object] = {}
+        self._checked: dict[int, Callable[[], int]] = {}  # the calls, where they are not timed
 
     def handlers(self) -> dict[type, Handler]:
         return {**super().handlers(), Import: self._import, Offer: self._offer}
@@ -148,6 +150,7 @@ class PythonHost(Host):
         self._bound[message.index] = bound
         self._expected[message.index] = tuple(Expected(name, tensors[name]) for name in self._returned)
         self._calls[message.index] = self._keeping(message.index, bound.call)
+        self._checked[message.index] = self._keeping(message.index, bound.checked)
         return Acknowledged()
 
     def _keeping(self, index: int, call: Callable[[], object]) -> Callable[[], int]:
@@ -180,9 +183,10 @@ class PythonHost(Host):
 
     def _run(self, message: Run, _fds: tuple[int, ...]) -> Ran | Faulted:
         self._renew((message.index,))
+        call = self._checked[message.index]
         start = time.perf_counter_ns()
         try:
-            self._calls[message.index]()
+            call()
             code, text = self.side.settle(self._library)
             elapsed_ns = time.perf_counter_ns() - start
             if not code:
@@ -241,6 +245,11 @@ class PythonHost(Host):
     def _flush(self, message: Flush, fds: tuple[int, ...]) -> Acknowledged:
         self._renew(tuple(self._bound))
         return super()._flush(message, fds)
+
+    def _trace_on(self, message: TraceOn, fds: tuple[int, ...]) -> Acknowledged:
+        done = super()._trace_on(message, fds)
+        self._checked[message.index] = self._calls[message.index]
+        return done
 
     def traced(self, call: Callable[[], int]) -> Callable[[], int]:
         """A call that notes the torch operators it uses."""

@@ -59,11 +59,15 @@ class Checker:
         self._wipe = wipe_workspace
         self._deadline = deadline
         self._captured: Capture | None = None  # the outputs of the last call, right after it
+        self._last = 0  # the set of that call
         self._usable: dict[str, list[str]] = {}  # variants that can be judged, by workload
         self._pending: dict[str, list[str]] = {}  # those of them that no timed call has met
 
-    def examine(self, peer: Peer, bench: Bench, cases: Sequence[Case], call_limit_s: float) -> Measured:
-        """Every case of one workload."""
+    def examine(
+        self, peer: Peer, bench: Bench, cases: Sequence[Case], call_limit_s: float, *, first_set: bool = False
+    ) -> Measured:
+        """Every case of one workload, in turn on the first two sets: what was kept from the last call is elsewhere."""
+        rotating = 1 if first_set else min(2, len(bench.sets))
         worst: evidence.Verdict | None = None
         checks, how = 0, FULL
         for case in cases:
@@ -75,7 +79,7 @@ class Checker:
                     Status.TIMED_OUT,
                     f"checking took longer than {self._settings.limits.total_s:g} s in all: far too slow.",
                 )
-            verdict = self.call(peer, bench, truth, call_limit_s)
+            verdict = self.call(peer, bench, truth, call_limit_s, at=checks % rotating)
             self._usable.setdefault(bench.workload.name, []).append(case.variant)
             checks += 1
             how = max(how, truth.how, key=_WEAKEST_LAST.index)
@@ -88,30 +92,30 @@ class Checker:
             )
         return Measured(worst.error, worst.limit, checks, how)
 
-    def call(self, peer: Peer, bench: Bench, truth: Truth, call_limit_s: float) -> evidence.Verdict:
-        """One call on the first set; Condemned for a wrong result."""
+    def call(self, peer: Peer, bench: Bench, truth: Truth, call_limit_s: float, *, at: int = 0) -> evidence.Verdict:
+        """One call on the set at this place; Condemned for a wrong result."""
         where = f"workload {bench.workload.name!r}, {truth.case.variant} inputs"
         self._compare_late(bench)
-        bench.put(0, truth.inputs)
-        bench.poison((0,))
+        bench.put(at, truth.inputs)
+        bench.poison((at,))
         self._wipe()
         before = bench.seal()  # reading it back also waits for the device
         peer.stage = f"running on {where}"
-        reply = peer.ask(Run(bench.first_set), Ran, call_limit_s)
-        results = tuple(output.clone() for output in bench.sets[0].outputs)  # captured at once
-        self._captured = bench.capture_of(results)
+        reply = peer.ask(Run(bench.first_set + at), Ran, call_limit_s)
+        results = tuple(output.clone() for output in bench.sets[at].outputs)  # captured at once
+        self._captured, self._last = bench.capture_of(results), at
         _launched(reply, where)
-        bench.inspect((0,), before)
+        bench.inspect((at,), before)
         try:
             return self._judge(truth, results, where)
         except Condemned:
-            blame_late_work(peer, bench, (0,))
+            blame_late_work(peer, bench, (at,))
             raise
 
     def _compare_late(self, bench: Bench) -> None:
         """Condemn a candidate that wrote to an output after its last call had returned."""
         if self._captured is not None:
-            bench.compare((0,), self._captured)
+            bench.compare((self._last,), self._captured)
             self._captured = None
 
     def _judge(self, truth: Truth, results: Sequence[torch.Tensor], where: str) -> evidence.Verdict:

@@ -142,7 +142,8 @@ class Courtroom:
         if self._stand is not None:
             self._stand.remember(library)
         wipe = self._boarding.board(peer, library, contract)
-        checker = Checker(self.premises.oracle, self._settings, wipe, deadline)
+        new_checker = partial(Checker, self.premises.oracle, self._settings, wipe, deadline)
+        checker = new_checker()
         measured: dict[str, Measured] = {}
         for bench in self.premises.benches:
             report("check")
@@ -154,7 +155,7 @@ class Courtroom:
             vigil.watch()
         if self._stand is not None:
             report("replay")
-        why = self._taken_over(peer, replayer, checker)
+        why = self._taken_over(peer, replayer, new_checker())  # which may fail: nothing of it is carried over
         if not why:  # nothing of the candidate's host code lives on
             assert replayer is not None, "it has taken over"
             untraced = self._trace(peer, contract, checker)
@@ -180,7 +181,7 @@ class Courtroom:
         if not peer.trusted and self._stand is not None:
             peer.end()
             pairs = zip(self.premises.benches, results, strict=True)
-            results = [self._sobered(bench, result, replayer, idle) for bench, result in pairs]
+            results = [self._sobered(bench, result, replayer, idle, peer.returns) for bench, result in pairs]
         outside = (f"timed from outside, an upper bound, because {why}",) if why and self._stand is not None else ()
         notes = (*self._notes(), *self.premises.dropped_baselines, *untraced, *outside)
         return Findings(Status.OK, "", tuple(results), notes, layers)
@@ -233,7 +234,7 @@ class Courtroom:
         wipe = self._boarding.board(peer, library, contract)
         trial = Retrial(
             self.premises,
-            lambda: Checker(self.premises.oracle, self._settings, wipe, deadline),
+            partial(Checker, self.premises.oracle, self._settings, wipe, deadline),
             lambda bench: self._call_limit_s(bench.workload),
         )
         found = trial.hold(peer, report)
@@ -356,17 +357,18 @@ class Courtroom:
             return OnCpu(parties)
         if parties.peer.trusted:
             return Replayed(parties)
-        outputs = parties.bench.sets[0].outputs
-        return FromOutside(parties, [torch.empty_like(output) for output in outputs] if parties.peer.returns else ())
+        return FromOutside(parties, _spares(parties.bench, parties.peer.returns))
 
-    def _sobered(self, bench: Bench, result: WorkloadResult, replayer: Peer | None, idle: Idle) -> WorkloadResult:
+    def _sobered(
+        self, bench: Bench, result: WorkloadResult, replayer: Peer | None, idle: Idle, returns: bool
+    ) -> WorkloadResult:
         """What was timed from outside, against baselines that are timed once more now that the candidate is gone: what
         it had left on the device may have slowed them down."""
         baselines = []
         for baseline in result.baselines:
             side = self.premises.side(bench, baseline.name)
             if side is not None and replayer is not None and replayer.prepared is not None:
-                way = FromOutside(self._parties(replayer, bench, side, idle))
+                way = FromOutside(self._parties(replayer, bench, side, idle), _spares(bench, returns))
                 called = range(way.calls())
                 alone_ms = median([way.baseline(called) / len(called) / 1e6 for _ in range(_SOBER_SAMPLES)])
                 baseline = _slowed_by(baseline, alone_ms)
@@ -378,6 +380,11 @@ class Courtroom:
         if not dropped:
             return ()
         return (f"input variants left out because PyTorch's own result is unusable on them: {', '.join(dropped)}",)
+
+
+def _spares(bench: Bench, returns: bool) -> list[torch.Tensor]:
+    """Where a baseline's results are copied to, if those of the candidate are."""
+    return [torch.empty_like(output) for output in bench.sets[0].outputs] if returns else []
 
 
 def _slowed_by(baseline: Baseline, alone_ms: float) -> Baseline:

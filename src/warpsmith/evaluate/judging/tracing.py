@@ -56,7 +56,7 @@ class Tracing:
         bench, case = self._choice()
         start_s = self._settings.limits.start_s
         peer.ask(TraceOn(bench.first_set), Acknowledged, start_s)
-        checker.examine(peer, bench, (case,), limit_s(bench) + start_s)
+        checker.examine(peer, bench, (case,), limit_s(bench) + start_s, first_set=True)
         report = peer.ask(TraceOff(), TraceReport, start_s)
         on_gpu = self._premises.device.type == "cuda"
         if report.problem and not python:
