@@ -83,6 +83,7 @@ class Courtroom:
     def prepare(self, peer: Peer, scratch: str) -> None:
         """Let a host set itself up; does not wait for it."""
         if self.premises.driver is not None and self.premises.driver.memory()[0] < _ROOM_BYTES:
+            self.premises.oracle.forget()
             self.premises.leave_room()
         config, limits, arena = self.premises.config, self._settings.limits, self.premises.arena
         on_cpu = self.premises.device.type == "cpu"
