@@ -117,6 +117,8 @@ def _models(
 def _auto(options: Options, roles: Mapping[str, models.ModelSpec], environ: Mapping[str, str]) -> Choice:
     found = models.auto(options.for_models(), _surroundings(options, environ))
     why = found.why.rstrip(".")
+    if not found.models and options.base_url:  # a model is wanted: a run without one would surprise
+        raise UsageError(f"{why}; see that the endpoint answers, or name a model with --proposer openai:MODEL.")
     if not found.models:
         sentence = f"{_CATALOGUE} ({why}; connect one with --proposer openai:MODEL, anthropic:MODEL or command:CMD)."
         return Choice("template", sentence, TemplateProposer)
