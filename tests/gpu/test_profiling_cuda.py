@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from tests.gpu.planted import KERNELS, PLANTED, ZONES, planted_kernel, planted_task
 
 from warpsmith.backends.source import read_candidate
 from warpsmith.evaluate.evaluator import Evaluator
 from warpsmith.evaluate.profiling import ncu, timings
-from warpsmith.evaluate.profiling.digest import Bottleneck
 from warpsmith.evaluate.profiling.profiler import Profile, Profiler
 from warpsmith.hardware.device import select_device
 
 pytestmark = pytest.mark.gpu
-
-KERNELS = Path(__file__).resolve().parent.parent / "kernels"
-PLANTED = {
-    "uncoalesced_transpose": ("transpose", Bottleneck.UNCOALESCED),
-    "bank_conflicts": ("transpose", Bottleneck.BANK_CONFLICTS),
-    "low_occupancy": ("doubled", Bottleneck.LOW_OCCUPANCY),
-    "spilling": ("doubled", Bottleneck.SPILLS),
-    "near_peak_copy": ("doubled_long", Bottleneck.BANDWIDTH),
-}
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +24,7 @@ def profiler(gpu: None) -> Iterator[Profiler]:
 
 
 def profiled(name: str, evaluator: Evaluator, profiler: Profiler) -> Profile:
-    task = f"{KERNELS / 'profiling' / 'tasks.py'}::{PLANTED[name][0]}"
-    candidate = read_candidate(KERNELS / "profiling" / f"{name}.cu")
+    task, candidate = planted_task(name), read_candidate(planted_kernel(name))
     problem = evaluator.survey(task, "cuda")
     evaluation = evaluator.evaluate_one(task, candidate)
     assert evaluation.ok, evaluation.reason
@@ -65,17 +54,7 @@ def test_without_counters_there_are_times(gpu_evaluator: Evaluator) -> None:
     assert found.digest.kernel == "copy4"
 
 
-@pytest.mark.parametrize(
-    ("task", "zone"),
-    [
-        ("large/relu.py", "memory"),
-        ("large/softmax.py", "memory"),
-        ("large/matmul_fp32.py", "compute"),
-        ("large/matmul_tf32.py", "compute"),
-        ("profiling/tasks.py::gemv", "memory"),
-        ("profiling/tasks.py::add", "latency"),
-    ],
-)
+@pytest.mark.parametrize(("task", "zone"), ZONES)
 def test_zones(task: str, zone: str, gpu_evaluator: Evaluator) -> None:
     problem = gpu_evaluator.survey(KERNELS / task, "cuda")
 
