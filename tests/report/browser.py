@@ -74,7 +74,7 @@ class Browser:
         self._session = ""
         self.seen = Seen()
         self._address = ""
-        self._loaded = False
+        self._loaded: set[str] = set()  # documents, by the browser's numbers for them
 
     def __enter__(self) -> Browser:
         try:
@@ -89,6 +89,7 @@ class Browser:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -143,8 +144,8 @@ class Browser:
             self.seen.complaints.append(" ".join(str(each.get("value", "")) for each in about["args"]))
         elif method == "Log.entryAdded" and about["entry"]["level"] in ("error", "warning"):
             self.seen.complaints.append(about["entry"]["text"])
-        elif method == "Page.loadEventFired":
-            self._loaded = True
+        elif method == "Page.lifecycleEvent" and about["name"] == "load":
+            self._loaded.add(about["loaderId"])
 
     # --- using it ---
 
@@ -162,10 +163,10 @@ class Browser:
         """Open a file from disk and wait until it is drawn; the seconds that took."""
         self.call("Page.navigate", url="about:blank")
         self.seen = Seen()
-        self._address, self._loaded = path.resolve().as_uri(), False
+        self._address = path.resolve().as_uri()
         begun = time.perf_counter()
-        self.call("Page.navigate", url=self._address + fragment)
-        while not self._loaded:
+        document = self.call("Page.navigate", url=self._address + fragment)["loaderId"]
+        while document not in self._loaded:  # and not the blank page, whose event may come late
             self._next()
         # The script has run by then; two frames later the charts, which wait to learn their width, are painted.
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
