@@ -68,12 +68,9 @@ class Mismatch:
     reason: str
 
 
-def measure(result: Tensor, reference: Tensor, baseline: Tensor | None, *, scale: float = 0.0) -> Errors | Mismatch:
-    """Errors of `result`; `baseline` excuses what PyTorch itself gets wrong. For e_base pass it twice.
-
-    `scale`: the reference's, where it is known from another measurement.
-    """
-    sides = Sides.of(result, reference, baseline, scale)
+def measure(result: Tensor, reference: Tensor, baseline: Tensor | None) -> Errors | Mismatch:
+    """Errors of `result`; `baseline` excuses what PyTorch itself gets wrong. For e_base pass it twice."""
+    sides = Sides.of(result, reference, baseline)
     found = scan(sides)
     return Mismatch(nonfinite_reason(sides, "result")) if found.violations else found.errors
 

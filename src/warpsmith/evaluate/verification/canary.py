@@ -7,9 +7,7 @@ nothing, which would look like a verification. The outcome is kept on disk for t
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from warpsmith._version import __version__
 from warpsmith.core.candidate import Candidate, SourceFile
 from warpsmith.core.errors import HarnessFault
+from warpsmith.core.inplace import put_in_place
 from warpsmith.core.task import Precision, ScalarKind, ScalarSpec, Task, TensorRole, TensorSpec, Workload
 from warpsmith.evaluate.verification.solorun import Sample
 
@@ -132,10 +131,6 @@ class Proofs:
 
 def _keep(path: Path, data: bytes) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
+        put_in_place(path, data)
     except OSError as fault:
         raise HarnessFault(f"{path.parent} cannot be written ({fault.strerror}); free some space.") from None
