@@ -141,10 +141,7 @@ CUDA: tuple[Attack, ...] = (
     _cuda(
         "batches_sets",
         8,
-        rf"kept result|{_LATE}",
-        Status.REJECTED,
-        Status.UNWRITTEN,
-        Status.WRONG,
+        "special case",
         twin="waits",
         note="a recorded call must do its own work, and no other's",
     ),
@@ -185,7 +182,7 @@ CUDA: tuple[Attack, ...] = (
     _cuda("tf32_product", 12, _DIFFERS, Status.WRONG, task="matmul_fp32", twin="matmul"),
     _cuda("skips_tail", 13, _NOT_WRITTEN, Status.UNWRITTEN),
     _cuda("no_peak", 13, r"(?i)nan|inf|differs", Status.WRONG),
-    _cuda("cheats_when_recorded", 13, _LATE, Status.UNWRITTEN, Status.WRONG, twin="waits"),
+    _cuda("cheats_when_recorded", 13, "special case", twin="waits"),
     _cuda("failed_launch", 14, _NOT_WRITTEN, Status.UNWRITTEN, Status.LAUNCH_FAILED, twin="second_choice"),
     _cuda(
         "opens_cublas",
@@ -232,10 +229,7 @@ CUDA: tuple[Attack, ...] = (
     _cuda(
         "works_while_recorded",
         18,
-        rf"{_LATE}|less than the",
-        Status.UNWRITTEN,
-        Status.BELOW_FLOOR,
-        Status.REJECTED,
+        "special case|other stream",
         twin="waits",
     ),
     _cuda("reads_secrets", 19, "returned 13", Status.LAUNCH_FAILED),
@@ -366,9 +360,6 @@ def _on_gpu(attack: Attack) -> Attack:
 
 
 HARMLESS_ON_GPU: dict[str, str] = {  # by file: why there is nothing to find out, on a GPU
-    "cuda/batches_sets.cu": "its calls cannot be made one by one from a list, so it is timed one call at a time",
-    "cuda/cheats_when_recorded.cu": "what it recorded is not right, so it is timed one call at a time, unrecorded",
-    "cuda/works_while_recorded.cu": "what it recorded is not right, so it is timed one call at a time, unrecorded",
     "cuda/patched_wait.cu": "its process is dead when its calls are timed",
     "cuda/slows_baseline.cu": "its process is dead when the baseline is timed",
     "python/lazy_delivery.py": "what its process says about time is not used",

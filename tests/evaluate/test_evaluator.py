@@ -155,6 +155,17 @@ def test_a_batch_judges_each_exactly_once(evaluator: Evaluator, kernel: Kernel, 
     assert [by_index[i].candidate for i in range(5)] == [c.id for c in batch]
 
 
+def test_nobody_answers_for_what_an_earlier_candidate_wrote(
+    evaluator: Evaluator, kernel: Kernel, task_file: TaskFile
+) -> None:
+    """Its own error came first, so nobody looked at the red zones then."""
+    vandal, honest = kernel("scribbles_and_fails.cpp"), commented(kernel("softmax.cpp"), "after a vandal")
+    first = evaluator.evaluate_one(task_file("softmax"), vandal)
+    assert (first.status, "returned 7" in first.reason) == (Status.LAUNCH_FAILED, True), first.reason
+    second = evaluator.evaluate_one(task_file("softmax"), honest)
+    assert second.status is Status.OK, second.reason
+
+
 def test_a_verdict_is_remembered_unless_told_otherwise(
     evaluator: Evaluator, quick_settings: Settings, kernel: Kernel, task_file: TaskFile
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from warpsmith.core.errors import UsageError
 from warpsmith.core.evaluation import Status
-from warpsmith.core.guarding import Aftermath, Clock, Evidence, Guard, Memory, Speed, Talk
+from warpsmith.core.guarding import Aftermath, Clock, Evidence, Guard, Memory, Recounted, Speed, Talk
 from warpsmith.guards import panel
 from warpsmith.guards.classes import BY_NUMBER, CLASSES
 
@@ -20,6 +20,7 @@ HONEST: tuple[Evidence, ...] = (
     Clock(claimed_ns=2e6, excess_ns=1e5, allowed_ns=3e5, replayed_ns=1.9e6, replayed_allowed_ns=2.3e6),
     Clock(claimed_ns=2e6, excess_ns=-1e6, allowed_ns=3e5, processor=True),  # it waited for a processor
     Speed("wide", latency_ms=0.2, least_ms=0.1),
+    Recounted(("_Z1av", "_Z1bv"), ("_Z1bv", "_Z1av")),
 )
 
 DISHONEST: tuple[tuple[Evidence, Status, int, str], ...] = (
@@ -35,6 +36,9 @@ DISHONEST: tuple[tuple[Evidence, Status, int, str], ...] = (
     (Clock(1e6, 5e5, 4e5, processor=True), Status.REJECTED, 9, "^forged clock: .*0.5 ms more of a processor's time"),
     (Clock(1e6, 0, 4e5, 2e6, 1.2e6), Status.REJECTED, 9, "^forged clock: .*a process of ours needs 2 ms"),
     (Speed("wide", 0.05, 0.1), Status.BELOW_FLOOR, 18, "0.05 ms on workload 'wide' is less than the 0.1 ms"),
+    (Recounted(("_Z1av",), ("_Z1bv",)), Status.REJECTED, 13, "^special case: it launches a when .* and b while"),
+    (Recounted(("_Z1av",), ()), Status.REJECTED, 13, "and nothing while its calls are recorded"),
+    (Recounted((), (), "out: 50 % were never written."), Status.REJECTED, 13, "wrong when .* recorded .out: 50 %"),
     (Talk("not JSON"), Status.REJECTED, 10, "^forged verdict: .*not JSON"),
 )
 

@@ -74,6 +74,15 @@ class Clock:
 
 
 @dataclass(frozen=True)
+class Recounted:
+    """A call as it was made against the same call as it was recorded, of a candidate that could not be replayed."""
+
+    launched: tuple[str, ...]  # kernels of the call as it was made, by their symbol
+    recorded: tuple[str, ...]  # those that the candidate's process said while it was recorded
+    wrong: str = ""  # what recorded calls got wrong, where the candidate has no place to keep anything between calls
+
+
+@dataclass(frozen=True)
 class Speed:
     """A measured time against what the hardware needs."""
 
@@ -89,7 +98,7 @@ class Talk:
     said: str
 
 
-Evidence = Built | Traced | Memory | Aftermath | Clock | Speed | Talk
+Evidence = Built | Traced | Memory | Aftermath | Clock | Recounted | Speed | Talk
 
 
 @dataclass(frozen=True)

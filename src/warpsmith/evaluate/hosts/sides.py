@@ -11,6 +11,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from warpsmith.evaluate.cudadriver import CudaError, Driver
@@ -22,6 +23,7 @@ from warpsmith.evaluate.replay.recording import Recording, Unrecordable
 _GUARD_BYTES = 1 << 20
 _PROMPT_NS = 100_000  # an empty region of two awake threads takes a few microseconds
 _PROMPT_TIMES = 3
+_MOST_PARTIAL = 4  # calls that are said although another one could not be recorded
 _MOST_RECORDED_CHARS = 900_000  # a reply has an end
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -186,12 +188,14 @@ class CudaSide:
     def record(self, calls: Sequence[Callable[[], int]], variables: Mapping[str, int]) -> Recorded:
         """Say what the calls launch. `variables` are those of the candidate's device code, with their bytes."""
         recording = self.recording(variables)
+        found: list[str] = []
         try:
-            found = tuple(encode(recording.record(call)) for call in calls)
+            for call in calls:
+                found.append(encode(recording.record(call)))
             held = variables_said(recording)
         except (Unrecordable, CudaError) as refused:
-            return unrecorded(f"it {refused}")
-        return recorded(found, (), held)
+            return replace(unrecorded(f"it {refused}"), calls=tuple(found[:_MOST_PARTIAL]))
+        return recorded(tuple(found), (), held)
 
     def recording(self, variables: Mapping[str, int]) -> Recording:
         """What records calls on this device."""

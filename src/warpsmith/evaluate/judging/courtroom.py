@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 
 from warpsmith.core.contract import Contract
 from warpsmith.core.evaluation import Baseline, Interval, Status, WorkloadResult
-from warpsmith.core.guarding import Clock, Speed
+from warpsmith.core.guarding import Clock, Recounted, Speed
 from warpsmith.core.task import Task, Workload
 from warpsmith.evaluate.judging.baselines import CPU_SETTLE_S, Side, take_back
 from warpsmith.evaluate.judging.bench import Bench
@@ -26,6 +27,7 @@ from warpsmith.evaluate.judging.check import Checker, Measured
 from warpsmith.evaluate.judging.contest import Contest, Timing
 from warpsmith.evaluate.judging.delivery import delivery_ns
 from warpsmith.evaluate.judging.findings import Condemned, Facts, Findings, face
+from warpsmith.evaluate.judging.holdings import Holdings
 from warpsmith.evaluate.judging.judge import JudgeConfig
 from warpsmith.evaluate.judging.oncpu import OnCpu, with_waking
 from warpsmith.evaluate.judging.peer import HostFailed, Peer
@@ -49,7 +51,7 @@ _FORGED = 1.5  # how much faster than it is when replayed a process may claim to
 _FORGED_SLACK_NS = 2_000
 _SOBER_SAMPLES = 5
 _SOBER = 0.9  # a baseline that needs less than this share once the candidate is gone was slowed down
-_ROOM_BYTES = 4 << 30  # for contexts and flush buffers of the hosts that start next
+_MISCOMPUTED = (Status.WRONG, Status.UNWRITTEN)
 
 
 class Courtroom:
@@ -63,6 +65,7 @@ class Courtroom:
         limits = config.settings.limits
         self._boarding = Boarding(here.task, here.benches, here.device, here.driver, limits, here.arena)
         self._tracing = Tracing(here)
+        self._holdings = Holdings(here.driver, here.device, limits)
         self._stand = Stand(here.arena, here.driver, here.benches, limits) if here.driver is not None else None
 
     @property
@@ -82,7 +85,7 @@ class Courtroom:
 
     def prepare(self, peer: Peer, scratch: str) -> None:
         """Let a host set itself up; does not wait for it."""
-        if self.premises.driver is not None and self.premises.driver.memory()[0] < _ROOM_BYTES:
+        if not self._holdings.has_room():
             self.premises.oracle.forget()
             self.premises.leave_room()
         config, limits, arena = self.premises.config, self._settings.limits, self.premises.arena
@@ -115,8 +118,14 @@ class Courtroom:
             torch.zeros(1, device=self.premises.device).add_(1).item()
 
     def _await(self, peer: Peer) -> Prepared:
+        if peer.stillborn is not None:  # it has said so before, and says no more
+            raise peer.stillborn
         if peer.prepared is None:
-            peer.prepared = peer.answer(Prepared, self._settings.limits.start_s)
+            try:
+                peer.prepared = peer.answer(Prepared, self._settings.limits.start_s)
+            except (Condemned, HostFailed) as fate:
+                peer.stillborn = fate
+                raise
         return peer.prepared
 
     def examine(
@@ -135,8 +144,9 @@ class Courtroom:
             return self._retry(peer, library, contract, report, deadline)
         layers = self._await(peer).layers
         peer.restrain()
+        self.premises.mend()
         idle = self._idle(peer)
-        taken_before = self._taken_bytes()
+        taken_before = self._holdings.taken_bytes()
         vigil = Vigil(peer.pid, contract.backend, self._settings.without)
         report("load")
         self._tracing.remember(library)
@@ -151,7 +161,7 @@ class Courtroom:
             limit_s = self._call_limit_s(bench.workload)
             cases = self.premises.cases[bench.workload.name]
             measured[bench.workload.name] = checker.examine(peer, bench, cases, limit_s)
-            self._check_memory(taken_before)
+            self._holdings.check(taken_before)
         with peer.at_large():
             vigil.watch()
         if self._stand is not None:
@@ -165,10 +175,8 @@ class Courtroom:
             peer = replayer
         for other in waiting:  # a host that is still starting would disturb the clock
             if other.prepared is None:
-                try:
+                with suppress(Condemned, HostFailed):  # it will be told when its turn comes
                     self._await(other)
-                except Condemned:
-                    continue  # it will be told when its turn comes
         results = []
         for bench in self.premises.benches:
             report("time")
@@ -178,7 +186,7 @@ class Courtroom:
         if not peer.trusted:
             with peer.at_large():
                 vigil.watch()
-            untraced = self._trace(peer, contract, checker)
+            untraced = self._trace(peer, contract, checker, self._stand.recorded if self._stand is not None else {})
         if not peer.trusted and self._stand is not None:
             peer.end()
             pairs = zip(self.premises.benches, results, strict=True)
@@ -195,6 +203,13 @@ class Courtroom:
         if not all(captured):
             return "its baseline cannot be captured into a graph"
         try:
+            self._await(replayer)
+        except (Condemned, HostFailed) as fate:
+            said = f"the process that replays calls did not start ({fate})"
+            if self._holdings.has_room():  # by now: another candidate had taken it all
+                raise Condemned(Status.NOT_JUDGED, f"{said}.") from None
+            return said
+        try:
             self._stand.take_over(peer, replayer, self._boarding.workspace, self._boarding.workspace_descriptors())
             for bench in self.premises.benches:
                 cases = self.premises.cases[bench.workload.name][:_REPLAYED_CASES]
@@ -202,11 +217,15 @@ class Courtroom:
         except Unreplayable as reason:
             return str(reason)
         except (Condemned, HostFailed) as fate:
+            if isinstance(fate, Condemned) and fate.status in _MISCOMPUTED and self._stand.stateless:
+                face(Recounted((), (), fate.reason), self._settings.without)
             return f"its recorded calls alone do not give its results ({str(fate) or 'no reason given'})"
         return ""
 
-    def _trace(self, peer: Peer, contract: Contract, checker: Checker) -> tuple[str, ...]:
-        return self._tracing.trace(peer, contract, checker, lambda b: self._call_limit_s(b.workload))
+    def _trace(
+        self, peer: Peer, contract: Contract, checker: Checker, recorded: Mapping[int, frozenset[str]] | None = None
+    ) -> tuple[str, ...]:
+        return self._tracing.trace(peer, contract, checker, lambda b: self._call_limit_s(b.workload), recorded or {})
 
     def _claimed_ns(self, peer: Peer, bench: Bench) -> float:
         """What a candidate's process says that a call takes, while it still can."""
@@ -230,6 +249,7 @@ class Courtroom:
         """The harder examination of a winner; raises Condemned where it cannot even be loaded."""
         layers = self._await(peer).layers
         peer.restrain()
+        self.premises.mend()
         vigil = Vigil(peer.pid, contract.backend, self._settings.without)
         report("load")
         wipe = self._boarding.board(peer, library, contract)
@@ -276,23 +296,6 @@ class Courtroom:
 
     def _call_limit_s(self, workload: Workload) -> float:
         return self._settings.limits.launch_s + 100 * self.premises.baseline_s[workload.name]
-
-    def _taken_bytes(self) -> int:
-        """Device memory that is in use, but not by this process's torch."""
-        if self.premises.driver is None:
-            return 0
-        free, total = self.premises.driver.memory()
-        return total - free - torch.cuda.memory_reserved(self.premises.device)
-
-    def _check_memory(self, taken_before: int) -> None:
-        """On a GPU, what the candidate took for itself shows in what is left."""
-        held = self._taken_bytes() - taken_before
-        limit = self._settings.limits.memory_bytes + self._settings.limits.workspace_bytes
-        if held > limit:
-            raise Condemned(
-                Status.OUT_OF_MEMORY,
-                f"the candidate holds {held / 1e9:.1f} GB of device memory; the limit is {limit / 1e9:.1f} GB.",
-            )
 
     def _measure(
         self,
@@ -368,10 +371,10 @@ class Courtroom:
         baselines = []
         for baseline in result.baselines:
             side = self.premises.side(bench, baseline.name)
-            if side is not None and replayer is not None and replayer.prepared is not None:
+            if side is not None and replayer is not None:
                 way = FromOutside(self._parties(replayer, bench, side, idle), _spares(bench, returns))
                 called = range(way.calls())
-                alone_ms = median([way.baseline(called) / len(called) / 1e6 for _ in range(_SOBER_SAMPLES)])
+                alone_ms = median([way.baseline_alone(called) / len(called) / 1e6 for _ in range(_SOBER_SAMPLES)])
                 baseline = _slowed_by(baseline, alone_ms)
             baselines.append(baseline)
         return replace(result, baselines=tuple(baselines))

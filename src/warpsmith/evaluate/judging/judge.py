@@ -110,9 +110,10 @@ class Judge:
             findings = self._room.examine(peer, replayer, message.library, contract, waiting, report)
         except Condemned as fate:
             self._room.check_device()
+            unborn = peer.prepared is None and not fate.died  # no code of the candidate was called: ours to repeat
             findings = Findings(
-                fate.status,
-                fate.reason,
+                Status.NOT_JUDGED if unborn else fate.status,
+                f"a worker could not be set up: {fate.reason}" if unborn else fate.reason,
                 stage=peer.stage,
                 died=fate.died,
                 layers=peer.prepared.layers if peer.prepared else (),

@@ -260,6 +260,11 @@ class Premises:
             self._sides[key] = CpuBaseline(name, calls, self.flush, self.all_threads)
         return self._sides[key]
 
+    def mend(self) -> None:
+        """Restore what an earlier candidate left damaged."""
+        for bench in self.benches:
+            bench.restore()
+
     def leave_room(self) -> None:
         """Give back what torch keeps for later: the arena and the hosts' contexts need memory of the device too."""
         if self.driver is not None:

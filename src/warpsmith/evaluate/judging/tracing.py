@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from warpsmith.backends.toolchain import TOOLKIT
 from warpsmith.core.config import Settings
 from warpsmith.core.contract import Contract
-from warpsmith.core.guarding import Traced
+from warpsmith.core.guarding import Recounted, Traced
 from warpsmith.evaluate.correctness.oracle import Case
 from warpsmith.evaluate.judging.bench import Bench
 from warpsmith.evaluate.judging.check import Checker
@@ -47,9 +47,18 @@ class Tracing:
         self._objects = tuple(p.read_bytes() for p in found) if self.cupti else ()
 
     def trace(
-        self, peer: Peer, contract: Contract, checker: Checker, limit_s: Callable[[Bench], float]
+        self,
+        peer: Peer,
+        contract: Contract,
+        checker: Checker,
+        limit_s: Callable[[Bench], float],
+        recorded: Mapping[int, frozenset[str]],
     ) -> tuple[str, ...]:
-        """Condemn a candidate that calls what it should not; notes on what could not be traced."""
+        """Condemn a candidate that calls what it should not; notes on what could not be traced.
+
+        `recorded` are the kernels that it launched on a set while its calls were recorded, where that is known and
+        could not be replayed.
+        """
         python = contract.call is not None
         if "trace" in self._settings.without or not (python or contract.backend == _NATIVE):
             return ()
@@ -71,6 +80,9 @@ class Tracing:
             allow=self._premises.task.allow,
         )
         face(evidence, self._settings.without)
+        if bench.first_set in recorded and not (python or self._premises.task.allow):
+            found = tuple(sorted(recorded[bench.first_set]))
+            face(Recounted(evidence.kernels, found), self._settings.without)
         return (f"kernel names were not traced: {report.problem}",) if report.problem and on_gpu else ()
 
     def _choice(self) -> tuple[Bench, Case]:

@@ -21,7 +21,7 @@ from warpsmith.core.guarding import Clock, Objection
 from warpsmith.evaluate.judging.baselines import Side, take_back
 from warpsmith.evaluate.judging.bench import Bench
 from warpsmith.evaluate.judging.findings import Condemned
-from warpsmith.evaluate.judging.peer import Peer
+from warpsmith.evaluate.judging.peer import HostFailed, Peer
 from warpsmith.evaluate.judging.statistics import median
 from warpsmith.evaluate.messages import Sample, Sampled
 from warpsmith.guards import panel
@@ -204,14 +204,29 @@ class FromOutside:
         return max(1, total_ns)
 
     def baseline(self, called: Sequence[int]) -> int:
-        journey_ns = 0
+        return max(1, self._journey_ns(called) + self._worked_ns(called))
+
+    def baseline_alone(self, called: Sequence[int]) -> int:
+        """The same without the candidate's process: the journey is one to another, or else what it was before any code
+        of the candidate was there."""
+        try:
+            journey_ns = self._journey_ns(called)
+        except (Condemned, HostFailed):  # the other one replayed calls of the candidate, and did not survive it
+            journey_ns = round(self._parties.idle.usual_ns * len(called))
+        return max(1, journey_ns + self._worked_ns(called))
+
+    def _journey_ns(self, called: Sequence[int]) -> int:
+        total_ns = 0
         for _ in called:
             start_ns = self._start()
             self._parties.ask(Sample((), flush=False))
             take_back(self._device)
-            journey_ns += time.perf_counter_ns() - start_ns
+            total_ns += time.perf_counter_ns() - start_ns
+        return total_ns
+
+    def _worked_ns(self, called: Sequence[int]) -> int:
         side = self._parties.side
-        return max(1, journey_ns + side.sample(True, called) + self._copied_ns(side.outputs()))
+        return side.sample(True, called) + self._copied_ns(side.outputs())
 
     def _copied_ns(self, results: Sequence[tuple[torch.Tensor, ...]]) -> int:
         """What copying the results takes the device."""

@@ -5,22 +5,34 @@ Whatever speaks against replaying is a reason to time the candidate in another w
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from warpsmith.backends.elf import imported_symbols
 from warpsmith.core.config import Limits
+from warpsmith.core.errors import HarnessFault
 from warpsmith.evaluate.cudadriver import Driver
 from warpsmith.evaluate.judging.arena import Arena
 from warpsmith.evaluate.judging.bench import Bench
 from warpsmith.evaluate.judging.findings import Condemned
 from warpsmith.evaluate.judging.peer import HostFailed, Peer
-from warpsmith.evaluate.messages import Acknowledged, Assign, Assigned, Equip, MapWorkspace, Prepared, Record, Recorded
+from warpsmith.evaluate.messages import Acknowledged, Assign, Assigned, Equip, MapWorkspace, Record, Recorded
+from warpsmith.evaluate.replay.callgraph import Launch, Misrecorded, decode
 from warpsmith.evaluate.replay.fatbin import DeviceImage, MalformedImage, read_images
 
 _MOST_SHARED = 97  # device attribute: bytes of shared memory that one block can ask for
 _OBJECTS = (".so", ".cubin")  # a library, extensions, and what Triton compiled
 _MOST_CHARS = 12 << 20  # of recorded calls in one message
+_LEAVES_NOTHING = re.compile(  # what a call may use of CUDA and have no more of it afterwards
+    r"__cuda(?:RegisterFatBinary(?:End)?|UnregisterFatBinary|RegisterFunction|(?:Push|Pop)CallConfiguration"
+    r"|InitModule|GetKernel|LaunchKernel)\w*"
+    r"|cuda(?:LaunchKernel\w*|LaunchCooperativeKernel|GetLastError|PeekAtLastError|GetError\w+|Func[GS]etAttributes?"
+    r"|Occupancy\w+|DeviceGetAttribute|GetDevice\w*|Stream(?:IsCapturing|GetCaptureInfo|Synchronize)\w*"
+    r"|DeviceSynchronize|Memset\w*)"
+)
 OTHER_ADDRESS = "its process, or the one that replays it, got other addresses than the judge"
 
 
@@ -38,19 +50,22 @@ class Stand:
         self._most_shared = driver.attribute(_MOST_SHARED)
         self._images: tuple[DeviceImage, ...] = ()
         self._problem = ""
+        self.stateless = False  # whether the candidate has nowhere to keep anything on the device between two calls
+        self.recorded: dict[int, frozenset[str]] = {}  # kernels that it said it launches on a set, mangled
 
     def remember(self, library: str) -> None:
         """Read a candidate's device code, before any of its code runs."""
         path = Path(library)
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix in _OBJECTS and p.is_file())
         found: dict[str, DeviceImage] = {}
-        self._problem = ""
+        self._problem, self.recorded = "", {}
         try:
             for file in files:
                 found |= {image.digest: image for image in read_images(file.read_bytes())}
         except MalformedImage as broken:
             self._problem = str(broken)
         self._images = tuple(found.values())
+        self.stateless = path.is_file() and not self._problem and _keeps_nothing(path, self._images)
 
     def take_over(self, host: Peer, replayer: Peer, workspace: MapWorkspace | None, descriptors: Sequence[int]) -> None:
         """Have every call recorded and rebuilt; raises Unreplayable. The host still runs afterwards."""
@@ -58,7 +73,6 @@ class Stand:
         if window is None or self._problem or not self._images:
             raise Unreplayable(self._problem or "it has no device code of its own")
         try:
-            replayer.prepared = replayer.prepared or replayer.answer(Prepared, self._limits.start_s)
             bases = [peer.prepared.bases[0] for peer in (host, replayer) if peer.prepared and peer.prepared.bases]
             if bases != [window.address] * 2:
                 raise Unreplayable(OTHER_ADDRESS)
@@ -91,6 +105,9 @@ class Stand:
         limit_s = self._limits.start_s + self._limits.launch_s
         host.stage = "being recorded"
         said = host.ask(Record(numbers), Recorded, limit_s)
+        for number, call in zip(numbers, said.calls, strict=False):
+            with contextlib.suppress(Misrecorded):
+                self.recorded[number] = frozenset(s.name for s in decode(call).steps if isinstance(s, Launch))
         counts = {len(said.calls), len(said.deliveries) if host.returns else len(numbers)}
         if said.text or counts != {len(numbers)}:
             raise Unreplayable(said.text or "it recorded another number of calls than it was asked for")
@@ -102,3 +119,14 @@ class Stand:
             raise Unreplayable(f"the process that replays it did not answer ({fate.reason})") from None
         if not taken.ok:
             raise Unreplayable(taken.text)
+
+
+def _keeps_nothing(library: Path, images: Sequence[DeviceImage]) -> bool:
+    """Whether a library has no device variables and calls nothing that leaves something on the device."""
+    if any(image.variables or not image.legible for image in images):
+        return False
+    try:
+        names = imported_symbols(library)
+    except HarnessFault:
+        return False
+    return all(_LEAVES_NOTHING.fullmatch(name) for name in names if name.startswith(("cu", "__cuda")))

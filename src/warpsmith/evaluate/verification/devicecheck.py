@@ -40,8 +40,7 @@ _OPTIONS = {
 }
 _COMMON = (
     *("--error-exitcode", str(FOUND), "--print-limit", "20", "--report-api-errors", "no"),
-    # Our frames tell nothing, and following them inside the sandbox never ended (seen with 2025.3 on an H200).
-    *("--show-backtrace", "device"),
+    *("--show-backtrace", "device"),  # our own frames tell nothing
     *("--target-processes", "application-only"),
 )
 _PROOF_S = 30.0  # for a kernel of one block

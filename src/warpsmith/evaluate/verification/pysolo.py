@@ -42,7 +42,7 @@ class PythonSolo(Solo):
         for case in self.plan["cases"]:
             made = self._tensors[case["name"]] = {}
             for name in case["inputs"]:
-                data = bytearray((Path(case["folder"]) / f"{name}.bin").read_bytes())
+                data = bytearray(self.input(case["name"], name))
                 made[name] = self._filled(data, specs[name]["dtype"], case["shapes"][name])
             for name in case["outputs"]:
                 dtype = getattr(torch, specs[name]["dtype"])

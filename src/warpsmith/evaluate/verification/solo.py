@@ -5,6 +5,9 @@
 Every buffer is an allocation of exactly its size, so that the sanitizer sees the first byte outside. The sandbox
 closes before the candidate's library is loaded; what the candidate left in its outputs goes to files in the scratch
 folder, and whether that is right is for the judge to say. Untrusted from then on, and standard library only.
+
+On a GPU the process becomes another user before it has a context: in one that changes its user later, kernels under
+memcheck, initcheck and synccheck never end (seen with 2025.3 on an H200; racecheck does not mind).
 """
 
 from __future__ import annotations
@@ -93,11 +96,16 @@ class Solo(ABC):
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
+        self._inputs: dict[tuple[str, str], bytes] = {}
+        for case in plan["cases"]:
+            for name in case["inputs"]:
+                self._inputs[case["name"], name] = (Path(case["folder"]) / f"{name}.bin").read_bytes()
+        self._identity = self._become_nobody() if plan["kind"] == "cuda" else ()
 
     def run(self) -> int:
         """The exit status."""
         self.prepare()
-        layers = self._confine() if self.plan["confine"] else self._become_nobody()
+        layers = self._confine() if self.plan["confine"] else self._bounded()
         self._say(layers, "", done=False)  # from here on, what goes wrong is the candidate's
         said = self.call_all()
         if not said:
@@ -109,7 +117,7 @@ class Solo(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Lay out the buffers, while files can be read."""
+        """Lay out the buffers, before the sandbox closes."""
         ...
 
     @abstractmethod
@@ -130,19 +138,27 @@ class Solo(ABC):
         sizes = (nbytes for case in self.plan["cases"] for nbytes in case["outputs"].values())
         return max(sizes, default=0) + _EXTRA_FILE_BYTES
 
+    def input(self, case: str, name: str) -> bytes:
+        """An input's bytes; they can be had once."""
+        return self._inputs.pop((case, name))
+
     def _become_nobody(self) -> tuple[str, ...]:
-        """The least there is, for a tool that cannot live in the sandbox: no rights of ours, and an end."""
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (self._file_bytes(), self._file_bytes()))
+        """As root, give up what root may do."""
         if os.geteuid() != 0 or not self.plan["drops"]:
-            return ("rlimits",)
+            return ()
         user, group = sandbox.NOBODY
         with suppress(PermissionError):  # some containers forbid setgroups and allow the rest
             os.setgroups([])
         os.setresgid(group, group, group)
         os.setresuid(user, user, user)
-        return ("rlimits", f"uid-{user}")
+        return (f"uid-{user}",)
+
+    def _bounded(self) -> tuple[str, ...]:
+        """The least there is, for a tool that cannot live in the sandbox: no rights of ours, and an end."""
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self._file_bytes(), self._file_bytes()))
+        return ("rlimits", *(self._identity or self._become_nobody()))
 
     def _confine(self) -> tuple[str, ...]:
         plan = self.plan
@@ -161,7 +177,7 @@ class Solo(ABC):
         )
         # A sanitizer of a GPU has connected to its program by now; a network of its own would cut that.
         early = sandbox.isolate_early(policy) if on_cpu else ()
-        return sandbox.enter(policy, early=early)
+        return (*self._identity, *sandbox.enter(policy, early=early))
 
     def _write(self, name: str, data: bytes) -> None:
         path = Path(self.plan["scratch"]) / name
@@ -183,7 +199,7 @@ class NativeSolo(Solo):
             pointers = self._pointers[case["name"]] = {}
             for name, nbytes in case["inputs"].items():
                 pointers[name] = self._side.allocate(nbytes)
-                self._side.upload(pointers[name], (Path(case["folder"]) / f"{name}.bin").read_bytes())
+                self._side.upload(pointers[name], self.input(case["name"], name))
             for name, nbytes in case["outputs"].items():
                 pointers[name] = self._side.allocate(nbytes)
                 if self.plan["fill"]:  # not where reading what nobody wrote is to be seen
