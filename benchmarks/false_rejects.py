@@ -19,17 +19,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from warpsmith.backends.source import backend_named, read_candidate
 from warpsmith.core.build import Target
 from warpsmith.core.config import Paths, Settings
 from warpsmith.core.errors import WarpsmithError
 from warpsmith.core.evaluation import Evaluation, Status
+from warpsmith.core.inplace import put_in_place
 from warpsmith.evaluate.evaluator import Evaluator
 from warpsmith.tasks.load import load_task
 
@@ -112,8 +114,15 @@ def build_all(device: str, arch: str, names: Sequence[str], paths: Paths, settin
         list(pool.map(lambda job: backend.build(job[0], backend.contract(job[1]), Target(device, arch)), jobs))
 
 
-def judge(device: str, names: Sequence[str], repeats: int, batch: int, settings: Settings) -> Record:
-    """Every kernel `repeats` times."""
+def judge(
+    device: str,
+    names: Sequence[str],
+    repeats: int,
+    batch: int,
+    settings: Settings,
+    keep: Callable[[Record], None] = lambda _: None,
+) -> Record:
+    """Every kernel `repeats` times; `keep` gets the record as soon as another kernel has all of its evaluations."""
     folder = Path(tempfile.mkdtemp(prefix="false-rejects-"))
     verdicts: dict[str, list[Evaluation]] = {name: [] for name in names}
     seconds = dict.fromkeys(names, 0.0)
@@ -128,6 +137,9 @@ def judge(device: str, names: Sequence[str], repeats: int, batch: int, settings:
                     verdicts[name] += [v for _, v in evaluator.evaluate(FOLDER / f"{name}.py", same)]
                     seconds[name] += time.monotonic() - start
                     _say_where(name, verdicts[name], repeats)
+                    whole = {n: found for n, found in verdicts.items() if len(found) == repeats}
+                    if whole:
+                        keep(_record(whole, seconds, settings, repeats, batch))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return _record(verdicts, seconds, settings, repeats, batch)
@@ -155,14 +167,13 @@ def _record(
     )
 
 
-def merged(record: Record, path: Path) -> Record:
+def merged(record: Record, earlier: Mapping[str, Any]) -> Record:
     """The record with the kernels that an earlier one of the same kind holds."""
-    earlier = json.loads(path.read_text())
     same = ("device", "versions", "repeats", "settings")
     now = json.loads(json.dumps(asdict(record)))
     for key in same:
         if earlier.get(key) != now[key]:
-            raise SystemExit(f"{path} was made with another {key}; write to another file, or leave out --add.")
+            raise SystemExit(f"the earlier record has another {key}; write to another file, or leave out --add.")
     fresh = {k.kernel for k in record.kernels}
     kept = [
         Outcome(**{**k, "refusals": tuple(Refusal(**r) for r in k["refusals"])})
@@ -231,18 +242,21 @@ def main() -> int:
         print(f"cannot run on {options.device}: {there.detail}", file=sys.stderr)
         return 2
     names = _names(options.part, options.kernels, SUFFIX[options.device])
+    earlier = json.loads(options.json.read_text()) if options.json and options.add and options.json.exists() else None
+
+    def keep(record: Record) -> None:
+        if options.json:
+            record = merged(record, earlier) if earlier else record
+            totals = {"evaluations": record.evaluations, "refused": record.refused}
+            put_in_place(options.json, (json.dumps({**asdict(record), **totals}, indent=2) + "\n").encode())
+
     try:
         settings = QUICK if options.quick else Settings()
-        record = judge(options.device, names, options.repeats, options.batch, settings)
+        record = judge(options.device, names, options.repeats, options.batch, settings, keep)
     except WarpsmithError as error:
         print(error, file=sys.stderr)
         return 2
-    if options.json:
-        if options.add and options.json.exists():
-            record = merged(record, options.json)
-        totals = {"evaluations": record.evaluations, "refused": record.refused}
-        options.json.write_text(json.dumps({**asdict(record), **totals}, indent=2) + "\n")
-    report(record)
+    report(merged(record, earlier) if earlier else record)
     return 1 if record.refused else 0
 
 

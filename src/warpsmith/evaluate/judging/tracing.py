@@ -17,7 +17,6 @@ from warpsmith.backends.toolchain import TOOLKIT
 from warpsmith.core.config import Settings
 from warpsmith.core.contract import Contract
 from warpsmith.core.guarding import Recounted, Traced
-from warpsmith.evaluate.correctness.oracle import Case
 from warpsmith.evaluate.judging.bench import Bench
 from warpsmith.evaluate.judging.check import Checker
 from warpsmith.evaluate.judging.findings import face
@@ -62,11 +61,8 @@ class Tracing:
         python = contract.call is not None
         if "trace" in self._settings.without or not (python or contract.backend == _NATIVE):
             return ()
-        bench, case = self._choice()
-        start_s = self._settings.limits.start_s
-        peer.ask(TraceOn(bench.first_set), Acknowledged, start_s)
-        checker.examine(peer, bench, (case,), limit_s(bench) + start_s, first_set=True)
-        report = peer.ask(TraceOff(), TraceReport, start_s)
+        bench = secrets.choice(self._premises.benches)
+        report = self._traced(peer, bench, checker, limit_s)
         on_gpu = self._premises.device.type == "cuda"
         if report.problem and not python:
             return (f"kernel names were not traced: {report.problem}",)
@@ -80,15 +76,21 @@ class Tracing:
             allow=self._premises.task.allow,
         )
         face(evidence, self._settings.without)
-        if bench.first_set in recorded and not (python or self._premises.task.allow):
-            found = tuple(sorted(recorded[bench.first_set]))
-            face(Recounted(evidence.kernels, found), self._settings.without)
+        if not (python or self._premises.task.allow):
+            for other in (b for b in self._premises.benches if b.first_set in recorded):
+                again = report if other is bench else self._traced(peer, other, checker, limit_s)
+                said = tuple(sorted(recorded[other.first_set]))
+                face(Recounted(again.kernels[:_MOST_NAMES], said), self._settings.without)
         return (f"kernel names were not traced: {report.problem}",) if report.problem and on_gpu else ()
 
-    def _choice(self) -> tuple[Bench, Case]:
-        bench = secrets.choice(self._premises.benches)
+    def _traced(self, peer: Peer, bench: Bench, checker: Checker, limit_s: Callable[[Bench], float]) -> TraceReport:
+        """One call on the first set of a workload."""
         cases, oracle = self._premises.cases[bench.workload.name], self._premises.oracle
-        return bench, secrets.choice([case for case in cases if not oracle.surely_unusable(case)])
+        case = secrets.choice([case for case in cases if not oracle.surely_unusable(case)])
+        start_s = self._settings.limits.start_s
+        peer.ask(TraceOn(bench.first_set), Acknowledged, start_s)
+        checker.examine(peer, bench, (case,), limit_s(bench) + start_s, first_set=True)
+        return peer.ask(TraceOff(), TraceReport, start_s)
 
 
 def _own(kernels: Sequence[str], objects: Sequence[bytes]) -> tuple[str, ...]:
