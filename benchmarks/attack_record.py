@@ -62,8 +62,8 @@ class Judged:
     reason: str
     seconds: float
     rejected: bool  # with a status and a reason that are right for it
-    harmless: bool  # valid, and timed no better than its honest twin
     failings: str
+    harmless: bool = False  # without the filter valid, and timed no better than its honest twin
     without_imports: str = ""  # the status with the static filter left out; "" where that makes no difference
 
 
@@ -113,10 +113,9 @@ class Record:
     seconds: float = 0.0
 
 
-def judged(attack: Attack, verdict: Evaluation, twin: Evaluation) -> Judged:
+def judged(attack: Attack, verdict: Evaluation) -> Judged:
     """What the record keeps of a verdict on an attack."""
     failings = attack.failings(verdict)
-    harmless = bool(failings) and attack.file in HARMLESS_ON_GPU and attack.gains_nothing(verdict, twin)
     return Judged(
         name=attack.name,
         number=attack.number,
@@ -128,8 +127,7 @@ def judged(attack: Attack, verdict: Evaluation, twin: Evaluation) -> Judged:
         reason=verdict.reason,
         seconds=verdict.seconds,
         rejected=not failings,
-        harmless=harmless,
-        failings="" if harmless else failings,
+        failings=failings,
     )
 
 
@@ -141,6 +139,7 @@ class Recorder:
         self._paths = paths
         self._target = target
         self._start = time.monotonic()
+        self._verdicts: dict[tuple[Path, Path], Evaluation] = {}
         self.record = Record(datetime.now(UTC).isoformat(timespec="seconds"), device)
 
     def evaluator(self, without: tuple[str, ...] = ()) -> Evaluator:
@@ -158,15 +157,16 @@ class Recorder:
                 except WarpsmithError as error:
                     self.record.left_out += [f"{attack.name}: {error}" for attack in of_task]
                 self._note(f"{task}: {len(of_task)} attacks")
-        filtered = {judged.name for judged in self.record.attacks if "the object imports" in judged.reason}
+        known = [(a, self._verdicts[a.task_path, a.path]) for a in attacks if (a.task_path, a.path) in self._verdicts]
         with self.evaluator(("imports",)) as evaluator:
-            self._run_unfiltered(evaluator, [a for a in attacks if a.name in filtered and a.has_dynamic_defence])
+            self._run_unfiltered(evaluator, [a for a, v in known if a.filtered(v) and a.has_dynamic_defence])
         self._note("without imports")
 
     def _run_task(self, evaluator: Evaluator, attacks: Sequence[Attack]) -> None:
         path, task = attacks[0].task_path, attacks[0].task
         found = judge(evaluator, [(path, file) for a in attacks for file in (a.path, a.twin_path)])
-        self.record.attacks += [judged(a, found[path, a.path], found[path, a.twin_path]) for a in attacks]
+        self.record.attacks += [judged(a, found[path, a.path]) for a in attacks]
+        self._verdicts |= found
         for twin in dict.fromkeys(attack.twin for attack in attacks):
             verdict = found[path, FOLDER / twin]
             self.record.honest.append(
@@ -179,10 +179,15 @@ class Recorder:
         for attack in attacks:
             verdict = found[attack.task_path, attack.path]
             at = next(i for i, known in enumerate(self.record.attacks) if known.name == attack.name)
-            failings = self.record.attacks[at].failings or attack.failings(verdict, filtered=False)
+            twin = self._verdicts[attack.task_path, attack.twin_path]
+            harmless = attack.file in HARMLESS_ON_GPU and attack.gains_nothing(verdict, twin)
+            failings = self.record.attacks[at].failings or (
+                "" if harmless else attack.failings(verdict, filtered=False)
+            )
             self.record.attacks[at] = replace(
                 self.record.attacks[at],
                 without_imports=verdict.status.value,
+                harmless=harmless,
                 failings=failings,
                 rejected=not failings,
             )
@@ -220,7 +225,7 @@ class Recorder:
     def _note(self, what: str) -> None:
         record = self.record
         record.seconds = time.monotonic() - self._start
-        outcomes = ["harmless" if a.harmless else "rejected" if a.rejected else "through" for a in record.attacks]
+        outcomes = ["rejected" if a.rejected else "through" for a in record.attacks]
         outcomes += ["passed" if h.status == "ok" else "failed" for h in record.honest]
         record.totals = summary_line(outcomes)
         if self._target is not None:
@@ -235,7 +240,7 @@ def as_json(record: Record) -> dict[str, object]:
 
 def shortcomings(record: Record) -> list[str]:
     """Where the record is not what it must be."""
-    found = [attack.failings for attack in record.attacks if not attack.rejected and not attack.harmless]
+    found = [attack.failings for attack in record.attacks if not attack.rejected]
     found += [f"{h.file} on {h.task}: {h.status} ({h.reason})" for h in record.honest if h.status != "ok"]
     found += [f"left out: {line}" for line in record.left_out]
     for pair in record.pairs:
@@ -257,7 +262,7 @@ def markdown(record: Record) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for a in sorted(record.attacks, key=lambda a: (a.number, a.name)):
-        mark = "gains nothing: " if a.harmless else "" if a.rejected else "**through:** "
+        mark = "" if a.rejected else "**through:** "
         lines.append(
             f"| {a.number} {a.title} | {a.name} | {a.task} | {mark}{a.status} | {a.without_imports} "
             f"| {_short(a.reason)} | {a.seconds:.1f} |"

@@ -52,8 +52,10 @@ def _python(
     twin: str = "softmax",
     backend: str = "torch_module",
     note: str = "",
+    names_harness: bool = False,
 ) -> Attack:
-    return Attack(
+    """With `names_harness` its text gives it away, and `says` and `statuses` are what the other defences make of it."""
+    attack = Attack(
         name=f"{name} ({'Triton' if backend == 'triton' else 'Python'})",
         number=number,
         backend=backend,
@@ -63,6 +65,15 @@ def _python(
         twin=f"python/honest_{twin}.py",
         statuses=statuses or (Status.REJECTED,),
         note=note,
+    )
+    if not names_harness:
+        return attack
+    return replace(
+        attack,
+        says="forged verdict: the source imports warpsmith",
+        statuses=(Status.REJECTED,),
+        unfiltered=attack.statuses,
+        unfiltered_says=attack.says,
     )
 
 
@@ -271,21 +282,31 @@ CUDA: tuple[Attack, ...] = (
 PYTHON: tuple[Attack, ...] = (
     _python("reads_frames", 2, rf"{_DIFFERS}|{_NOT_WRITTEN}", Status.WRONG, Status.UNWRITTEN),
     _python(
-        "imports_judge", 2, "Permission denied|No such file|home directory|nothing of the judge", Status.LAUNCH_FAILED
+        "imports_judge",
+        2,
+        "Permission denied|No such file|home directory|nothing of the judge",
+        Status.LAUNCH_FAILED,
+        names_harness=True,
     ),
     _python("patched_allclose", 3, "NaN", Status.WRONG),
     _python("levels_input", 4, "read-only", Status.INPUT_MODIFIED, twin="plain"),
     _python("background_thread", 6, rf"background work|{_DIFFERS}", Status.WRONG, Status.REJECTED),
     _python("lazy_tensor", 7, "lazy tensor"),
-    _python("lazy_delivery", 7, "forged clock", task="sort_torch", twin="sort"),
+    _python("lazy_delivery", 7, "forged clock", task="sort_torch", twin="sort", names_harness=True),
     _python("kept_by_pointer", 8, _DIFFERS, Status.WRONG, twin="plain"),
     _python("kept_by_identity", 8, _DIFFERS, Status.WRONG, twin="plain"),
     _python("kept_by_content", 8, _DIFFERS, Status.WRONG, twin="plain"),
     _python("kept_argument", 8, _DIFFERS, Status.WRONG, twin="plain"),
-    _python("patched_clock", 9, "forged clock", task="sort_torch", twin="sort"),
-    _python("patched_host", 9, "forged clock", task="sort_torch", twin="sort"),
+    _python("patched_clock", 9, "forged clock", task="sort_torch", twin="sort", names_harness=True),
+    _python("patched_host", 9, "forged clock", task="sort_torch", twin="sort", names_harness=True),
     _python(
-        "early_reply", 10, rf"background work|forged|{_NOT_WRITTEN}", Status.REJECTED, Status.UNWRITTEN, twin="careful"
+        "early_reply",
+        10,
+        rf"background work|forged|{_NOT_WRITTEN}",
+        Status.REJECTED,
+        Status.UNWRITTEN,
+        twin="careful",
+        names_harness=True,
     ),
     _python("forges_replies", 10, "forged verdict"),
     _python("exits", 10, "status 0", Status.CRASHED),
@@ -315,7 +336,14 @@ PYTHON_ON_GPU: tuple[Attack, ...] = (
         task="matmul_torch_4096",
         twin="matmul",
     ),
-    _python("slows_baseline", 6, "background work|forged clock", task="matmul_torch_4096", twin="matmul"),
+    _python(
+        "slows_baseline",
+        6,
+        "background work|forged clock",
+        task="matmul_torch_4096",
+        twin="matmul",
+        names_harness=True,
+    ),
     _python("graph_once", 8, _DIFFERS, Status.WRONG, twin="plain"),
     _python(
         "patched_wait",
@@ -326,6 +354,7 @@ PYTHON_ON_GPU: tuple[Attack, ...] = (
         Status.WRONG,
         task="matmul_torch",
         twin="matmul",
+        names_harness=True,
     ),
     _python("allows_tf32", 12, _DIFFERS, Status.WRONG, task="matmul_torch", twin="matmul"),
     _python("triton_nothing", 1, _NOT_WRITTEN, Status.UNWRITTEN, task="softmax", backend="triton", twin="triton"),
@@ -361,7 +390,7 @@ PYTHON_ON_GPU: tuple[Attack, ...] = (
 )
 
 PYTHON_ON_CPU: tuple[Attack, ...] = (
-    _python("works_while_preparing", 18, _LATE, Status.WRONG, twin="plain"),
+    _python("works_while_preparing", 18, _LATE, Status.WRONG, twin="plain", names_harness=True),
     _python("borrows_numpy", 15, "library call", task="softmax", twin="extension"),
     _python("borrows_numpy_quietly", 15, "library call", task="softmax", twin="extension"),
 )
@@ -369,15 +398,14 @@ PYTHON_ON_CPU: tuple[Attack, ...] = (
 
 def _on_gpu(attack: Attack) -> Attack:
     """The extension among the honest twins is C++ for the CPU; what a forged clock hides may show by other means."""
-    if attack.says == "forged clock":
-        statuses = (*attack.statuses, Status.BELOW_FLOOR)
-        attack = replace(attack, statuses=statuses, says="lazy tensor|forged clock|less than the")
+    if attack.unfiltered_says == "forged clock":
+        statuses = (*(attack.unfiltered or ()), Status.BELOW_FLOOR)
+        says = "lazy tensor|forged clock|less than the"
+        attack = replace(attack, unfiltered=statuses, unfiltered_says=says)
     return replace(attack, twin="python/honest_triton_module.py") if "extension" in attack.twin else attack
 
 
-HARMLESS_ON_GPU: dict[str, str] = {  # by file: why there is nothing to find out, on a GPU
-    "cuda/patched_wait.cu": "its process is dead when its calls are timed",
-    "cuda/slows_baseline.cu": "its process is dead when the baseline is timed",
+HARMLESS_ON_GPU: dict[str, str] = {  # by file: why there is nothing to find out on a GPU, if its text does not say it
     "python/lazy_delivery.py": "what its process says about time is not used",
     "python/slows_baseline.py": "its process is dead when the baseline is timed",
     "python/patched_clock.py": "what its process says about time is not used",

@@ -85,6 +85,11 @@ class Attack:
             return f"{self.name}: the reason does not say {says!r}: {verdict.reason}"
         return ""
 
+    @staticmethod
+    def filtered(verdict: Evaluation) -> bool:
+        """Whether the static filter alone gave it this verdict."""
+        return re.search("the (?:object|source) imports", verdict.reason) is not None
+
     def twin_failings(self, verdict: Evaluation) -> str:
         """The same for the honest one."""
         return "" if verdict.status is Status.OK else f"{self.twin}: {verdict.status} ({verdict.reason})"
@@ -106,9 +111,9 @@ def judge(evaluator: Evaluator, jobs: Iterable[tuple[Path, Path]]) -> dict[tuple
     return found
 
 
-def record_attack(record_property: Callable[[str, object], None], failings: str, *, harmless: bool = False) -> None:
+def record_attack(record_property: Callable[[str, object], None], failings: str) -> None:
     """Count one attack in the summary line: call it before asserting."""
-    record_property(OUTCOME, "harmless" if harmless else "through" if failings else "rejected")
+    record_property(OUTCOME, "through" if failings else "rejected")
 
 
 def record_honest(record_property: Callable[[str, object], None], failings: str) -> None:
@@ -118,9 +123,8 @@ def record_honest(record_property: Callable[[str, object], None], failings: str)
 
 def summary_line(outcomes: Sequence[str]) -> str:
     """The one line at the end of a test run."""
-    names = ("rejected", "harmless", "through", "passed", "failed")
+    names = ("rejected", "through", "passed", "failed")
     count: Mapping[str, int] = {name: outcomes.count(name) for name in names}
-    attacks = count["rejected"] + count["harmless"] + count["through"]
-    harmless = f" ({count['harmless']} more gained nothing)" if count["harmless"] else ""
+    attacks = count["rejected"] + count["through"]
     honest = f"{count['passed']} passed of {count['passed'] + count['failed']}"
-    return f"attacks: {count['rejected']} rejected of {attacks}{harmless}, honest: {honest}"
+    return f"attacks: {count['rejected']} rejected of {attacks}, honest: {honest}"

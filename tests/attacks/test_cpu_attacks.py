@@ -54,7 +54,7 @@ def _runs_here(file: Path) -> bool:
 
 def _filtered(attack: Attack, verdicts: Verdicts) -> bool:
     verdict = verdicts.get((attack.task_path, attack.path))
-    return verdict is not None and attack.has_dynamic_defence and "the object imports" in verdict.reason
+    return verdict is not None and attack.has_dynamic_defence and attack.filtered(verdict)
 
 
 def _verdict(verdicts: Verdicts, task: Path, file: Path) -> Evaluation:

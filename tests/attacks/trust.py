@@ -68,8 +68,9 @@ list (a candidate that waits in the middle, allocates memory, calls an allowed l
 for one call at a time, and the judge's clock around the request, until the device is idle, is what counts; its baseline
 carries the same burden and is timed once more when the process is gone.
 
-So some attacks need not be found out: they are valid, and timed like the honest kernel beside them. In the record and
-in the tests each is held against that kernel.
+So some attacks need not be found out: the text of those below names the harness, for which they are rejected; without
+that filter they are valid, and timed like the honest kernel beside them. In the record and in the tests each is held
+against that kernel, without the filter.
 
 On the CPU nothing of the kind remains: a forged clock is found out by the processor time that its process used, which
 the system counts and other work on the machine does not add to. A claim that is merely too good counts as the fastest
@@ -132,8 +133,6 @@ def _sentence(counts: dict[str, int]) -> str:
 
 def _row(attack: Attack, where: str) -> str:
     verdict = " or ".join(f"`{status}`" for status in attack.statuses)
-    if attack.file in HARMLESS_ON_GPU and _GPU in where:
-        verdict = "gains nothing on a GPU" + (f"; {verdict} on the CPU" if _EVERY_RUN in where else "")
     if not attack.has_dynamic_defence:
         verdict += f" by the filter alone: {attack.note}"
     return f"| {_link(attack.file)} | {_purpose(attack.path)} | {_link(attack.twin)} | {where} | {verdict} |"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.attacks.corpus_gpu import CUDA, HARMLESS_ON_GPU, ON_GPU
+from tests.attacks.corpus_gpu import HARMLESS_ON_GPU, ON_GPU
 from tests.attacks.model import Attack, judge, record_attack, record_honest
 
 from warpsmith.backends.source import backend_named
@@ -56,7 +56,7 @@ def _backends(attack: Attack) -> set[str]:
 
 def _filtered(attack: Attack, verdicts: Verdicts) -> bool:
     verdict = verdicts.get((attack.task_path, attack.path))
-    return verdict is not None and attack.has_dynamic_defence and "the object imports" in verdict.reason
+    return verdict is not None and attack.has_dynamic_defence and attack.filtered(verdict)
 
 
 def _verdict(verdicts: Verdicts, attack: Attack, file: Path) -> Evaluation:
@@ -67,14 +67,12 @@ def _verdict(verdicts: Verdicts, attack: Attack, file: Path) -> Evaluation:
 
 @pytest.mark.parametrize("attack", ON_GPU, ids=lambda attack: attack.name)
 def test_an_attack_is_rejected_on_a_gpu(attack: Attack, verdicts: Verdicts, record_property: Record) -> None:
-    verdict, twin = (_verdict(verdicts, attack, file) for file in (attack.path, attack.twin_path))
-    failings = attack.failings(verdict)
-    harmless = bool(failings) and attack.file in HARMLESS_ON_GPU and attack.gains_nothing(verdict, twin)
-    record_attack(record_property, failings, harmless=harmless)
-    assert harmless or not failings
+    failings = attack.failings(_verdict(verdicts, attack, attack.path))
+    record_attack(record_property, failings)
+    assert not failings
 
 
-@pytest.mark.parametrize("attack", CUDA, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", ON_GPU, ids=lambda attack: attack.name)
 def test_imports_are_not_the_only_defence(attack: Attack, verdicts: Verdicts, unfiltered: Verdicts) -> None:
     if not attack.has_dynamic_defence:
         assert attack.note, "why nothing else stops it must be said"

@@ -8,7 +8,7 @@ import pytest
 
 from warpsmith.core.errors import UsageError
 from warpsmith.core.evaluation import Status
-from warpsmith.core.guarding import Aftermath, Clock, Evidence, Guard, Memory, Recounted, Speed, Talk
+from warpsmith.core.guarding import Aftermath, Altered, Clock, Evidence, Guard, Memory, Recounted, Speed, Talk
 from warpsmith.guards import panel
 from warpsmith.guards.classes import BY_NUMBER, CLASSES
 
@@ -21,6 +21,7 @@ HONEST: tuple[Evidence, ...] = (
     Clock(claimed_ns=2e6, excess_ns=-1e6, allowed_ns=3e5, processor=True),  # it waited for a processor
     Speed("wide", latency_ms=0.2, least_ms=0.1),
     Recounted(("_Z1av", "_Z1bv"), ("_Z1bv", "_Z1av")),
+    Altered(""),
 )
 
 DISHONEST: tuple[tuple[Evidence, Status, int, str], ...] = (
@@ -39,6 +40,7 @@ DISHONEST: tuple[tuple[Evidence, Status, int, str], ...] = (
     (Recounted(("_Z1av",), ("_Z1bv",)), Status.REJECTED, 13, "^special case: it launches a when .* and b while"),
     (Recounted(("_Z1av",), ()), Status.REJECTED, 13, "and nothing while its calls are recorded"),
     (Recounted((), (), "out: 50 % were never written."), Status.REJECTED, 13, "wrong when .* recorded .out: 50 %"),
+    (Altered("/lib/libc.so.6"), Status.REJECTED, 9, "^forged clock: the code of libc.so.6 was changed"),
     (Talk("not JSON"), Status.REJECTED, 10, "^forged verdict: .*not JSON"),
 )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from warpsmith.backends.elf import read_symbols
+from warpsmith.backends.pysource import modules_named
 from warpsmith.backends.source import backend_named, read_candidate
 from warpsmith.backends.toolchain import find_cxx, find_nvcc
 from warpsmith.core.build import Artifact, Target
@@ -18,6 +19,7 @@ from warpsmith.core.evaluation import Status
 from warpsmith.core.guarding import Built, Objection
 from warpsmith.guards.classes import title
 from warpsmith.guards.imports import PLUGIN
+from warpsmith.guards.symbols import PYTHON
 
 PROGRAMS = Path(__file__).parent / "programs"
 HONEST = ("containers", "text", "numbers", "threads_of_openmp")
@@ -186,8 +188,27 @@ def test_a_library_nobody_allowed_is_refused_even_when_nothing_of_it_is_imported
     assert "libblas.so.3" in found.reason
 
 
-def test_python_files_have_no_imports_to_judge() -> None:
-    assert PLUGIN.objection(Built("torch_module", ("_ZN2at5emptyE",), ("libtorch.so",))) is None
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("import torch, triton.language as tl\nfrom math import pi\n", ""),
+        ('torch.ops.warpsmith_like("a warpsmith at work")', ""),
+        ("from .warpsmith import helper", ""),
+        ("def broken(:", ""),
+        ("import warpsmith.evaluate.wire", "warpsmith.evaluate.wire"),
+        ("def late():\n    from warpsmith.evaluate import hosts", "warpsmith.evaluate"),
+        ("import importlib as i\ni.import_module('warpsmith.core')", "warpsmith.core"),
+        ("import sys\nsys.modules['warpsmith']", "warpsmith"),
+    ],
+)
+def test_a_python_file_has_no_business_with_the_harness(text: str, named: str) -> None:
+    found = PLUGIN.objection(Built(PYTHON, modules_named(text), ()))
+    if not named:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.status, found.attack) == (Status.REJECTED, 10)
+    assert f"forged verdict: the source imports {named}, a part of the harness" in found.reason
 
 
 # Of extensions that PyTorch builds; operators with their overloads.

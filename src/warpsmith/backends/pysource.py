@@ -20,6 +20,7 @@ _LAUNCH = re.compile(rf"^(?:def\s+{LAUNCH}\b|{LAUNCH}\s*[:=])", re.MULTILINE)
 _TRITON = re.compile(r"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
 _EXTENSION = re.compile(r"\bcpp_extension\b|\bload_inline\b")
 _CUDA = re.compile(r"\bcuda_sources\b|\.cu['\"]|\bwith_cuda\s*=\s*True|__global__")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,25 @@ def fault_in(file: SourceFile, name: str, wanted: str) -> str | None:
     if name in _defined(tree):
         return None
     return f"{file.name} does not define {name}: define\n{wanted}"
+
+
+def modules_named(text: str) -> tuple[str, ...]:
+    """Modules that a file imports, and texts in it that could be names of some; () where it cannot be parsed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
+            found.add(node.value)
+    return tuple(sorted(found))
 
 
 def _defined(tree: ast.Module) -> set[str]:

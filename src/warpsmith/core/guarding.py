@@ -62,6 +62,13 @@ class Aftermath:
 
 
 @dataclass(frozen=True)
+class Altered:
+    """Code that was in the process before the candidate, and is no longer what its file says."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class Clock:
     """The host's claim of a time against the judge's own clock."""
 
@@ -98,7 +105,7 @@ class Talk:
     said: str
 
 
-Evidence = Built | Traced | Memory | Aftermath | Clock | Recounted | Speed | Talk
+Evidence = Built | Traced | Memory | Aftermath | Altered | Clock | Recounted | Speed | Talk
 
 
 @dataclass(frozen=True)

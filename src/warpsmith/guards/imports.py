@@ -2,7 +2,7 @@
 
 A filter before anything runs, never the only defence. What a candidate does without importing anything (inline
 assembly, a walk through its own memory) is not seen here: the sandbox, the judge's clock and the trace are for that.
-Of a Python candidate the extensions are looked at that it brings, if any.
+Of a Python candidate the extensions are looked at that it brings, if any, and whether its text names the harness.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from warpsmith.core.guarding import Built, Evidence, Guard, Objection
 from warpsmith.guards.classes import title
 from warpsmith.guards.librarynames import only_moves, operator_imported
 from warpsmith.guards.suspects import LIBRARY_CALL, SUSPECTS, Suspect, suspicion
-from warpsmith.guards.symbols import ALLOWED, EXTENSION, NEEDED, TOLERATED, library_of, symbols_of
+from warpsmith.guards.symbols import ALLOWED, EXTENSION, NEEDED, PYTHON, TOLERATED, library_of, symbols_of
 
+_HARNESS = __name__.partition(".")[0]
 _NAMED = 3  # symbols named in a reason; the others are counted
 
 
@@ -31,6 +32,8 @@ class ImportsGuard:
     def objection(self, evidence: Evidence) -> Objection | None:
         """The worst kind of attack that the imports serve; then libraries that nobody allowed."""
         assert isinstance(evidence, Built)
+        if evidence.backend == PYTHON:
+            return _of_the_harness(evidence)
         allowed = ALLOWED.get(evidence.backend)
         if allowed is None:
             return None
@@ -47,6 +50,15 @@ class ImportsGuard:
                 others = sum(map(len, suspected.values())) - len(suspected[suspect])
                 return _objection(suspect, suspected[suspect], others)
         return _unknown_library(evidence)
+
+
+def _of_the_harness(evidence: Built) -> Objection | None:
+    """A Python candidate shares its process with the harness's own modules, and has no business with them."""
+    named = [name for name in evidence.imports if name.partition(".")[0] == _HARNESS]
+    if not named:
+        return None
+    said = f"the source imports {', '.join(named[:_NAMED])}, a part of the harness; a kernel needs none of it."
+    return Objection(Status.REJECTED, 10, f"{title(10)}: {said}")
 
 
 def _moves(name: str, evidence: Built) -> bool:

@@ -128,6 +128,7 @@ CUDA_LIBRARIES = (r"libcudart\.so(?:\.\d+)*",)
 TORCH_LIBRARIES = (r"lib(?:c10|c10_cuda|torch|torch_cpu|torch_cuda|torch_python|python3\.\d+)\.so(?:\.\d+)*",)
 
 EXTENSION = "extension"  # in place of a backend: an object that a Python candidate brings
+PYTHON = "python"  # in place of a backend: the modules that a Python candidate's text names
 
 ALLOWED = {
     "cpu": one_of(*MATH, *COMPILER, *LIBC, *CPLUSPLUS, *OPENMP),

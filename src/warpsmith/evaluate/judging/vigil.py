@@ -10,8 +10,9 @@ import os
 import time
 from collections.abc import Collection
 
-from warpsmith.core.guarding import Aftermath
+from warpsmith.core.guarding import Aftermath, Altered
 from warpsmith.evaluate.judging.findings import Condemned, face
+from warpsmith.evaluate.judging.integrity import Code
 
 _WINDOW_S = 0.008
 _GLANCES = 4  # per window
@@ -26,9 +27,12 @@ class Vigil:
         self._backend = backend
         self._without = without
         self._threads_before = len(self._threads())
+        self._code = Code(pid) if "integrity" not in without else None
 
     def watch(self) -> None:
-        """Condemn a candidate that leaves work behind."""
+        """Condemn a candidate that changed code of others or leaves work behind."""
+        if self._code is not None:
+            face(Altered(self._code.altered()), self._without)
         if "background" in self._without:
             return
         deadline = time.monotonic() + (0.0 if self._backend == "cuda" else _PATIENCE_S)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from warpsmith._version import __version__
 from warpsmith.backends.elf import read_symbols
+from warpsmith.backends.pysource import modules_named
 from warpsmith.core.build import EXTENSIONS, Artifact, BuildFailure
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.contract import Contract
@@ -17,7 +18,7 @@ from warpsmith.core.task import Task
 from warpsmith.evaluate.judging.findings import Facts, Findings
 from warpsmith.evaluate.supervising.results import ResultKey
 from warpsmith.guards import panel
-from warpsmith.guards.symbols import EXTENSION
+from warpsmith.guards.symbols import EXTENSION, PYTHON
 from warpsmith.hardware.device import Device, gpus
 
 
@@ -38,11 +39,16 @@ class Job:
         if isinstance(built, BuildFailure):
             return Findings(Status.BUILD_ERROR, built.reason)
         objects, kind = [built.library], self.candidate.backend
+        evidence = []
         if built.library.is_dir():  # Python: only extensions are linked
             objects, kind = sorted((built.library / EXTENSIONS).glob("**/*.so")), EXTENSION
-        for each in objects:
-            symbols = read_symbols(each)
-            found = panel.objection(Built(kind, symbols.imports, symbols.needed, self.contract.libraries), without)
+            texts = [file.text for file in self.candidate.files if file.name.endswith(".py")]
+            evidence = [Built(PYTHON, modules_named(text), ()) for text in texts]
+        for path in objects:
+            symbols = read_symbols(path)
+            evidence.append(Built(kind, symbols.imports, symbols.needed, self.contract.libraries))
+        for each in evidence:
+            found = panel.objection(each, without)
             if found is not None:
                 return Findings(found.status, found.reason)
         return None
