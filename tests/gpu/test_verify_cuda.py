@@ -59,7 +59,8 @@ def test_each_tool_finds_what_an_evaluation_cannot(
     detail = next(check.detail for check in certificate.checks if check.name == tool)
     assert re.search(says, detail), detail
     assert name in detail, detail  # the line is named
-    assert [check.name for check in certificate.failed] == [tool], told(certificate)
+    also = {"initcheck"} if tool == "memcheck" else set()  # what lies outside was never written either
+    assert {check.name for check in certificate.failed} - also == {tool}, told(certificate)
 
 
 def test_a_triton_kernel_is_run_under_the_same_tools(gpu_evaluator: Evaluator, task_file: TaskFile) -> None:

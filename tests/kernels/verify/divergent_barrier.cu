@@ -7,8 +7,8 @@ __global__ void softmax(const float* x, float* out, int64_t cols) {
   for (int offset = 16; offset > 0; offset /= 2) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, offset));
   for (int64_t c = threadIdx.x; c < cols; c += 32) sum += expf(row[c] - peak);
   for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
-  for (int64_t c = threadIdx.x; c < cols; c += 32) result[c] = expf(row[c] - peak) / sum;
   if (threadIdx.x < 20) __syncthreads();
+  for (int64_t c = threadIdx.x; c < cols; c += 32) result[c] = expf(row[c] - peak) / sum;
 }
 
 extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void*, void* stream) {

@@ -11,14 +11,15 @@ __global__ void softmax(const float* x, float* out, int64_t cols) {
     for (int64_t c = threadIdx.x; c < cols; c += 32) sum += expf(row[c] - peak);
     for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
     if (threadIdx.x == 0) {
-      *static_cast<volatile float*>(&shared_peak) = peak;
-      *static_cast<volatile float*>(&shared_sum) = sum;
+      shared_peak = peak;
+      shared_sum = sum;
     }
   } else {
     for (int i = 0; i < 5; ++i) __nanosleep(100000);
   }
+  __threadfence_block();
   __syncwarp();
-  const float peak = *static_cast<volatile float*>(&shared_peak), sum = *static_cast<volatile float*>(&shared_sum);
+  const float peak = shared_peak, sum = shared_sum;
   for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) result[c] = expf(row[c] - peak) / sum;
 }
 

@@ -21,7 +21,14 @@ from warpsmith.evaluate.confinement import landlock
 from warpsmith.evaluate.confinement.sandbox import default_readable
 from warpsmith.evaluate.supervising.zygote import CannotImport, Zygote
 
-_TORCH_PRELOAD = ("torch", "warpsmith.evaluate.judging.judge", "warpsmith.tasks.load", "warpsmith.hardware.work")
+_TORCH_PRELOAD = (
+    "torch",
+    "sympy",  # most references need it when they are traced, and it takes most of a second
+    "warpsmith.evaluate.judging.judge",
+    "warpsmith.evaluate.judging.courtroom",
+    "warpsmith.tasks.load",
+    "warpsmith.hardware.work",
+)
 _LEAN_PRELOAD = ("warpsmith.evaluate.hosts.host",)
 _PYTHON_PRELOAD = (
     "torch",
