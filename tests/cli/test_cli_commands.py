@@ -226,6 +226,20 @@ def test_a_cache_folder_that_cannot_be_made_is_no_internal_error(desk: Desk) -> 
     assert line.endswith("set WARPSMITH_CACHE.")
 
 
+def test_an_interrupt_while_modules_are_loaded_is_one_word(desk: Desk) -> None:
+    """The import of typer is stood in for by one that is interrupted."""
+    code = (
+        "import sys, importlib.abc\n"
+        "class Interrupted(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from warpsmith.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "doctor"], env=desk.environ, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted.\n")
+
+
 @pytest.mark.parametrize("debug", ["", "1"])
 def test_a_fault_of_ours_is_one_line_and_a_traceback_on_request(desk: Desk, debug: str) -> None:
     code = "import warpsmith.cli.doctor as d; d.run = None; from warpsmith.cli.main import main; main()"

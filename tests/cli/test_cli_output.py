@@ -15,6 +15,8 @@ from warpsmith.cli.jsonout import CheckDocument, dumps, evaluate_document
 from warpsmith.cli.reason import Reason
 from warpsmith.cli.render import Judged
 from warpsmith.core.evaluation import (
+from warpsmith.cli.live import rates
+from warpsmith.run.trials import Totals
     Baseline,
     Environment,
     Evaluation,
@@ -339,3 +341,9 @@ def test_what_a_compiler_quotes_is_cut_and_not_wrapped() -> None:
     assert lines[2] == "a.cpp:2:3: error: expected ')'"  # the mark under what is out of sight is not shown
     assert lines[3:5] == ["    2 | short", "      |   ^"]
     assert " ".join(lines[5:]) == sentence
+
+
+def test_a_trial_under_way_is_neither_valid_nor_invalid() -> None:
+    totals = Totals(trials=16, judged=13, valid=12, duplicates=1, unreadable=1)
+    assert rates(totals) == "valid: 12 of 15 (80 %)"
+    assert rates(Totals(trials=1)) == ""

@@ -142,9 +142,8 @@ def best_line(ledger: Ledger) -> str:
 
 def rates(totals: Totals) -> str:
     """How many were valid."""
-    if not totals.trials:
-        return ""
-    return f"valid: {totals.valid} of {totals.trials} ({100 * totals.valid / totals.trials:.0f} %)"
+    valid, settled = totals.valid, totals.settled
+    return f"valid: {valid} of {settled} ({100 * valid / settled:.0f} %)" if settled else ""
 
 
 def spending(totals: Totals) -> str:

@@ -23,9 +23,10 @@ def figures(told: Story) -> Iterator[Figure]:
     else:
         yield Figure("–", "speedup", "no valid kernel yet")
     totals = ledger.totals
-    share = numbers.percent(totals.valid / totals.trials) if totals.trials else "–"
+    settled = totals.settled
+    share = numbers.percent(totals.valid / settled) if settled else "–"
     built = f"{totals.compiled} of {totals.judged} judged compiled" if totals.judged else "nothing judged"
-    yield Figure(share, "valid", f"{totals.valid} of {totals.trials} trials, {built}")
+    yield Figure(share, "valid", f"{totals.valid} of {settled} trials, {built}")
     yield _price(told)
     yield Figure(numbers.span(totals.seconds), "in all", f"{numbers.span(totals.device_seconds)} on the device")
 

@@ -62,6 +62,11 @@ class Totals:
         """Prompt and completion together."""
         return self.prompt_tokens + self.completion_tokens
 
+    @property
+    def settled(self) -> int:
+        """Trials of which nothing is awaited: without those under way, or given up when a run ended."""
+        return min(self.trials, self.judged + self.duplicates + self.unreadable)
+
 
 @dataclass
 class StageState:
