@@ -12,11 +12,10 @@ from rich.console import Console, RenderableType
 
 from warpsmith.cli import render
 from warpsmith.cli.jsonout import CheckDocument, dumps, evaluate_document
+from warpsmith.cli.live import rates
 from warpsmith.cli.reason import Reason
 from warpsmith.cli.render import Judged
 from warpsmith.core.evaluation import (
-from warpsmith.cli.live import rates
-from warpsmith.run.trials import Totals
     Baseline,
     Environment,
     Evaluation,
@@ -25,6 +24,7 @@ from warpsmith.run.trials import Totals
     Status,
     WorkloadResult,
 )
+from warpsmith.run.trials import Totals
 
 CPU = Environment(
     device="Intel(R) Xeon(R) Processor @ 2.50GHz (cpu)",
