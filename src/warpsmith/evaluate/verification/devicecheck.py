@@ -8,6 +8,7 @@ and uninitialised shared memory.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
@@ -102,8 +103,8 @@ def _identity(program: Path, rig: Rig) -> str:
     except (OSError, subprocess.TimeoutExpired):
         said = ""
     driver = next((gpu.driver for gpu in gpus() if gpu.index == rig.device.index), "")
-    version = [line for line in said.splitlines() if "ersion" in line]
-    return "\n".join([version[-1] if version else PROGRAM, driver, rig.device.key])
+    version = re.search(r"[Vv]ersion:? (\d[\w.]*)", said)
+    return "\n".join([f"{PROGRAM} {version[1]}" if version else PROGRAM, driver, rig.device.key])
 
 
 def _command(program: Path, tool: str, log: Path) -> tuple[str, ...]:
