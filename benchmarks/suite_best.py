@@ -5,6 +5,8 @@
     python -m benchmarks.suite_best --json benchmarks/h200/suite_best.json --verify-only --faster
     python -m benchmarks.suite_best --json /tmp/cpu.json --device cpu --small --only relu --trials 3
 
+On one GPU several sittings on the same record take less time: one judges while others compile (`--part 1/3` and so on).
+
 One of every family after the other, so that a run that is cut off has reached them all. Writes after every task and
 leaves out what the file has already: run it again until nothing is left. A kernel counts where it is verified; one that
 is not is kept with what stands against it.
@@ -12,6 +14,7 @@ is not is kept with what stands against it.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
@@ -23,7 +26,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.suite_figures import BestFigures, BestRecord, chosen, in_turn, read_best, write
-from benchmarks.suite_sitting import Common, check_same, common_of, common_parser, deaf, ended, merged, versions
+from benchmarks.suite_sitting import Common, alone, check_same, common_of, common_parser, deaf, ended, merged, versions
 
 from warpsmith.archive.events import Budget
 from warpsmith.core.config import Settings
@@ -58,6 +61,8 @@ class Options:
     verify: bool
     faster: bool
     settings: Settings
+    part: int  # of `parts`: this sitting takes every so many-th task
+    parts: int
 
 
 def parsed(arguments: Sequence[str]) -> Options:
@@ -71,6 +76,9 @@ def parsed(arguments: Sequence[str]) -> Options:
     parser.add_argument("--time-budget", type=float, default=0.3, help="seconds of timing per workload")
     parser.add_argument("--seeds", type=int, default=2, help="input sets of a task's own distribution")
     parser.add_argument("--faster", action="store_true", help="verify only what is surely faster than eager")
+    parser.add_argument(
+        "--part", type=_part, default=(1, 1), metavar="K/N", help="only every N-th task, from the K-th on"
+    )
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--no-verify", action="store_true", help="search only; verify later")
     either.add_argument("--verify-only", action="store_true", help="verify what was found before")
@@ -86,7 +94,16 @@ def parsed(arguments: Sequence[str]) -> Options:
         verify=not given.no_verify,
         faster=given.faster,
         settings=Settings(timing_budget_s=given.time_budget, seeds=given.seeds),
+        part=given.part[0],
+        parts=given.part[1],
     )
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, _, parts = text.partition("/")
+    if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 1/3")
+    return int(number), int(parts)
 
 
 def covered(backend: str, precision: Precision) -> tuple[str, ...]:
@@ -227,7 +244,7 @@ def work(options: Options, began: float) -> int:
     left = 0
     with Evaluator(device, options.settings, on_message=_complain) as evaluator:
         sitting = Sitting(options, evaluator, backend, began)
-        for entry in in_turn(chosen(suites.select(), common.only)):
+        for entry in in_turn(chosen(suites.select(), common.only))[options.part - 1 :: options.parts]:
             found = next((task for task in record.tasks if task.task == entry.title and not task.failure), None)
             if not _is_due(options, sitting, entry, found, titles):
                 continue
@@ -237,13 +254,15 @@ def work(options: Options, began: float) -> int:
             start = time.monotonic()
             figures = _attempt(options, sitting, entry, found)
             left += bool(figures.failure)
-            record = replace(
-                record,
-                tasks=merged(record.tasks, figures),
-                seconds=round(record.seconds + time.monotonic() - start, 1),
-                versions=record.versions | sitting.versions,
-            )
-            write(common.json, record)
+            with alone(common.json):
+                record = read_best(common.json) or record  # others may have added to it
+                record = replace(
+                    record,
+                    tasks=merged(record.tasks, figures),
+                    seconds=round(record.seconds + time.monotonic() - start, 1),
+                    versions=record.versions | sitting.versions,
+                )
+                write(common.json, record)
             print(_line(figures, time.monotonic() - start), flush=True)
     took = time.monotonic() - began
     print(f"{len(record.tasks)} of {record.covered} tasks in {common.json}, {left} left, {took:.0f} s", file=sys.stderr)

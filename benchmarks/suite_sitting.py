@@ -7,6 +7,7 @@ it can be cut off and called again.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -74,6 +75,14 @@ def versions(device: Device) -> dict[str, str]:
     if device.kind == "cuda":
         found["driver"] = next((gpu.driver for gpu in gpus() if gpu.index == device.index), "")
     return found
+
+
+@contextmanager
+def alone(record: Path) -> Iterator[None]:
+    """While one of several sittings reads a record and writes it, the others wait."""
+    with open(record.with_name(f"{record.name}.lock"), "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def merged(tasks: Sequence[F], figures: F) -> tuple[F, ...]:

@@ -23,7 +23,7 @@ from warpsmith.evaluate.supervising.zygote import CannotImport, Zygote
 
 _TORCH_PRELOAD = (
     "torch",
-    "sympy",  # most references need it when they are traced, and it takes most of a second
+    "torch.fx.experimental.symbolic_shapes",  # tracing most references needs it, and it takes most of a second
     "warpsmith.evaluate.judging.judge",
     "warpsmith.evaluate.judging.courtroom",
     "warpsmith.tasks.load",
