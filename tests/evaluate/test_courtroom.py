@@ -25,7 +25,7 @@ class _Refusing:
         self.peer = Peer.__new__(Peer)
         bare: Any = self.peer
         bare.__dict__.update(
-            _channel=Channel(ours), prepared=None, stillborn=None, _leash=None, _tag=0, stage="starting", trusted=False
+            _channel=Channel(ours), prepared=None, useless=None, _leash=None, _tag=0, stage="starting", trusted=False
         )
 
     def close(self) -> None:
@@ -56,5 +56,5 @@ def test_a_host_that_could_not_be_set_up_is_not_asked_twice() -> None:
 def test_one_that_was_set_up_is_not_asked_again() -> None:
     room = Courtroom.__new__(Courtroom)
     ready = Prepared(bases=(), layers=())
-    peer: Any = SimpleNamespace(prepared=ready, stillborn=None)
+    peer: Any = SimpleNamespace(prepared=ready, useless=None)
     assert room._await(peer) is ready

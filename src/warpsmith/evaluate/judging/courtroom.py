@@ -17,40 +17,30 @@ from pathlib import Path
 import torch
 
 from warpsmith.core.contract import Contract
-from warpsmith.core.evaluation import Baseline, Interval, Status, WorkloadResult
-from warpsmith.core.guarding import Clock, Recounted, Speed
-from warpsmith.core.task import Task, Workload
-from warpsmith.evaluate.judging.baselines import CPU_SETTLE_S, Side, take_back
+from warpsmith.core.evaluation import Status, WorkloadResult
+from warpsmith.core.guarding import Clock, Recounted
+from warpsmith.core.task import Task
 from warpsmith.evaluate.judging.bench import Bench
 from warpsmith.evaluate.judging.boarding import Boarding
 from warpsmith.evaluate.judging.check import Checker, Measured
-from warpsmith.evaluate.judging.contest import Contest, Timing
-from warpsmith.evaluate.judging.delivery import delivery_ns
 from warpsmith.evaluate.judging.findings import Condemned, Facts, Findings, face
 from warpsmith.evaluate.judging.holdings import Holdings
 from warpsmith.evaluate.judging.judge import JudgeConfig
-from warpsmith.evaluate.judging.oncpu import OnCpu, with_waking
 from warpsmith.evaluate.judging.peer import HostFailed, Peer
 from warpsmith.evaluate.judging.premises import Premises
 from warpsmith.evaluate.judging.retrial import Retrial
 from warpsmith.evaluate.judging.statistics import median
+from warpsmith.evaluate.judging.timekeeper import Timekeeper
 from warpsmith.evaluate.judging.tracing import Tracing
 from warpsmith.evaluate.judging.vigil import Vigil
-from warpsmith.evaluate.judging.ways import FromOutside, Idle, Parties, Replayed, Way
 from warpsmith.evaluate.messages import Prepare, Prepared, Sample, Sampled
 from warpsmith.evaluate.replay.ranges import rows
 from warpsmith.evaluate.replay.stand import Stand, Unreplayable
-from warpsmith.hardware.peaks import improve
-from warpsmith.hardware.roofline import floor_ms, reject_below_ms
 
-_IDLE_SAMPLES = 4
-_IDLE_NOISE_NS = 100_000
 _REPLAYED_CASES = 3  # checked once more where they are timed; every timed result is checked besides
 _CLAIMS = 3
 _FORGED = 1.5  # how much faster than it is when replayed a process may claim to be
 _FORGED_SLACK_NS = 2_000
-_SOBER_SAMPLES = 5
-_SOBER = 0.9  # a baseline that needs less than this share once the candidate is gone was slowed down
 _MISCOMPUTED = (Status.WRONG, Status.UNWRITTEN)
 
 
@@ -61,10 +51,10 @@ class Courtroom:
         self.premises = Premises(config)
         here = self.premises
         self._settings = config.settings
-        self._least_idle_ns = math.inf
         limits = config.settings.limits
         self._boarding = Boarding(here.task, here.benches, here.device, here.driver, limits, here.arena)
         self._tracing = Tracing(here)
+        self._timekeeper = Timekeeper(here)
         self._holdings = Holdings(here.driver, here.device, limits)
         self._stand = Stand(here.arena, here.driver, here.benches, limits) if here.driver is not None else None
 
@@ -118,13 +108,13 @@ class Courtroom:
             torch.zeros(1, device=self.premises.device).add_(1).item()
 
     def _await(self, peer: Peer) -> Prepared:
-        if peer.stillborn is not None:  # it has said so before, and says no more
-            raise peer.stillborn
+        if peer.useless is not None:  # it has said so before, and says no more
+            raise peer.useless
         if peer.prepared is None:
             try:
                 peer.prepared = peer.answer(Prepared, self._settings.limits.start_s)
             except (Condemned, HostFailed) as fate:
-                peer.stillborn = fate
+                peer.useless = fate
                 raise
         return peer.prepared
 
@@ -145,7 +135,7 @@ class Courtroom:
         layers = self._await(peer).layers
         peer.restrain()
         self.premises.mend()
-        idle = self._idle(peer)
+        idle = self._timekeeper.idle(peer)
         taken_before = self._holdings.taken_bytes()
         vigil = Vigil(peer.pid, contract.backend, self._settings.without)
         report("load")
@@ -158,7 +148,7 @@ class Courtroom:
         measured: dict[str, Measured] = {}
         for bench in self.premises.benches:
             report("check")
-            limit_s = self._call_limit_s(bench.workload)
+            limit_s = self._timekeeper.call_limit_s(bench.workload)
             cases = self.premises.cases[bench.workload.name]
             measured[bench.workload.name] = checker.examine(peer, bench, cases, limit_s)
             self._holdings.check(taken_before)
@@ -180,7 +170,8 @@ class Courtroom:
         results = []
         for bench in self.premises.benches:
             report("time")
-            results.append(self._measure(peer, bench, measured[bench.workload.name], checker, wipe, idle, deadline))
+            right = measured[bench.workload.name]
+            results.append(self._timekeeper.measure(peer, bench, right, checker, wipe, idle, deadline))
             if peer.trusted:
                 self._hold_against(claims[bench.workload.name], results[-1])
         if not peer.trusted:
@@ -190,7 +181,7 @@ class Courtroom:
         if not peer.trusted and self._stand is not None:
             peer.end()
             pairs = zip(self.premises.benches, results, strict=True)
-            results = [self._sobered(bench, result, replayer, idle, peer.returns) for bench, result in pairs]
+            results = [self._timekeeper.sobered(bench, result, replayer, idle, peer.returns) for bench, result in pairs]
         outside = (f"timed from outside, an upper bound, because {why}",) if why and self._stand is not None else ()
         notes = (*self._notes(), *self.premises.dropped_baselines, *untraced, *outside)
         return Findings(Status.OK, "", tuple(results), notes, layers)
@@ -213,10 +204,11 @@ class Courtroom:
             self._stand.take_over(peer, replayer, self._boarding.workspace, self._boarding.workspace_descriptors())
             for bench in self.premises.benches:
                 cases = self.premises.cases[bench.workload.name][:_REPLAYED_CASES]
-                checker.examine(replayer, bench, cases, self._call_limit_s(bench.workload))
+                checker.examine(replayer, bench, cases, self._timekeeper.call_limit_s(bench.workload))
         except Unreplayable as reason:
             return str(reason)
         except (Condemned, HostFailed) as fate:
+            replayer.useless = fate  # whatever state it is in, nobody asks it anything more
             if isinstance(fate, Condemned) and fate.status in _MISCOMPUTED and self._stand.stateless:
                 face(Recounted((), (), fate.reason), self._settings.without)
             return f"its recorded calls alone do not give its results ({str(fate) or 'no reason given'})"
@@ -225,12 +217,13 @@ class Courtroom:
     def _trace(
         self, peer: Peer, contract: Contract, checker: Checker, recorded: Mapping[int, frozenset[str]] | None = None
     ) -> tuple[str, ...]:
-        return self._tracing.trace(peer, contract, checker, lambda b: self._call_limit_s(b.workload), recorded or {})
+        limit_s = self._timekeeper.call_limit_s
+        return self._tracing.trace(peer, contract, checker, lambda bench: limit_s(bench.workload), recorded or {})
 
     def _claimed_ns(self, peer: Peer, bench: Bench) -> float:
         """What a candidate's process says that a call takes, while it still can."""
         request = Sample(tuple(bench.numbers))
-        limit_s = self._call_limit_s(bench.workload) * len(bench.sets) + 1.0
+        limit_s = self._timekeeper.call_limit_s(bench.workload) * len(bench.sets) + 1.0
         claims = [peer.ask(request, Sampled, limit_s).elapsed_ns for _ in range(_CLAIMS)]
         return median(claims) / len(bench.sets)
 
@@ -256,7 +249,7 @@ class Courtroom:
         trial = Retrial(
             self.premises,
             partial(Checker, self.premises.oracle, self._settings, wipe, deadline),
-            lambda bench: self._call_limit_s(bench.workload),
+            lambda bench: self._timekeeper.call_limit_s(bench.workload),
         )
         found = trial.hold(peer, report)
         if found.status is Status.OK:
@@ -267,134 +260,8 @@ class Courtroom:
                 found = replace(found, status=fate.status, reason=fate.reason, died=fate.died)
         return replace(found, layers=layers)
 
-    def _idle(self, peer: Peer) -> Idle:
-        """What an empty request costs by our clock, before any code of the candidate is there.
-
-        The least is kept from host to host: it is the machine's, not the candidate's. What is usual now may lie above
-        it, if others use the machine; not by much, since that would be room for a forged clock.
-        """
-        costs = []
-        for _ in range(1 + _IDLE_SAMPLES):
-            self.premises.flush()  # as before a sample; a GPU changes hands with it
-            if self.premises.device.type == "cuda":
-                torch.cuda.synchronize()
-            else:
-                time.sleep(CPU_SETTLE_S)
-            start_ns = time.perf_counter_ns()
-            reply = peer.ask(Sample((), flush=False), Sampled, self._settings.limits.start_s)
-            taken_ns = peer.outer_ns
-            if self.premises.device.type == "cuda":
-                take_back(self.premises.device)
-                taken_ns = time.perf_counter_ns() - start_ns
-            costs.append(taken_ns - reply.elapsed_ns)
-        settled = costs[1:]  # the first starts threads
-        self._least_idle_ns = min(self._least_idle_ns, *settled)
-        usual_ns = median(settled)
-        idle = Idle(usual_ns, min(usual_ns, self._least_idle_ns + _IDLE_NOISE_NS))
-        limit_s = self._settings.limits.start_s
-        return with_waking(idle, peer, limit_s) if self.premises.device.type == "cpu" else idle
-
-    def _call_limit_s(self, workload: Workload) -> float:
-        return self._settings.limits.launch_s + 100 * self.premises.baseline_s[workload.name]
-
-    def _measure(
-        self,
-        peer: Peer,
-        bench: Bench,
-        measured: Measured,
-        checker: Checker,
-        wipe: Callable[[], None],
-        idle: Idle,
-        deadline: float,
-    ) -> WorkloadResult:
-        workload, work = bench.workload, self.premises.work[bench.workload.name]
-        timings: list[Timing] = []
-        for name in self._settings.baselines:
-            side = self.premises.side(bench, name)
-            if side is None:
-                continue
-            parties = self._parties(peer, bench, side, idle)
-            contest = Contest(
-                parties,
-                partial(self._way, parties),
-                deadline=deadline,
-                verify=lambda indices, outputs: checker.verify_timed(bench, indices, outputs),
-                surprise=lambda indices: checker.surprise(bench, indices),
-                variants=len(checker.variants(bench)),
-                wipe_workspace=wipe,
-            )
-            timings.append(contest.run())
-        if not timings:
-            raise RuntimeError("no baseline could be run")
-        latency_ms = timings[0].latency_ms
-        least_ms = reject_below_ms(work, self.premises.peaks, self.task.precision)
-        if latency_ms < least_ms:  # before calling anybody a cheat: were the peaks measured on a busy machine?
-            with self.premises.all_threads():
-                cache = Path(self.premises.config.cache)
-                self.premises.peaks = improve(self.premises.peaks, cache, self.premises.device)
-            least_ms = reject_below_ms(work, self.premises.peaks, self.task.precision)
-        face(Speed(workload.name, latency_ms, least_ms), self._settings.without)
-        return WorkloadResult(
-            workload=workload.name,
-            axes=workload.axes,
-            latency_ms=latency_ms,
-            timing=timings[0].mode,
-            baselines=tuple(t.baseline for t in timings),
-            error=measured.error,
-            error_limit=measured.limit,
-            floor_ms=floor_ms(work, self.premises.peaks, self.task.precision),
-            bytes=work.read_bytes + work.written_bytes,
-            flops=work.flops,
-            checks=measured.checks,
-            reference=measured.reference,
-        )
-
-    def _parties(self, peer: Peer, bench: Bench, side: Side, idle: Idle) -> Parties:
-        limit_s = self._call_limit_s(bench.workload) * len(bench.sets) + 1.0
-        # On a GPU it is one call that is timed; on the CPU the way itself measures it, beside the samples.
-        returned = peer.returns and self.premises.device.type == "cuda"
-        delivered_ns = delivery_ns(bench) / len(bench.sets) if returned else 0.0
-        return Parties(peer, bench, side, self._settings, limit_s, idle, delivered_ns)
-
-    def _way(self, parties: Parties) -> Way:
-        if self.premises.device.type == "cpu":
-            return OnCpu(parties)
-        if parties.peer.trusted:
-            return Replayed(parties)
-        return FromOutside(parties, _spares(parties.bench, parties.peer.returns))
-
-    def _sobered(
-        self, bench: Bench, result: WorkloadResult, replayer: Peer | None, idle: Idle, returns: bool
-    ) -> WorkloadResult:
-        """What was timed from outside, against baselines that are timed once more now that the candidate is gone: what
-        it had left on the device may have slowed them down."""
-        baselines = []
-        for baseline in result.baselines:
-            side = self.premises.side(bench, baseline.name)
-            if side is not None and replayer is not None:
-                way = FromOutside(self._parties(replayer, bench, side, idle), _spares(bench, returns))
-                called = range(way.calls())
-                alone_ms = median([way.baseline_alone(called) / len(called) / 1e6 for _ in range(_SOBER_SAMPLES)])
-                baseline = _slowed_by(baseline, alone_ms)
-            baselines.append(baseline)
-        return replace(result, baselines=tuple(baselines))
-
     def _notes(self) -> tuple[str, ...]:
         dropped = sorted(set(self.premises.oracle.dropped))
         if not dropped:
             return ()
         return (f"input variants left out because PyTorch's own result is unusable on them: {', '.join(dropped)}",)
-
-
-def _spares(bench: Bench, returns: bool) -> list[torch.Tensor]:
-    """Where a baseline's results are copied to, if those of the candidate are."""
-    return [torch.empty_like(output) for output in bench.sets[0].outputs] if returns else []
-
-
-def _slowed_by(baseline: Baseline, alone_ms: float) -> Baseline:
-    """A baseline as it is without the candidate, where that differs."""
-    share = alone_ms / baseline.latency_ms
-    if share >= _SOBER:
-        return baseline
-    interval = baseline.interval and Interval(baseline.interval.low * share, baseline.interval.high * share)
-    return replace(baseline, latency_ms=alone_ms, speedup=baseline.speedup * share, interval=interval)

@@ -52,7 +52,7 @@ class Peer:
         self._page = mmap.mmap(fault_fd, mmap.PAGESIZE)
         os.close(fault_fd)
         self.prepared: Prepared | None = None
-        self.stillborn: Condemned | HostFailed | None = None  # why it could not be set up, once that is known
+        self.useless: Condemned | HostFailed | None = None  # why, once that is known
         self.slots: tuple[Slot, ...] = ()  # as they were sent with Prepare
         self.stage = "starting"
         self.returns = False  # whether its candidate returns tensors, which it then carries into our buffers

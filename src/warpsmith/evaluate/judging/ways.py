@@ -21,7 +21,7 @@ from warpsmith.core.guarding import Clock, Objection
 from warpsmith.evaluate.judging.baselines import Side, take_back
 from warpsmith.evaluate.judging.bench import Bench
 from warpsmith.evaluate.judging.findings import Condemned
-from warpsmith.evaluate.judging.peer import HostFailed, Peer
+from warpsmith.evaluate.judging.peer import Peer
 from warpsmith.evaluate.judging.statistics import median
 from warpsmith.evaluate.messages import Sample, Sampled
 from warpsmith.guards import panel
@@ -209,10 +209,8 @@ class FromOutside:
     def baseline_alone(self, called: Sequence[int]) -> int:
         """The same without the candidate's process: the journey is one to another, or else what it was before any code
         of the candidate was there."""
-        try:
-            journey_ns = self._journey_ns(called)
-        except (Condemned, HostFailed):  # the other one replayed calls of the candidate, and did not survive it
-            journey_ns = round(self._parties.idle.usual_ns * len(called))
+        lost = self._parties.peer.useless is not None  # it replayed calls of the candidate, and did not survive it
+        journey_ns = round(self._parties.idle.usual_ns * len(called)) if lost else self._journey_ns(called)
         return max(1, journey_ns + self._worked_ns(called))
 
     def _journey_ns(self, called: Sequence[int]) -> int:

@@ -99,6 +99,7 @@ class Stand:
                 sizes = tuple(len(image.data) for image in self._images)
                 replayer.ask(Equip(sizes, self._most_shared, tuple(regions)), Acknowledged, self._limits.start_s, [fd])
         except Condemned as fate:
+            replayer.useless = fate
             raise Unreplayable(f"the process that replays it did not answer ({fate.reason})") from None
 
     def _assign(self, host: Peer, replayer: Peer, numbers: tuple[int, ...]) -> None:
@@ -116,6 +117,7 @@ class Stand:
         try:
             taken = replayer.ask(Assign(numbers, said.calls, said.deliveries, said.variables), Assigned, limit_s)
         except Condemned as fate:
+            replayer.useless = fate
             raise Unreplayable(f"the process that replays it did not answer ({fate.reason})") from None
         if not taken.ok:
             raise Unreplayable(taken.text)
