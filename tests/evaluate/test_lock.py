@@ -125,6 +125,26 @@ def test_two_evaluators_of_one_process_take_turns(tmp_path: Path) -> None:
     assert waiter.got.wait(10.0)
 
 
+def test_threads_that_share_a_lock_take_turns_in_silence(tmp_path: Path) -> None:
+    lock = DeviceLock(tmp_path, "gpu")
+    with lock.held():
+        waiter = Waiter(lock)
+        assert not waiter.got.wait(0.3)
+        assert not waiter.asked.is_set()
+    assert waiter.got.wait(10.0)
+
+
+def test_who_waits_again_and_again_is_told_once(tmp_path: Path) -> None:
+    lock, told = DeviceLock(tmp_path, "gpu"), 0
+    for _ in range(3):
+        with DeviceLock(tmp_path, "gpu").held():
+            waiter = Waiter(lock)
+            assert not waiter.got.wait(0.2)
+        assert waiter.got.wait(10.0)
+        told += waiter.calls
+    assert told == 1
+
+
 def test_an_error_inside_lets_go(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="inside"), DeviceLock(tmp_path, "gpu").held():
         raise RuntimeError("inside")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +21,7 @@ from warpsmith.core.errors import HarnessFault
 
 _LOOK_S = 0.02
 _FOR_EVERYBODY = (Path("/dev/shm"), Path("/tmp"))
+_SAY_AGAIN_S = 30.0
 
 
 class DeviceLock:
@@ -27,18 +30,27 @@ class DeviceLock:
     def __init__(self, folder: Path, device_key: str) -> None:
         name = hashlib.sha256(device_key.encode()).hexdigest()[:16]
         self._path = folder / f"warpsmith-{name}.lock"
+        self._ours = False  # held through this object, by another thread perhaps
+        self._told = -math.inf
 
     @contextmanager
     def held(self, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hold the device; `on_wait` is called once if somebody else has it."""
+        """Hold the device. `on_wait` is called if somebody else has it: not for threads that share this object, and
+        not again for a while, since two evaluations that take turns wait for every candidate."""
         handle = self._open()
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                on_wait()
+                if not self._ours and time.monotonic() - self._told > _SAY_AGAIN_S:
+                    self._told = time.monotonic()
+                    on_wait()
                 _wait_for(handle)
-            yield
+            self._ours = True
+            try:
+                yield
+            finally:
+                self._ours = False
         finally:
             os.close(handle)
 
