@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,15 @@ import pytest
 
 from tests.attacks.corpus_gpu import CUDA, PYTHON, PYTHON_ON_CPU, PYTHON_ON_GPU
 from tests.attacks.model import FOLDER, Attack, judge, record_attack, record_honest
+from warpsmith.backends.pysource import modules_named
+from warpsmith.backends.source import read_candidate
 from warpsmith.core.config import Settings
 from warpsmith.core.evaluation import Evaluation
+from warpsmith.core.guarding import Built
 from warpsmith.evaluate.evaluator import Evaluator
 from warpsmith.guards.classes import BY_NUMBER
+from warpsmith.guards.imports import PLUGIN as IMPORTS
+from warpsmith.guards.symbols import PYTHON as PYTHON_TEXT
 
 Record = Callable[[str, object], None]
 Verdicts = dict[tuple[Path, Path], Evaluation]
@@ -32,35 +38,35 @@ def patient(quick_settings: Settings) -> Settings:
 
 @pytest.fixture(scope="module")
 def verdicts(patient: Settings, cache_folder: Path) -> Verdicts:
-    """All of them in one go, task by task."""
+    """All of them in one go, task by task, whatever their text says: the other defences have to hold alone."""
     jobs = [(attack.task_path, file) for attack in _BY_TASK for file in (attack.path, attack.twin_path)]
-    with Evaluator("cpu", patient) as evaluator:
-        return judge(evaluator, jobs)
-
-
-@pytest.fixture(scope="module")
-def unfiltered(patient: Settings, verdicts: Verdicts) -> Verdicts:
-    """Those that their text gave away, once more without looking at it."""
-    jobs = [(a.task_path, a.path) for a in _BY_TASK if _filtered(a, verdicts)]
     with Evaluator("cpu", replace(patient, without=("imports",))) as evaluator:
         return judge(evaluator, jobs)
 
 
-def _filtered(attack: Attack, verdicts: Verdicts) -> bool:
-    return attack.has_dynamic_defence and attack.filtered(verdicts[attack.task_path, attack.path])
-
-
 @pytest.mark.parametrize("attack", _HERE, ids=lambda attack: attack.name)
 def test_an_attack_in_python_is_rejected(attack: Attack, verdicts: Verdicts, record_property: Record) -> None:
-    failings = attack.failings(verdicts[attack.task_path, attack.path])
+    failings = attack.failings(verdicts[attack.task_path, attack.path], filtered=False)
     record_attack(record_property, failings)
     assert not failings
 
 
 @pytest.mark.parametrize("attack", _HERE, ids=lambda attack: attack.name)
-def test_its_text_is_not_the_only_thing_against_it(attack: Attack, verdicts: Verdicts, unfiltered: Verdicts) -> None:
-    found = unfiltered if _filtered(attack, verdicts) else verdicts
-    assert not attack.failings(found[attack.task_path, attack.path], filtered=False)
+def test_a_text_that_names_the_harness_is_enough(attack: Attack) -> None:
+    found = IMPORTS.objection(Built(PYTHON_TEXT, modules_named(attack.path.read_text()), ()))
+    assert (found is not None) == (attack.unfiltered is not None)
+    if found is not None:
+        assert found.status in attack.statuses
+        assert re.search(attack.says, found.reason)
+
+
+def test_such_a_file_is_not_even_imported(patient: Settings, cache_folder: Path) -> None:
+    attack = next(attack for attack in _HERE if attack.file == "python/patched_host.py")
+    stages: list[str] = []
+    with Evaluator("cpu", patient, on_progress=lambda progress: stages.append(progress.stage)) as evaluator:
+        verdict = evaluator.evaluate_one(attack.task_path, read_candidate(attack.path))
+    assert not attack.failings(verdict)
+    assert stages == ["judged"]
 
 
 @pytest.mark.parametrize("twin", sorted(_TWINS))

@@ -263,6 +263,8 @@ class Evaluator:
         return backend_named(candidate.backend).placed(self._paths, self.settings.limits)
 
     def _build(self, job: Job) -> Artifact | BuildFailure:
+        if job.refused_unbuilt(self.settings.without) is not None:
+            return BuildFailure("its text speaks against it.")
         self._on_progress(Progress(job.index, "build"))
         target = Target(self.device.kind, self.device.arch)
         with stoppable(self._stopping):

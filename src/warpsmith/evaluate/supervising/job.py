@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from warpsmith._version import __version__
@@ -34,24 +34,23 @@ class Job:
     key: ResultKey | None
     began: float
 
+    def refused_unbuilt(self, without: Collection[str]) -> Findings | None:
+        """What speaks against its text; `without` names guards to leave out."""
+        texts = [file.text for file in self.candidate.files if file.name.endswith(".py")]
+        return _objected((Built(PYTHON, modules_named(text), ()) for text in texts), without)
+
     def refused(self, built: Artifact | BuildFailure, without: Collection[str]) -> Findings | None:
-        """What speaks against it before anything of it runs; `without` names guards to leave out."""
+        """What speaks against it before anything of it runs."""
+        found = self.refused_unbuilt(without)
+        if found is not None:
+            return found
         if isinstance(built, BuildFailure):
             return Findings(Status.BUILD_ERROR, built.reason)
         objects, kind = [built.library], self.candidate.backend
-        evidence = []
         if built.library.is_dir():  # Python: only extensions are linked
             objects, kind = sorted((built.library / EXTENSIONS).glob("**/*.so")), EXTENSION
-            texts = [file.text for file in self.candidate.files if file.name.endswith(".py")]
-            evidence = [Built(PYTHON, modules_named(text), ()) for text in texts]
-        for path in objects:
-            symbols = read_symbols(path)
-            evidence.append(Built(kind, symbols.imports, symbols.needed, self.contract.libraries))
-        for each in evidence:
-            found = panel.objection(each, without)
-            if found is not None:
-                return Findings(found.status, found.reason)
-        return None
+        faces = (read_symbols(path) for path in objects)
+        return _objected((Built(kind, f.imports, f.needed, self.contract.libraries) for f in faces), without)
 
     def verdict(self, device: Device, findings: Findings, artifact: Artifact | None) -> Evaluation:
         """The findings as an evaluation."""
@@ -80,3 +79,11 @@ class Job:
             threads=self.facts.threads,
             harness=__version__,
         )
+
+
+def _objected(evidence: Iterable[Built], without: Collection[str]) -> Findings | None:
+    for each in evidence:
+        found = panel.objection(each, without)
+        if found is not None:
+            return Findings(found.status, found.reason)
+    return None

@@ -23,12 +23,12 @@ from warpsmith.evaluate.supervising.zygote import CannotImport, Zygote
 
 _TORCH_PRELOAD = (
     "torch",
-    "torch.fx.experimental.symbolic_shapes",  # tracing most references needs it, and it takes most of a second
     "warpsmith.evaluate.judging.judge",
     "warpsmith.evaluate.judging.courtroom",
     "warpsmith.tasks.load",
     "warpsmith.hardware.work",
 )
+_TORCH_LATER = ("torch.fx.experimental.symbolic_shapes",)  # most references need it, and it takes most of a second
 _LEAN_PRELOAD = ("warpsmith.evaluate.hosts.host",)
 _PYTHON_PRELOAD = (
     "torch",
@@ -94,7 +94,7 @@ class Workforce:
             judge_environ = _ALLOCATING | inherited | threads | compiled
             lean_environ = {k: os.environ[k] for k in _PASSED_ON if k in os.environ} | threads
             try:
-                self._zygotes.append(Zygote(_TORCH_PRELOAD, judge_environ))
+                self._zygotes.append(Zygote(_TORCH_PRELOAD, judge_environ, later=_TORCH_LATER))
                 self._scratch = new_scratch()  # not before: from here on its zygote sees to its end
                 self._zygotes.append(Zygote(_LEAN_PRELOAD, lean_environ, remove_at_end=self.scratch))
             except CannotImport as error:

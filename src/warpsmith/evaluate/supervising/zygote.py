@@ -55,7 +55,7 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)
 
 
-def _serve(control: socket.socket, preload: Sequence[str], remove_at_end: str) -> None:
+def _serve(control: socket.socket, preload: Sequence[str], remove_at_end: str, later: Sequence[str] = ()) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     libc = ctypes.CDLL(None)
 
@@ -79,6 +79,7 @@ def _serve(control: socket.socket, preload: Sequence[str], remove_at_end: str) -
     signal.signal(signal.SIGCHLD, lambda *_: None)
     _ignore_stops(libc)
     children: set[int] = set()
+    forked = 0
     try:
         channel.send(Spawned(os.getpid()))  # ready
         while True:
@@ -94,7 +95,12 @@ def _serve(control: socket.socket, preload: Sequence[str], remove_at_end: str) -
                     if message.pid in children:
                         _kill_group(message.pid)
                     continue
+                if forked == 1:  # where there is a second one, there are often many
+                    for module in later:
+                        with contextlib.suppress(ImportError):
+                            importlib.import_module(module)
                 pid = _fork_worker(message, fds, control, (wake_read, wake_write))
+                forked += 1
                 children.add(pid)
                 for fd in fds:
                     os.close(fd)
@@ -212,6 +218,7 @@ class Zygote:
         environ: Mapping[str, str],
         *,
         start_timeout_s: float = 120.0,
+        later: Sequence[str] = (),  # what is loaded before the second worker: not every first one needs it
         remove_at_end: Path | None = None,  # a folder that must not outlive the workers, even if we are killed
     ) -> None:
         ours, theirs = socket.socketpair()
@@ -224,6 +231,7 @@ class Zygote:
                     str(theirs.fileno()),
                     json.dumps(list(preload)),
                     str(remove_at_end or ""),
+                    json.dumps(list(later)),
                 ],
                 pass_fds=[theirs.fileno()],
                 env=dict(environ),
@@ -326,4 +334,4 @@ class Zygote:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2]), sys.argv[3])
+    _serve(socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4]))
