@@ -124,7 +124,7 @@ def judged(attack: Attack, verdict: Evaluation) -> Judged:
         file=attack.file,
         task=attack.task,
         status=verdict.status.value,
-        reason=verdict.reason,
+        reason=verdict.reason.replace(f"{FOLDER.parents[1]}/", ""),  # where it was run is nobody's business
         seconds=verdict.seconds,
         rejected=not failings,
         failings=failings,
