@@ -296,7 +296,7 @@ def test_the_compiler_sees_no_keys_and_writes_only_in_its_own_folder(softmax: Ta
     built(cpu, softmax, cpu_candidate(COPY))
     seen = dump.read_text()
     assert "sk-secret" not in seen
-    assert f"TMPDIR={tmp_path}/cache/builds/work/" in seen
+    assert f"TMPDIR={tmp_path / 'cache' / 'builds' / 'work'}/" in seen
 
 
 def test_no_compiler_is_a_clear_state(softmax: Task, tmp_path: Path) -> None:

@@ -52,9 +52,7 @@ def fault_in(file: SourceFile, name: str, wanted: str) -> str | None:
     `wanted` is what to define, as the message quotes it.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a candidate's odd escapes, nobody needs to hear
-            tree = ast.parse(file.text, file.name)
+        tree = _parsed(file.text, file.name)
     except SyntaxError as error:
         line = (error.text or "").rstrip()
         shown = f"\n{line[:200]}" if line.strip() else ""
@@ -69,9 +67,7 @@ def fault_in(file: SourceFile, name: str, wanted: str) -> str | None:
 def modules_named(text: str) -> tuple[str, ...]:
     """Modules that a file imports, and texts in it that could be names of some; () where it cannot be parsed."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
+        tree = _parsed(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     found: set[str] = set()
@@ -83,6 +79,12 @@ def modules_named(text: str) -> tuple[str, ...]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
             found.add(node.value)
     return tuple(sorted(found))
+
+
+def _parsed(text: str, name: str = "<candidate>") -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a candidate's odd escapes, nobody needs to hear
+        return ast.parse(text, name)
 
 
 def _defined(tree: ast.Module) -> set[str]:

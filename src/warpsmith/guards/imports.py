@@ -15,11 +15,11 @@ from warpsmith.core.evaluation import Status
 from warpsmith.core.guarding import Built, Evidence, Guard, Objection
 from warpsmith.guards.classes import title
 from warpsmith.guards.librarynames import only_moves, operator_imported
+from warpsmith.guards.naming import NAMED, listed
 from warpsmith.guards.suspects import LIBRARY_CALL, SUSPECTS, Suspect, suspicion
 from warpsmith.guards.symbols import ALLOWED, EXTENSION, NEEDED, PYTHON, TOLERATED, library_of, symbols_of
 
 _HARNESS = __name__.partition(".")[0]
-_NAMED = 3  # symbols named in a reason; the others are counted
 
 
 class ImportsGuard:
@@ -57,7 +57,7 @@ def _of_the_harness(evidence: Built) -> Objection | None:
     named = [name for name in evidence.imports if name.partition(".")[0] == _HARNESS]
     if not named:
         return None
-    said = f"the source imports {', '.join(named[:_NAMED])}, a part of the harness; a kernel needs none of it."
+    said = f"the source imports {', '.join(named[:NAMED])}, a part of the harness; a kernel needs none of it."
     return Objection(Status.REJECTED, 10, f"{title(10)}: {said}")
 
 
@@ -68,9 +68,7 @@ def _moves(name: str, evidence: Built) -> bool:
 
 
 def _objection(suspect: Suspect, names: Sequence[str], others: int) -> Objection:
-    shown = ", ".join(demangled(names[:_NAMED]))
-    if len(names) > _NAMED:
-        shown += f" and {len(names) - _NAMED} more"
+    shown = listed(demangled(names))
     if others:
         shown += f" ({others} other name{'s' if others > 1 else ''} would be refused too)"
     return Objection(

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warpsmith.backends.ptxas import demangled
 from warpsmith.core.evaluation import Status
 from warpsmith.core.guarding import Evidence, Guard, Objection, Recounted
 from warpsmith.guards.classes import title
+from warpsmith.guards.naming import listed, readable
 
-_NAMED = 3
-_LONGEST = 60  # characters of a kernel's name in a reason
 _CURE = "do the same work in every call"
 
 
@@ -32,17 +30,15 @@ class RecordingGuard:
         if evidence.wrong:
             said = f"it is right when it is called and wrong when its calls are recorded ({evidence.wrong.rstrip('.')})"
         elif set(evidence.launched) != set(evidence.recorded):
-            said = f"it launches {_listed(evidence.launched)} when it is called, and {_listed(evidence.recorded)}"
+            said = f"it launches {_told(evidence.launched)} when it is called, and {_told(evidence.recorded)}"
             said += " while its calls are recorded"
         else:
             return None
         return Objection(Status.REJECTED, 13, f"{title(13)}: {said}; {_CURE}.")
 
 
-def _listed(kernels: Sequence[str]) -> str:
-    names = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in demangled(kernels[:_NAMED])]
-    more = f" and {len(kernels) - _NAMED} more" if len(kernels) > _NAMED else ""
-    return ", ".join(names) + more if names else "nothing"
+def _told(kernels: Sequence[str]) -> str:
+    return listed(readable(kernels)) or "nothing"
 
 
 PLUGIN: Guard = RecordingGuard()

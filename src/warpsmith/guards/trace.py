@@ -8,19 +8,17 @@ The names come from the candidate's own process, so a trace that shows nothing a
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
-from warpsmith.backends.ptxas import demangled
 from warpsmith.core.evaluation import Status
 from warpsmith.core.guarding import Evidence, Guard, Objection, Traced
 from warpsmith.guards import librarynames
 from warpsmith.guards.classes import title
+from warpsmith.guards.naming import listed, readable
 from warpsmith.guards.suspects import LIBRARY_CALL, SUSPECTS, suspicion
 from warpsmith.guards.symbols import CALLS
 
 _NATIVE = "cuda"
-_NAMED = 3
-_LONGEST = 90  # characters of a kernel's name in a reason
 _OWN_WORK = 'compute it yourself, or let the task allow the library (allow = ["{library}"])'
 
 
@@ -53,11 +51,11 @@ def _native(evidence: Traced) -> Objection | None:
     for suspect in (*SUSPECTS, LIBRARY_CALL):
         names = [name for name in evidence.calls if suspicion(name, CALLS) is suspect]
         if names:
-            said = f"the call uses {_listed([_plain(n) for n in names])}; {suspect.cure}."
+            said = f"the call uses {listed([_plain(n) for n in names])}; {suspect.cure}."
             return Objection(Status.REJECTED, suspect.attack, f"{title(suspect.attack)}: {said}")
     foreign = [name for name in evidence.kernels if name not in evidence.own]
     if foreign:
-        return _library(f"kernels that are not its own run: {_listed(_readable(foreign))}", "cublas")
+        return _library(f"kernels that are not its own run: {listed(readable(foreign))}", "cublas")
     return None
 
 
@@ -66,7 +64,7 @@ def _elsewhere(evidence: Traced) -> Objection | None:
     kernels = [k for k in evidence.elsewhere if not evidence.allow or librarynames.PYTORCH_KERNEL.search(k)]
     if not kernels:
         return None
-    said = f"{_listed(_readable(kernels))} runs on another stream; launch everything on the one the call is given."
+    said = f"{listed(readable(kernels))} runs on another stream; launch everything on the one the call is given."
     return Objection(Status.REJECTED, 5, f"{title(5)}: {said}")
 
 
@@ -83,7 +81,7 @@ def _operators(evidence: Traced) -> Objection | None:
     ]
     if not computing:
         return None
-    return _library(f"it computes with {_listed(computing)}", "torch")
+    return _library(f"it computes with {listed(computing)}", "torch")
 
 
 def _kernels(evidence: Traced) -> Objection | None:
@@ -92,9 +90,9 @@ def _kernels(evidence: Traced) -> Objection | None:
     theirs = [name for name in evidence.kernels if name not in evidence.own]
     computing = [n for n in theirs if not librarynames.MOVING_KERNEL.search(n) and not _matches(n, allowed)]
     if computing:
-        return _library(f"kernels of a library run: {_listed(_readable(computing))}", "torch")
+        return _library(f"kernels of a library run: {listed(readable(computing))}", "torch")
     if theirs and len(theirs) == len(evidence.kernels) and not allowed:
-        return _library(f"only kernels of a library run: {_listed(_readable(theirs))}", "torch")
+        return _library(f"only kernels of a library run: {listed(readable(theirs))}", "torch")
     return None
 
 
@@ -109,15 +107,6 @@ def _library(said: str, library: str) -> Objection:
 def _plain(name: str) -> str:
     """A runtime function without the version that tracing adds: cudaMalloc for cudaMalloc_v3020."""
     return re.sub(r"(?:_ptsz|_ptds)?_v\d{4,}$", "", name)
-
-
-def _readable(kernels: Sequence[str]) -> list[str]:
-    return [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in demangled(kernels)]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 PLUGIN: Guard = TraceGuard()
