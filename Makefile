@@ -3,6 +3,9 @@
 # PYTHON  the interpreter to build .venv from (>= 3.11)
 # TORCH   what to install when that interpreter has no torch >= 2.6 of its own; a GPU machine's torch is kept
 
+# Bytecode is kept whatever the caller's environment says: hundreds of processes are started.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psutil
@@ -26,6 +26,7 @@ from warpsmith.evaluate.evaluator import Evaluator
 
 # Tests fork processes of their own: torch must not have started threads in this one by then.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes are started, each with the same modules
 
 # The same examples every time: a test run says something about the change, not about luck. To search for new
 # counterexamples, run with HYPOTHESIS_PROFILE=default.
@@ -143,7 +144,8 @@ def quick_settings() -> Settings:
         workspace_bytes=64 << 20,
         scratch_bytes=1 << 20,
     )
-    return Settings(seeds=1, max_samples=12, target_width=0.2, timing_budget_s=0.05, limits=limits)
+    fewest = 6  # with which there is an interval at all
+    return Settings(seeds=1, min_samples=fewest, max_samples=12, target_width=0.2, timing_budget_s=0.05, limits=limits)
 
 
 @pytest.fixture(scope="session")
@@ -151,6 +153,22 @@ def evaluator(quick_settings: Settings, cache_folder: Path) -> Iterator[Evaluato
     """One evaluator on the CPU: starting one costs seconds, judging with it does not."""
     with Evaluator("cpu", quick_settings) as shared:
         yield shared
+
+
+@pytest.fixture(scope="session")
+def with_settings(evaluator: Evaluator) -> Callable[[Settings], AbstractContextManager[Evaluator]]:
+    """That evaluator with other settings for a while."""
+
+    @contextmanager
+    def changed(settings: Settings) -> Iterator[Evaluator]:
+        usual = evaluator.settings
+        evaluator.renew(settings)
+        try:
+            yield evaluator
+        finally:
+            evaluator.renew(usual)
+
+    return changed
 
 
 @pytest.fixture(scope="session")

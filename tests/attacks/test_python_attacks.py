@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from warpsmith.guards.symbols import PYTHON as PYTHON_TEXT
 
 Record = Callable[[str, object], None]
 Verdicts = dict[tuple[Path, Path], Evaluation]
+WithSettings = Callable[[Settings], AbstractContextManager[Evaluator]]
 _HERE = (*PYTHON, *PYTHON_ON_CPU)
 _ALL = (*CUDA, *_HERE, *PYTHON_ON_GPU)
 _BY_TASK = sorted(_HERE, key=lambda attack: attack.task)
@@ -33,14 +35,15 @@ _MEASURED = {"cuda/patched_flush.cu"}  # takes no result, only a cold cache: its
 
 @pytest.fixture(scope="module")
 def patient(quick_settings: Settings) -> Settings:
-    return replace(quick_settings, limits=replace(quick_settings.limits, start_s=20.0, launch_s=1.0, total_s=200.0))
+    limits = replace(quick_settings.limits, start_s=20.0, launch_s=1.0, total_s=200.0)
+    return replace(quick_settings, min_samples=10, limits=limits)
 
 
 @pytest.fixture(scope="module")
-def verdicts(patient: Settings, cache_folder: Path) -> Verdicts:
+def verdicts(patient: Settings, with_settings: WithSettings) -> Verdicts:
     """All of them in one go, task by task, whatever their text says: the other defences have to hold alone."""
     jobs = [(attack.task_path, file) for attack in _BY_TASK for file in (attack.path, attack.twin_path)]
-    with Evaluator("cpu", replace(patient, without=("imports",))) as evaluator:
+    with with_settings(replace(patient, without=("imports",))) as evaluator:
         return judge(evaluator, jobs)
 
 

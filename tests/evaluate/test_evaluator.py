@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from warpsmith.evaluate.evaluator import Evaluator, Progress
 
 Kernel = Callable[[str], Candidate]
 TaskFile = Callable[[str], Path]
+WithSettings = Callable[[Settings], AbstractContextManager[Evaluator]]
 
 
 def commented(candidate: Candidate, remark: str) -> Candidate:
@@ -112,14 +114,37 @@ def test_both_baselines_are_measured(
 
 
 def test_a_kernel_too_slow_to_be_timed_is_its_own_fault(
-    quick_settings: Settings, kernel: Kernel, task_file: TaskFile
+    quick_settings: Settings, with_settings: WithSettings, kernel: Kernel, task_file: TaskFile
 ) -> None:
     # It sleeps, which is what the imports guard would refuse it for.
     settings = replace(quick_settings, without=("imports",), limits=replace(quick_settings.limits, total_s=6.0))
-    with Evaluator("cpu", settings) as evaluator:
+    with with_settings(settings) as evaluator:
         verdict = evaluator.evaluate_one(task_file("softmax"), kernel("slow.cpp"))
     assert verdict.status is Status.TIMED_OUT, verdict.reason
     assert "far too slow to be timed" in verdict.reason
+
+
+SLOW_REFERENCE = """
+import time
+import torch
+from warpsmith import normal, task
+
+@task(x=normal("n"), workloads=[{"n": 1 << 12}], precision="fp32")
+def relu(x: torch.Tensor) -> torch.Tensor:
+    time.sleep(0.1)
+    return torch.relu(x)
+"""
+
+
+def test_the_time_that_judging_takes_is_not_the_candidates(
+    quick_settings: Settings, with_settings: WithSettings, kernel: Kernel, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_REFERENCE)
+    limits = replace(quick_settings.limits, total_s=2.0)
+    with with_settings(replace(quick_settings, limits=limits)) as evaluator:
+        verdict = evaluator.evaluate_one(tmp_path / "slow.py", kernel("relu.cpp"))
+    assert verdict.status is Status.OK, verdict.reason
+    assert verdict.seconds > 2.0
 
 
 # --- mistakes of the caller ---------------------------------------------------------------------------------
@@ -176,8 +201,9 @@ def test_a_verdict_is_remembered_unless_told_otherwise(
     assert second[0].cached
     assert second[1].cached
     assert second == first, "a cached verdict is the verdict"
-    with Evaluator("cpu", quick_settings, use_cache=False) as fresh:
-        assert not fresh.evaluate_one(task_file("softmax"), candidates[0]).cached
+    again = evaluator.evaluate_one(task_file("softmax"), candidates[0], fresh=True)
+    assert not again.cached
+    assert evaluator.evaluate_one(task_file("softmax"), candidates[0]).seconds == again.seconds, "the new one is kept"
 
 
 # --- our own deaths -----------------------------------------------------------------------------------------

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from warpsmith.core.errors import TaskError
 from warpsmith.evaluate.correctness import oracle
-from warpsmith.evaluate.correctness.oracle import BASELINE, FULL, SLICED, Case, Oracle
+from warpsmith.evaluate.correctness.numerics import limit
+from warpsmith.evaluate.correctness.oracle import BASELINE, FULL, SLICED, Case, Oracle, Truth
+from warpsmith.evaluate.correctness.ruling import rule
+from warpsmith.evaluate.correctness.scanning import Errors
 from warpsmith.evaluate.evaluator import Evaluator
 from warpsmith.tasks.load import load_task
 
@@ -98,3 +103,28 @@ def test_cancelled_sums_get_the_tolerance_they_need(oracle_of: Callable[[str], O
         assert truth.limits[0] is not None
         limits.append(truth.limits[0].rms)
     assert limits[0] > 10 * limits[1]
+
+
+def test_where_pytorch_was_lucky_a_result_that_failed_is_judged_by_what_one_roundoff_does(
+    oracle_of: Callable[[str], Oracle],
+) -> None:
+    """Large scores that lie close together: their last bits decide how they share a row."""
+    made = oracle_of("torch.softmax(1e3 * (x @ w), dim=-1)")
+    x, w = 1 + 1e-7 * torch.arange(64.0 * 32).reshape(64, 32), torch.ones(32, 16)
+    found = made.truth_of(made.task.workloads[0], {"x": x, "w": w})
+    assert found is not None
+    strict = limit(Errors(0.0, 0.0), found.baseline[0], made.task.precision, reduction=32, factor=3.0)
+    lucky = replace(found, baseline=(found.expected[0].float(),), limits=(strict,))
+
+    def off_by(relative: float) -> Tensor:
+        moved = w.double() * (1 + relative * torch.linspace(-1, 1, 16, dtype=torch.float64))
+        return torch.softmax(1e3 * (x.double() @ moved), dim=-1).float()
+
+    def passes(truth: Truth, result: Tensor) -> bool:
+        return rule(made.task, truth, 0, result).verdict.ok
+
+    fair = made.relented(lucky)
+    assert passes(lucky, off_by(0.0))
+    assert not passes(lucky, off_by(2.0**-24))
+    assert passes(fair, off_by(2.0**-24))
+    assert not passes(fair, off_by(2.0**-11))  # that is another precision

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +34,7 @@ from warpsmith.evaluate.verification.verify import Event, Verifier, compared
 
 Kernel = Callable[[str], Candidate]
 TaskFile = Callable[[str], Path]
+WithSettings = Callable[[Settings], AbstractContextManager[Evaluator]]
 PLANTED = Path(__file__).resolve().parent.parent / "kernels" / "verify"
 ANY = 1e6  # what two measurements may differ by: whatever else runs on this machine is none of these tests' business
 
@@ -139,9 +141,9 @@ def test_an_invalid_candidate_gets_no_further_than_its_evaluation(
 
 
 def test_nothing_is_verified_with_a_guard_left_out(
-    quick_settings: Settings, kernel: Kernel, task_file: TaskFile
+    quick_settings: Settings, with_settings: WithSettings, kernel: Kernel, task_file: TaskFile
 ) -> None:
-    with Evaluator("cpu", replace(quick_settings, without=("floor",))) as careless:
+    with with_settings(replace(quick_settings, without=("floor",))) as careless:
         certificate = Verifier(careless).verify(task_file("softmax"), kernel("does_not_compile.cpp"))
     assert outcomes(certificate)[GUARDS] is Outcome.FAILED
     assert "floor" in next(check.detail for check in certificate.checks if check.name == GUARDS)

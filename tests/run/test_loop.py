@@ -55,40 +55,28 @@ def test_a_run_spends_its_trials_and_keeps_the_best(tmp_path: Path) -> None:
         assert sum(record.outcome is Outcome.JUDGED for record in notes.records) == 30
 
 
-class SlowProposer(CannedProposer):
-    """Thinks for a moment; counts how many think at once."""
-
-    concurrency = 4
-    thinking = 0
-    most = 0
-    lock = threading.Lock()
-
-    def propose(self, brief: Brief, prompt: Prompt) -> Reply:
-        with self.lock:
-            SlowProposer.thinking += 1
-            SlowProposer.most = max(self.most, self.thinking)
-        time.sleep(0.02)
-        with self.lock:
-            SlowProposer.thinking -= 1
-        return super().propose(brief, prompt)
-
-
 def test_proposals_overlap_with_each_other_and_with_verdicts(tmp_path: Path) -> None:
-    overlapped = threading.Event()
+    four, verdict, verdict_meanwhile = threading.Barrier(4), threading.Event(), False
 
-    def slowly(candidate: Candidate) -> Evaluation:
-        time.sleep(0.01)
-        if SlowProposer.thinking:
-            overlapped.set()
+    class Pondering(CannedProposer):
+        def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+            nonlocal verdict_meanwhile
+            if brief.number <= 4:
+                four.wait(60)  # nobody goes on before all four are under way
+            if brief.number == 4:
+                verdict_meanwhile = verdict.wait(60)
+            return super().propose(brief, prompt)
+
+    def judged(candidate: Candidate) -> Evaluation:
+        verdict.set()
         return valid(candidate, 1 + factor(candidate) / 100)
 
-    SlowProposer.most = 0
     with new_session(tmp_path / "run", FULL, budget=Budget(trials=24)) as session:
-        proposer = SlowProposer(lambda b: reply_text(b.number), concurrency=4)
-        Loop(session, proposer, CannedJudge(slowly), Watcher(), parallel=4).run()
+        proposer = Pondering(lambda b: reply_text(b.number), concurrency=4)
+        Loop(session, proposer, CannedJudge(judged), Watcher(), parallel=4).run()
         assert session.ledger.totals.trials == 24
-    assert 2 <= SlowProposer.most <= 4
-    assert overlapped.is_set()
+    assert not four.broken
+    assert verdict_meanwhile
 
 
 def test_verdicts_keep_up_with_a_proposer_that_answers_at_once(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,29 +148,25 @@ def test_without_the_roofline_nobody_is_profiled(tmp_path: Path) -> None:
 
 
 def test_a_profile_holds_up_no_reply_under_way(tmp_path: Path) -> None:
-    thinking, overlapped = 0, False
+    looked, before_the_reply = threading.Event(), False
 
-    class Slow(Reader):
-        concurrency = 4
-
+    class Pondering(Reader):
         def propose(self, brief: Brief, prompt: Prompt) -> Reply:
-            nonlocal thinking
-            thinking += 1
-            time.sleep(0.03)
-            thinking -= 1
+            nonlocal before_the_reply
+            if brief.number == 4:  # thinks until somebody is profiled: the first three make the first parent
+                before_the_reply = looked.wait(60)
             return super().propose(brief, prompt)
 
     class Watching(Looker):
         def __call__(self, candidate: Candidate, evaluation: Evaluation) -> Sight:
-            nonlocal overlapped
-            overlapped |= thinking > 0
+            looked.set()
             return super().__call__(candidate, evaluation)
 
-    proposer = Slow(lambda brief: answer_to(brief, brief.number), concurrency=4)
+    proposer = Pondering(lambda brief: answer_to(brief, brief.number), concurrency=4)
     with new_session(tmp_path / "run", INSIGHT, budget=Budget(trials=16)) as session:
         Loop(session, proposer, judge(), Watcher(), parallel=4, look=Watching()).run()
         assert session.ledger.totals.trials == 16
-    assert overlapped
+    assert before_the_reply
 
 
 def test_whoever_has_no_device_can_have_the_next_parents_profiled_where_there_is_one(tmp_path: Path) -> None:

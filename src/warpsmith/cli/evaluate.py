@@ -78,11 +78,12 @@ def run(request: Request) -> int:
             device,
             settings,
             paths=paths,
-            use_cache=not request.fresh,
             on_progress=watch.event,
             on_message=watch.message,
         ) as evaluator:
-            for position, evaluation in evaluator.evaluate(request.task, plan.candidates, request.precision):
+            for position, evaluation in evaluator.evaluate(
+                request.task, plan.candidates, request.precision, fresh=request.fresh
+            ):
                 verdicts[position] = evaluation
                 if request.as_json and not request.verify:  # a certificate belongs to the same line
                     shown = _print_ready(request, plan, device, verdicts, shown, {})

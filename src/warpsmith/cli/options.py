@@ -58,7 +58,9 @@ TimeBudget = Annotated[
     float | None,
     typer.Option(min=0.0, metavar="SECONDS", help="Time for timing, per workload and baseline.  [default: 1]"),
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Judge again even where a verdict is in the cache.")]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Judge again even where a verdict is in the cache, and keep the new one.")
+]
 
 # --- which tasks of suites ---
 

@@ -30,7 +30,7 @@ class Limits:
 
     start_s: float = 30.0  # to start its process, set up the device and load its library
     launch_s: float = 10.0  # one call of the entry point (on top of 100 times the baseline's own time)
-    total_s: float = 120.0  # everything, from start to verdict
+    total_s: float = 120.0  # all its calls together; what judging takes besides is not counted
     build_s: float = 120.0  # one compiler run
     memory_bytes: int = 8 << 30  # memory of its own beyond the harness's buffers, host or device
     workspace_bytes: int = 4 << 30  # scratch memory it may ask the harness for

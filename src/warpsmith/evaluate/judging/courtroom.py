@@ -7,7 +7,6 @@ candidates, this module decides.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -129,9 +128,8 @@ class Courtroom:
     ) -> Findings:
         """The verdict on one candidate; raises Condemned for a failed one."""
         self.premises.make_sides()  # torch.compile may take a minute: not the candidate's
-        deadline = time.monotonic() + self._settings.limits.total_s
         if self.premises.samples is not None:
-            return self._retry(peer, library, contract, report, deadline)
+            return self._retry(peer, library, contract, report)
         layers = self._await(peer).layers
         peer.restrain()
         self.premises.mend()
@@ -143,7 +141,7 @@ class Courtroom:
         if self._stand is not None:
             self._stand.remember(library)
         wipe = self._boarding.board(peer, library, contract)
-        new_checker = partial(Checker, self.premises.oracle, self._settings, wipe, deadline)
+        new_checker = partial(Checker, self.premises.oracle, self._settings, wipe)
         checker = new_checker()
         measured: dict[str, Measured] = {}
         for bench in self.premises.benches:
@@ -161,6 +159,7 @@ class Courtroom:
             assert replayer is not None, "it has taken over"
             untraced = self._trace(peer, contract, checker)
             claims = {bench.workload.name: self._claimed_ns(peer, bench) for bench in self.premises.benches}
+            replayer.waited_s += peer.waited_s
             peer.end()
             peer = replayer
         for other in waiting:  # a host that is still starting would disturb the clock
@@ -171,7 +170,7 @@ class Courtroom:
         for bench in self.premises.benches:
             report("time")
             right = measured[bench.workload.name]
-            results.append(self._timekeeper.measure(peer, bench, right, checker, wipe, idle, deadline))
+            results.append(self._timekeeper.measure(peer, bench, right, checker, wipe, idle))
             if peer.trusted:
                 self._hold_against(claims[bench.workload.name], results[-1])
         if not peer.trusted:
@@ -236,9 +235,7 @@ class Courtroom:
             self._settings.without,
         )
 
-    def _retry(
-        self, peer: Peer, library: str, contract: Contract, report: Callable[[str], None], deadline: float
-    ) -> Findings:
+    def _retry(self, peer: Peer, library: str, contract: Contract, report: Callable[[str], None]) -> Findings:
         """The harder examination of a winner; raises Condemned where it cannot even be loaded."""
         layers = self._await(peer).layers
         peer.restrain()
@@ -248,7 +245,7 @@ class Courtroom:
         wipe = self._boarding.board(peer, library, contract)
         trial = Retrial(
             self.premises,
-            partial(Checker, self.premises.oracle, self._settings, wipe, deadline),
+            partial(Checker, self.premises.oracle, self._settings, wipe),
             lambda bench: self._timekeeper.call_limit_s(bench.workload),
         )
         found = trial.hold(peer, report)

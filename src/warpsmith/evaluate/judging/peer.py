@@ -58,6 +58,7 @@ class Peer:
         self.returns = False  # whether its candidate returns tensors, which it then carries into our buffers
         self.renews = False  # whether it must copy its state anew before it is timed
         self.outer_ns = 0  # our own clock around the last request
+        self.waited_s = 0.0  # for its answers in all: what of the time of judging is its own
         self._answered_ns = 0  # by the same clock: when the last answer was there
         self._tag = 0  # a secret number of the last request, which its answer must carry
         self._leash: Leash | None = None
@@ -149,7 +150,10 @@ class Peer:
         """A request and its reply, timed from outside."""
         start = time.perf_counter_ns()
         self.tell(request, fds)
-        reply = self.answer(expected, timeout_s)
+        try:
+            reply = self.answer(expected, timeout_s)
+        finally:
+            self.waited_s += (time.perf_counter_ns() - start) / 1e9
         self.outer_ns = self._answered_ns - start
         return reply
 

@@ -86,7 +86,6 @@ class Timekeeper:
         checker: Checker,
         wipe: Callable[[], None],
         idle: Idle,
-        deadline: float,
     ) -> WorkloadResult:
         """One workload against every baseline that there is."""
         workload, work = bench.workload, self._premises.work[bench.workload.name]
@@ -99,7 +98,6 @@ class Timekeeper:
             contest = Contest(
                 parties,
                 partial(self._way, parties),
-                deadline=deadline,
                 verify=lambda indices, outputs: checker.verify_timed(bench, indices, outputs),
                 surprise=lambda indices: checker.surprise(bench, indices),
                 variants=len(checker.variants(bench)),

@@ -34,7 +34,7 @@ from warpsmith.evaluate.wire import Channel, WireClosed, WireError, WireTimeout
 
 _OPEN_S = 600.0  # loading a large task, measuring peaks and timing its baseline
 _COMPILING_S = 600.0  # torch.compile as a baseline, for all workloads
-_GRACE_S = 60.0  # beyond a candidate's own limit, for the judge's part of the work
+_GRACE_S = 60.0  # beyond a candidate's own limits and as much again for the judge's part of one stage
 _AHEAD = {False: 1, True: 3}  # hosts that wait for their turn on a GPU, native or Python
 _NOBODY = 65534
 REPLAYER = "replayer"
@@ -178,7 +178,7 @@ class Court:
             host.end()
             raise HarnessFault(_no_room(host.scratch.parent, fault)) from None
         settings = self._config.settings
-        limit_s = settings.limits.total_s + settings.limits.start_s + _GRACE_S
+        limit_s = 2 * settings.limits.total_s + settings.limits.start_s + _GRACE_S  # between two signs of life
         if "compile" in settings.baselines:
             limit_s += _COMPILING_S
         deadline = time.monotonic() + limit_s
@@ -191,12 +191,13 @@ class Court:
                 except (WireClosed, WireError) as error:
                     raise HarnessFault(f"the judging process was lost ({error}).") from None
                 except WireTimeout:
-                    raise HarnessFault(f"the judging process did not finish within {limit_s:.0f} s.") from None
+                    raise HarnessFault(f"the judging process said nothing for {limit_s:.0f} s.") from None
                 if isinstance(message, Refused):
                     raise HarnessFault(message.reason)
                 if isinstance(message, Finding):
                     break
                 report(message.name)
+                deadline = time.monotonic() + limit_s
         finally:
             if host.worker.alive and not host.worker.wait(0.05):
                 pass  # it may be about to report its own end; otherwise it is killed next
