@@ -24,7 +24,8 @@ from warpsmith.core.candidate import Candidate
 from warpsmith.core.config import Limits, Settings
 from warpsmith.evaluate.evaluator import Evaluator
 
-# Tests fork processes of their own: torch must not have started threads in this one by then.
+# Tests fork processes of their own: torch must not have started threads in this one by then. And kernels are judged
+# with one thread: with two on two processors that others use, every parallel region waits for the one that is away.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes are started, each with the same modules
 
@@ -92,17 +93,19 @@ _MEASURE = """
 import json, os, sys
 from pathlib import Path
 import torch
-from warpsmith.hardware.device import select_device
+from warpsmith.hardware.device import select_device, threads
 from warpsmith.hardware.peaks import load_or_measure
-torch.set_num_threads(len(os.sched_getaffinity(0)))
-load_or_measure(Path(sys.argv[1]), select_device("cpu").key, torch.device("cpu"))
+for said in ("1", ""):
+    os.environ["OMP_NUM_THREADS"] = said
+    torch.set_num_threads(threads())
+    load_or_measure(Path(sys.argv[1]), select_device("cpu").key, torch.device("cpu"))
 for path in (Path(sys.argv[1]) / "peaks").iterdir():
     path.write_text(json.dumps(json.loads(path.read_text()) | {"l2_bytes": 4 << 20}))
 """
 
 
 def _peaks() -> Path:
-    """What the CPU can do, measured once for all workers of this run.
+    """What the CPU can do, with one thread and with all, measured once for all workers of this run.
 
     It is said to have a small cache: pushing everything out of it between calls, which keeps timings honest and most
     tests waiting, then takes a tenth of the time.
@@ -169,6 +172,20 @@ def with_settings(evaluator: Evaluator) -> Callable[[Settings], AbstractContextM
             evaluator.renew(usual)
 
     return changed
+
+
+@pytest.fixture(scope="session")
+def all_processors(cache_folder: Path) -> Callable[[Settings], AbstractContextManager[Evaluator]]:
+    """Another one, which gives kernels all the threads that a user's would."""
+
+    @contextmanager
+    def made(settings: Settings) -> Iterator[Evaluator]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("OMP_NUM_THREADS")
+            with Evaluator("cpu", settings) as evaluator:
+                yield evaluator
+
+    return made
 
 
 @pytest.fixture(scope="session")

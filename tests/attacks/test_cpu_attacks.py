@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from warpsmith.guards.classes import BY_NUMBER
 
 Record = Callable[[str, object], None]
 Verdicts = dict[tuple[Path, Path], Evaluation]
-WithSettings = Callable[[Settings], AbstractContextManager[Evaluator]]
+Made = Callable[[Settings], AbstractContextManager[Evaluator]]
 _NOT_ON_CPU = {5, 7, 16}  # other stream, lazy tensor, persisting cache
 _TWINS = {attack.twin: attack for attack in CPU_ATTACKS}
 _BY_TASK = sorted(CPU_ATTACKS, key=lambda attack: attack.task)  # a judge is opened once per task
@@ -33,20 +33,25 @@ def attack_settings(quick_settings: Settings) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def verdicts(attack_settings: Settings, with_settings: WithSettings) -> Verdicts:
-    """Attacks and twins in one go, with all guards."""
-    jobs = [(a.task_path, file) for a in _BY_TASK for file in (a.path, a.twin_path) if _runs_here(file)]
-    with with_settings(attack_settings) as evaluator:
-        return judge(evaluator, jobs)
+def judges(attack_settings: Settings, all_processors: Made) -> Iterator[Evaluator]:
+    """Some attacks are other threads: they have processors to run on."""
+    with all_processors(attack_settings) as evaluator:
+        yield evaluator
 
 
 @pytest.fixture(scope="module")
-def unfiltered(attack_settings: Settings, with_settings: WithSettings, verdicts: Verdicts) -> Verdicts:
+def verdicts(judges: Evaluator) -> Verdicts:
+    """Attacks and twins in one go, with all guards."""
+    jobs = [(a.task_path, file) for a in _BY_TASK for file in (a.path, a.twin_path) if _runs_here(file)]
+    return judge(judges, jobs)
+
+
+@pytest.fixture(scope="module")
+def unfiltered(attack_settings: Settings, judges: Evaluator, verdicts: Verdicts) -> Verdicts:
     """Those that the static filter had stopped, without it; what it let pass has met the other defences already."""
-    settings = replace(attack_settings, without=("imports",))
     jobs = [(a.task_path, a.path) for a in _BY_TASK if _filtered(a, verdicts)]
-    with with_settings(settings) as evaluator:
-        return judge(evaluator, jobs)
+    judges.renew(replace(attack_settings, without=("imports",)))
+    return judge(judges, jobs)
 
 
 def _runs_here(file: Path) -> bool:
@@ -92,11 +97,11 @@ def test_an_honest_twin_passes(twin: str, verdicts: Verdicts, record_property: R
 
 
 @pytest.mark.slow  # evaluations of its own
-def test_a_clock_that_is_forged_a_little_gains_nothing(attack_settings: Settings, with_settings: WithSettings) -> None:
+def test_a_clock_that_is_forged_a_little_gains_nothing(attack_settings: Settings, all_processors: Made) -> None:
     """Not enough to be sure that it is forged; so it counts as what our own clock says."""
     task = next(a.task_path for a in CPU_ATTACKS if a.task == "long_exp")
     forger, plain = FOLDER / "cpu" / "forges_a_little.cpp", FOLDER / "cpu" / "one_thread_exp_honest.cpp"
-    with with_settings(attack_settings) as evaluator:
+    with all_processors(attack_settings) as evaluator:
         found = judge(evaluator, [(task, forger), (task, plain)])
     if found[task, forger].status is Status.OK:
         forged_ms, honest_ms = (found[task, file].workloads[0].latency_ms for file in (forger, plain))

@@ -24,7 +24,7 @@ from warpsmith.guards.symbols import PYTHON as PYTHON_TEXT
 
 Record = Callable[[str, object], None]
 Verdicts = dict[tuple[Path, Path], Evaluation]
-WithSettings = Callable[[Settings], AbstractContextManager[Evaluator]]
+Made = Callable[[Settings], AbstractContextManager[Evaluator]]
 _HERE = (*PYTHON, *PYTHON_ON_CPU)
 _ALL = (*CUDA, *_HERE, *PYTHON_ON_GPU)
 _BY_TASK = sorted(_HERE, key=lambda attack: attack.task)
@@ -40,10 +40,10 @@ def patient(quick_settings: Settings) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def verdicts(patient: Settings, with_settings: WithSettings) -> Verdicts:
+def verdicts(patient: Settings, all_processors: Made) -> Verdicts:
     """All of them in one go, task by task, whatever their text says: the other defences have to hold alone."""
     jobs = [(attack.task_path, file) for attack in _BY_TASK for file in (attack.path, attack.twin_path)]
-    with with_settings(replace(patient, without=("imports",))) as evaluator:
+    with all_processors(replace(patient, without=("imports",))) as evaluator:
         return judge(evaluator, jobs)
 
 

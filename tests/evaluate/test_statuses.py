@@ -137,10 +137,10 @@ def test_a_valid_verdict_says_how_fast_how_exact_and_under_which_sandbox(afterma
         assert workload.error <= workload.error_limit
         assert workload.floor_ms > 0
         assert workload.baselines[0].name == "eager"
-        assert workload.baselines[0].samples >= 10
+        assert workload.baselines[0].samples >= 6
         assert workload.checks >= 2, "the task's own inputs and at least one variant"
     assert verdict.environment.sandbox, "the layers that were active are named"
-    assert verdict.environment.threads == len(os.sched_getaffinity(0))
+    assert verdict.environment.threads == 1, "as OMP_NUM_THREADS says"
 
 
 def test_the_evaluator_still_judges_after_all_of_them(aftermath: Aftermath) -> None:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpsmith.core.errors import ToolMissing, UsageError
-from warpsmith.hardware.device import arch_of, cpu, gpus, select_device, visible_uuids
+from warpsmith.hardware import device
+from warpsmith.hardware.device import Cpu, arch_of, cpu, gpus, select_device, threads, visible_uuids
 
 UUIDS = ("GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3")
 
@@ -52,6 +53,29 @@ def test_any_setting_shows_distinct_installed_gpus(setting: str) -> None:
 )
 def test_arch_has_the_suffix_where_it_exists(capability: tuple[int, int], arch: str) -> None:
     assert arch_of(capability) == arch
+
+
+@pytest.mark.parametrize(
+    ("said", "used"),
+    [("1", 1), ("2", 2), ("2,1", 2), ("99", 4), ("", 4), ("0", 4), ("many", 4), ("-1", 4), (None, 4)],
+)
+def test_kernels_get_the_threads_that_openmp_is_told_to_use(
+    said: str | None, used: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    if said is None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+    assert threads() == used
+
+
+def test_measurements_with_fewer_threads_are_another_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "cpu", lambda: Cpu("a processor", 4, "flags", 1 << 20, 1 << 30))
+    monkeypatch.setattr(device, "threads", lambda: 4)
+    whole = select_device("cpu")
+    monkeypatch.setattr(device, "threads", lambda: 2)
+    assert select_device("cpu").key == f"{whole.key}|2 threads"
 
 
 def test_cpu_facts_are_those_of_this_process() -> None:

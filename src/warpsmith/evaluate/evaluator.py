@@ -42,7 +42,7 @@ from warpsmith.evaluate.supervising.results import ResultCache, ResultKey
 from warpsmith.evaluate.supervising.workforce import Workforce
 from warpsmith.evaluate.supervising.zygote import Zygote
 from warpsmith.guards import panel
-from warpsmith.hardware.device import Device, select_device
+from warpsmith.hardware.device import Device, select_device, threads
 
 _ATTEMPTS = 3  # for our own failures
 _PATIENCE = 10  # how much longer verifying a candidate may take
@@ -78,13 +78,13 @@ class Evaluator:
         self._on_progress = on_progress
         self._on_message = on_message
         self._lock = DeviceLock(lock_folder(self.device.kind, self._paths.cache), self.device.key)
-        self._threads = len(os.sched_getaffinity(0))
+        self._threads = threads()
         self._workforce = Workforce(self.device.kind, self._paths.cache, self._threads)
         self._hopeless = ""  # why no more candidates are tried in this batch
         self._keeps = True  # whether verdicts could be kept so far
         self._stopping = threading.Event()
         self._courts: dict[tuple[str, str], Court] = {}
-        self._builders = ThreadPoolExecutor(self._threads, thread_name_prefix="build")
+        self._builders = ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="build")
 
     def __enter__(self) -> Evaluator:
         return self

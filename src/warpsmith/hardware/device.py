@@ -161,14 +161,23 @@ def cpu() -> Cpu:
     )
 
 
+def threads() -> int:
+    """How many threads either side has when kernels are timed on the CPU: as many as there are processors for this
+    process, or fewer where OMP_NUM_THREADS says so, as it does to every other program."""
+    usable = len(os.sched_getaffinity(0))
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list has one entry per nesting level
+    return min(usable, int(said)) if re.fullmatch(r"0*[1-9]\d{0,5}", said) else usable
+
+
 def select_device(spec: str) -> Device:
     """The device for "auto", "cpu", "cuda" or "cuda:n"; auto takes the first GPU where there is one."""
     match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", spec)
     if match is None:
         raise UsageError(f"unknown device {spec!r}; use auto, cpu, cuda or cuda:n.")
     if spec == "cpu" or (spec == "auto" and not gpus()):
-        here = cpu()
-        return Device("cpu", 0, here.name, "native", f"cpu|{here.name}|{here.cores} cores|{here.flags}")
+        here, used = cpu(), threads()
+        fewer = f"|{used} threads" if used < here.cores else ""
+        return Device("cpu", 0, here.name, "native", f"cpu|{here.name}|{here.cores} cores|{here.flags}{fewer}")
     index, found = int(match[1] or 0), gpus()
     if index >= len(found):
         there = ", ".join(f"cuda:{g.index} ({g.name})" for g in found)

@@ -34,7 +34,7 @@ from warpsmith.evaluate.profiling.digest import Digest, compose
 from warpsmith.evaluate.supervising.lock import DeviceLock, lock_folder
 from warpsmith.evaluate.supervising.workforce import Workforce, new_scratch
 from warpsmith.evaluate.verification.solorun import Part, Stage, read_samples
-from warpsmith.hardware.device import Device
+from warpsmith.hardware.device import Device, threads
 
 SMALL_BYTES = 128 << 20
 """Of all tensors: more than a GPU's cache holds, and few enough to be written, replayed and read back in a second."""
@@ -176,12 +176,11 @@ class Profiler:
         return digest, ""
 
     def _stage(self, folder: Path) -> Stage:
-        threads = len(os.sched_getaffinity(0))
-        crew = Workforce(self._device.kind, self._paths.cache, threads)
+        crew = Workforce(self._device.kind, self._paths.cache, threads())
         return Stage(
             kind=self._device.kind,
             device=self._device.index,
-            threads=threads,
+            threads=threads(),
             environ=crew.host_environ(),
             readable=crew.readable(),
             memory_bytes=2 * self._limits.memory_bytes,

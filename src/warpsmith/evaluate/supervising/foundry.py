@@ -152,7 +152,7 @@ class Foundry:
             "TMPDIR": str(folder / "tmp"),
             "TORCH_EXTENSIONS_DIR": str(folder / EXTENSIONS),
             "TRITON_CACHE_DIR": str(folder / TRITON),
-            "MAX_JOBS": str(self.threads),
+            "MAX_JOBS": str(len(os.sched_getaffinity(0))),
             "OMP_NUM_THREADS": str(self.threads),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         }

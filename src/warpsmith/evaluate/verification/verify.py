@@ -50,6 +50,7 @@ from warpsmith.evaluate.verification.devicecheck import check_cuda
 from warpsmith.evaluate.verification.sanitize import Rig, check_cpu
 from warpsmith.evaluate.verification.solorun import Part, Stage, read_samples
 from warpsmith.guards import panel
+from warpsmith.hardware.device import threads
 
 _ATTEMPTS = 2  # for our own failures
 _RETRIAL = (SEEDS, DISTRIBUTIONS, SHAPES, DETERMINISM)
@@ -205,12 +206,11 @@ class Verifier:
         if not samples:
             why = "the smallest workload is too large to be run under a sanitizer."
             return [CheckOutcome(name, Outcome.UNAVAILABLE, why) for name in names]
-        threads = len(os.sched_getaffinity(0))
-        crew = Workforce(device.kind, self._paths.cache, threads)
+        crew = Workforce(device.kind, self._paths.cache, threads())
         stage = Stage(
             kind=device.kind,
             device=device.index,
-            threads=threads,
+            threads=threads(),
             environ=crew.host_environ(),
             readable=crew.readable(),
             memory_bytes=2 * limits.memory_bytes,  # the sanitizer's own bookkeeping comes on top
