@@ -128,3 +128,19 @@ def test_where_pytorch_was_lucky_a_result_that_failed_is_judged_by_what_one_roun
     assert not passes(lucky, off_by(2.0**-24))
     assert passes(fair, off_by(2.0**-24))
     assert not passes(fair, off_by(2.0**-11))  # that is another precision
+    assert made.relented(fair) is fair
+
+
+def test_where_nothing_hangs_on_the_last_bits_a_result_that_failed_gains_nothing(
+    oracle_of: Callable[[str], Oracle],
+) -> None:
+    made = oracle_of("x @ w")
+    truth = made.truth(the_case(made))
+    assert truth is not None
+    fair = made.relented(truth)
+    assert made.truth(the_case(made)) is fair, "nobody asks twice"
+    for before, after in zip(truth.limits, fair.limits, strict=True):
+        assert before is not None
+        assert after is not None
+        assert before.maximum <= after.maximum < 2 * before.maximum
+        assert before.rms <= after.rms < 2 * before.rms

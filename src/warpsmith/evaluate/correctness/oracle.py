@@ -59,6 +59,7 @@ class Truth:
     ties: tuple[Ties | None, ...]  # per integer output: where other indices would be as right
     how: str
     slices: int = 1  # of the first dimension, in which the reference was computed
+    doubted: bool = False  # whether the limits allow for PyTorch's luck with all elements
 
     @property
     def nbytes(self) -> int:
@@ -182,20 +183,29 @@ class Oracle:
         the inputs does.
 
         Where a few elements hang on the last bits of the inputs PyTorch may have been lucky with every one of them, so
-        that its own error does not show it. Costs some references, which is why nobody is asked this in advance.
+        that its own error does not show it. Costs some references, which is why nobody is asked this in advance. What
+        rounding on the way may do stays as it was: a lower precision gains nothing.
         """
+        if truth.doubted:
+            return truth
         found = _Expected(truth.expected, truth.ties, truth.how, truth.slices)
         try:
-            nudges = self._nudged(truth.inputs, found)
+            moved = self._nudged(truth.inputs, found)
         except torch.OutOfMemoryError:
             return truth
         limits = list(truth.limits)
-        for position, limit in enumerate(truth.limits):
-            if limit is not None:
-                result = truth.baseline[position]
-                allowed = self._limit(truth.case, truth.inputs, position, result, found, nudges, doubted=True)
-                limits[position] = allowed or limit
-        fair = replace(truth, limits=tuple(limits))
+        for position, (limit, result) in enumerate(zip(truth.limits, truth.baseline, strict=True)):
+            if limit is None:
+                continue
+            measured = numerics.measure(result, truth.expected[position], result)
+            if isinstance(measured, Errors) and self._is_rounding(truth.case, result, measured):
+                lucky = self._or_moved(measured, position, moved)
+                limits[position] = replace(
+                    limit,
+                    maximum=limit.maximum + self._factor * (lucky.maximum - measured.maximum),
+                    rms=limit.rms + self._factor * (lucky.rms - measured.rms),
+                )
+        fair = replace(truth, limits=tuple(limits), doubted=True)
         if truth.case in self._kept:
             self._kept[truth.case] = fair
         return fair
@@ -208,15 +218,13 @@ class Oracle:
         result: torch.Tensor,
         found: _Expected,
         nudges: Sequence[Moved],
-        *,
-        doubted: bool = False,
     ) -> numerics.Limit | None:
         """What a result may be off by; None where PyTorch's own is unusable."""
         precision = self.task.precision
         measured = numerics.measure(result, found.expected[position], result)
         if isinstance(measured, numerics.Mismatch) or not numerics.usable(measured, precision):
             return None
-        measured = self._without_luck(case, inputs, position, result, found, measured, nudges, doubted=doubted)
+        measured = self._without_luck(case, inputs, position, result, found, measured, nudges)
         conditioning = numerics.sensitivity([moved[position] for moved in nudges], precision)
         if case.variant in HELD_OUT and conditioning >= numerics.WORST_CONDITION:
             return None  # the last bit of the inputs decides: a row without spread, normalised
@@ -239,26 +247,27 @@ class Oracle:
         found: _Expected,
         measured: Errors,
         nudges: Sequence[Moved],
-        *,
-        doubted: bool,
     ) -> Errors:
         """The baseline's error, or what one roundoff in the inputs does to the result if that is more.
 
-        Only where the error is more than rounding, or somebody else's was: then a few elements hang on the last bits
-        of the inputs (a softmax between two almost equal large scores), and where PyTorch was lucky another honest
-        kernel need not be.
+        Only where the error is more than rounding: then a few elements hang on the last bits of the inputs (a softmax
+        between two almost equal large scores), and where PyTorch was lucky another honest kernel need not be. Where it
+        was lucky with all of them, see `relented`.
         """
-        rounding = numerics.limit(
-            Errors(0.0, 0.0),
-            result,
-            self.task.precision,
-            reduction=self.reduction(case.workload),
-            factor=1.0,
-        )
-        if measured.maximum <= rounding.maximum and not doubted:
+        if self._is_rounding(case, result, measured):
             return measured
-        moved = [each[position] for each in nudges or self._nudged(inputs, found)]
-        shifts = [each for each in moved if isinstance(each, Errors) and numerics.usable(each, self.task.precision)]
+        return self._or_moved(measured, position, nudges or self._nudged(inputs, found))
+
+    def _is_rounding(self, case: Case, result: torch.Tensor, measured: Errors) -> bool:
+        """Whether an error is no more than what rounding makes."""
+        nothing, terms = Errors(0.0, 0.0), self.reduction(case.workload)
+        rounding = numerics.limit(nothing, result, self.task.precision, reduction=terms, factor=1.0)
+        return measured.maximum <= rounding.maximum
+
+    def _or_moved(self, measured: Errors, position: int, moved: Sequence[Moved]) -> Errors:
+        """An error, or twice the most that one roundoff in the inputs does if that is more."""
+        found = [each[position] for each in moved]
+        shifts = [each for each in found if isinstance(each, Errors) and numerics.usable(each, self.task.precision)]
         return Errors(
             max([measured.maximum, *(2 * each.maximum for each in shifts)]),
             max([measured.rms, *(2 * each.rms for each in shifts)]),
