@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -94,6 +95,10 @@ def test_an_honest_twin_passes(twin: str, verdicts: Verdicts, record_property: R
     failings = attack.twin_failings(_verdict(verdicts, attack.task_path, attack.twin_path))
     record_honest(record_property, failings)
     assert not failings
+
+
+def test_they_had_all_processors(verdicts: Verdicts) -> None:
+    assert {verdict.environment.threads for verdict in verdicts.values()} == {len(os.sched_getaffinity(0))}
 
 
 @pytest.mark.slow  # evaluations of its own

@@ -129,7 +129,9 @@ def test_a_fork_bomb_starts_nothing_that_stays(aftermath: Aftermath) -> None:
     assert aftermath.processes == []
 
 
-def test_a_valid_verdict_says_how_fast_how_exact_and_under_which_sandbox(aftermath: Aftermath) -> None:
+def test_a_valid_verdict_says_how_fast_how_exact_and_under_which_sandbox(
+    aftermath: Aftermath, quick_settings: Settings
+) -> None:
     verdict = aftermath.verdicts["right"]
     assert [w.workload for w in verdict.workloads] == ["wide", "odd"]
     for workload in verdict.workloads:
@@ -137,7 +139,7 @@ def test_a_valid_verdict_says_how_fast_how_exact_and_under_which_sandbox(afterma
         assert workload.error <= workload.error_limit
         assert workload.floor_ms > 0
         assert workload.baselines[0].name == "eager"
-        assert workload.baselines[0].samples >= 6
+        assert workload.baselines[0].samples >= quick_settings.min_samples
         assert workload.checks >= 2, "the task's own inputs and at least one variant"
     assert verdict.environment.sandbox, "the layers that were active are named"
     assert verdict.environment.threads == 1, "as OMP_NUM_THREADS says"

@@ -75,7 +75,9 @@ def test_measurements_with_fewer_threads_are_another_devices(monkeypatch: pytest
     monkeypatch.setattr(device, "threads", lambda: 4)
     whole = select_device("cpu")
     monkeypatch.setattr(device, "threads", lambda: 2)
-    assert select_device("cpu").key == f"{whole.key}|2 threads"
+    half = select_device("cpu")
+    assert half.key == f"{whole.key}|2 threads"
+    assert half.hardware == whole.hardware, "they still wait for each other"
 
 
 def test_cpu_facts_are_those_of_this_process() -> None:

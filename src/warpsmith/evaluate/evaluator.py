@@ -77,7 +77,7 @@ class Evaluator:
         self._results = ResultCache(self._paths.cache) if use_cache else None
         self._on_progress = on_progress
         self._on_message = on_message
-        self._lock = DeviceLock(lock_folder(self.device.kind, self._paths.cache), self.device.key)
+        self._lock = DeviceLock(lock_folder(self.device.kind, self._paths.cache), self.device.hardware)
         self._threads = threads()
         self._workforce = Workforce(self.device.kind, self._paths.cache, self._threads)
         self._hopeless = ""  # why no more candidates are tried in this batch

@@ -59,7 +59,13 @@ class Device:
     index: int  # 0 on the CPU
     name: str
     arch: str  # "native" on the CPU, e.g. "sm_90a" on CUDA
-    key: str  # the same for the same hardware: part of cache keys
+    hardware: str  # the same for the same hardware: whoever uses it waits for the others
+    threads: int = 0  # of the CPU, where fewer are used than there are processors; 0: all
+
+    @property
+    def key(self) -> str:
+        """The same where measurements are: part of cache keys."""
+        return f"{self.hardware}|{self.threads} threads" if self.threads else self.hardware
 
     @property
     def spec(self) -> str:
@@ -176,8 +182,8 @@ def select_device(spec: str) -> Device:
         raise UsageError(f"unknown device {spec!r}; use auto, cpu, cuda or cuda:n.")
     if spec == "cpu" or (spec == "auto" and not gpus()):
         here, used = cpu(), threads()
-        fewer = f"|{used} threads" if used < here.cores else ""
-        return Device("cpu", 0, here.name, "native", f"cpu|{here.name}|{here.cores} cores|{here.flags}{fewer}")
+        hardware = f"cpu|{here.name}|{here.cores} cores|{here.flags}"
+        return Device("cpu", 0, here.name, "native", hardware, used if used < here.cores else 0)
     index, found = int(match[1] or 0), gpus()
     if index >= len(found):
         there = ", ".join(f"cuda:{g.index} ({g.name})" for g in found)

@@ -208,6 +208,8 @@ class Oracle:
         fair = replace(truth, limits=tuple(limits), doubted=True)
         if truth.case in self._kept:
             self._kept[truth.case] = fair
+        elif self._last is truth:
+            self._last = fair
         return fair
 
     def _limit(

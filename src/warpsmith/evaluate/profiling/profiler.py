@@ -70,7 +70,7 @@ class Profiler:
         self._limits = limits or Limits()
         self._environ = os.environ if environ is None else environ
         self._on_wait = on_wait
-        self._lock = DeviceLock(lock_folder(device.kind, self._paths.cache), device.key)
+        self._lock = DeviceLock(lock_folder(device.kind, self._paths.cache), device.hardware)
         self._inputs: tuple[str, OwnedFolder] | None = None
         self._ways: tuple[ncu.Way, ...] = ncu.WAYS
         self._timed_ways: tuple[bool, ...] = timings.WAYS
