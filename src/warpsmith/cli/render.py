@@ -226,8 +226,8 @@ def _circumstances(evaluation: Evaluation) -> Table:
     if len(evaluation.resources) > _KERNELS_SHOWN:
         grid.add_row("", f"and {len(evaluation.resources) - _KERNELS_SHOWN} more")
     driver = f", driver {env.driver}" if env.driver else ""
-    threads = f", {env.threads} threads" if env.threads and env.backend == "cpu" else ""
-    grid.add_row("device", f"{env.device}{driver}{threads}")
+    used = f", {env.threads} thread{'s' * (env.threads > 1)}" if env.threads and env.backend == "cpu" else ""
+    grid.add_row("device", f"{env.device}{driver}{used}")
     tools = [env.compiler, f"torch {env.torch}" if env.torch else ""]
     grid.add_row("tools", ", ".join(tool for tool in tools if tool))
     if env.sandbox:
