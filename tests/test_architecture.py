@@ -110,6 +110,19 @@ def test_core_needs_only_the_standard_library(path: Path) -> None:
     assert foreign == []
 
 
+def test_python_texts_are_read_in_one_place() -> None:
+    """`ast.parse` fails now and then with threads about; `core.pytext` says why and does not."""
+    readers = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in MODULES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute) and node.attr in ("parse", "PyCF_ONLY_AST")
+        if isinstance(node.value, ast.Name) and node.value.id == "ast"
+    }
+
+    assert readers == {"core/pytext.py"}
+
+
 SUPERVISED = sorted(
     {
         dotted_name(path)

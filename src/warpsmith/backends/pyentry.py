@@ -15,6 +15,7 @@ from warpsmith.backends.entry import extent_of, meaning_of
 from warpsmith.backends.pysource import LAUNCH, MODEL
 from warpsmith.core.contract import Argument, ArgumentKind, PythonCall
 from warpsmith.core.errors import UsageError
+from warpsmith.core.pytext import parsed_expression
 from warpsmith.core.task import Precision, ScalarKind, Task, TensorRole
 
 _NUMBER = {ScalarKind.INT: "int", ScalarKind.FLOAT: "float", ScalarKind.BOOL: "bool"}
@@ -48,7 +49,7 @@ def parse_entry(text: str) -> Entry:
     if not bracket:
         return Entry(name.strip(), None)
     try:
-        call = ast.parse(f"_({rest}", mode="eval").body
+        call = parsed_expression(f"_({rest}")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise wrong from None
     if (

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from dataclasses import dataclass
 
 from warpsmith.core.candidate import SourceFile
+from warpsmith.core.pytext import parsed
 
 MODEL = "ModelNew"
 LAUNCH = "launch"
@@ -52,7 +52,7 @@ def fault_in(file: SourceFile, name: str, wanted: str) -> str | None:
     `wanted` is what to define, as the message quotes it.
     """
     try:
-        tree = _parsed(file.text, file.name)
+        tree = parsed(file.text, file.name)
     except SyntaxError as error:
         line = (error.text or "").rstrip()
         shown = f"\n{line[:200]}" if line.strip() else ""
@@ -67,7 +67,7 @@ def fault_in(file: SourceFile, name: str, wanted: str) -> str | None:
 def modules_named(text: str) -> tuple[str, ...]:
     """Modules that a file imports, and texts in it that could be names of some; () where it cannot be parsed."""
     try:
-        tree = _parsed(text)
+        tree = parsed(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     found: set[str] = set()
@@ -79,12 +79,6 @@ def modules_named(text: str) -> tuple[str, ...]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
             found.add(node.value)
     return tuple(sorted(found))
-
-
-def _parsed(text: str, name: str = "<candidate>") -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a candidate's odd escapes, nobody needs to hear
-        return ast.parse(text, name)
 
 
 def _defined(tree: ast.Module) -> set[str]:

@@ -11,12 +11,12 @@ import ast
 import hashlib
 import json
 import re
-import warnings
 from collections.abc import Sequence
 
 from warpsmith.core.candidate import Candidate, SourceFile
 from warpsmith.core.declared import Word, declared_names
 from warpsmith.core.pynames import renamed_tree
+from warpsmith.core.pytext import parsed
 from warpsmith.core.tokens import Token, tokens
 
 _INCLUDE = re.compile(r"#[ \t]*include[ \t]*(<[^>\n]*>|\"[^\"\n]*\")")
@@ -48,9 +48,7 @@ def _python_form(text: str, fixed: frozenset[str]) -> str:
     if len(text) > _LONGEST:
         return _plain_form(text)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd escapes, nobody needs to hear
-            return ast.dump(renamed_tree(ast.parse(text), fixed))
+        return ast.dump(renamed_tree(parsed(text), fixed))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _plain_form(text)
 

@@ -5,12 +5,11 @@ Two languages, C++ with CUDA and Python; nothing is compiled or run here.
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
 from collections.abc import Sequence
 
 from warpsmith.core.contract import Contract
+from warpsmith.core.pytext import parsed
 from warpsmith.core.tokens import Token, meaningful, tokens
 
 _PAIRS = {")": "(", "]": "[", "}": "{"}
@@ -69,9 +68,7 @@ def complete(code: str, contract: Contract) -> bool:
 
 def _python_complete(code: str) -> bool:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(code)
+        parsed(code)
     except SyntaxError as wrong:
         message = str(wrong.msg)
         return not any(

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from warpsmith.core.errors import TaskError
+from warpsmith.core.pytext import parsed
 from warpsmith.core.task import Workload
 from warpsmith.tasks.declare import ATTRIBUTE, TaskDeclaration, checked_precision, checked_workloads
 
@@ -82,7 +83,7 @@ def sized(declaration: TaskDeclaration, size: str) -> TaskDeclaration:
 def without_listing(text: str) -> str:
     """The text of a task file as a proposer may see it: without `@listed`, and so without the held-out shapes."""
     lines = text.splitlines(keepends=True)
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         for mark in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
             if isinstance(mark, ast.Call) and ast.unparse(mark.func).split(".")[-1] == listed.__name__:
                 last = mark.end_lineno or mark.lineno

@@ -7,6 +7,7 @@ import hashlib
 from pathlib import Path
 
 from warpsmith.core.errors import TaskError
+from warpsmith.core.pytext import parsed
 from warpsmith.core.task import Precision
 from warpsmith.tasks import kernelbench, native
 from warpsmith.tasks.declare import ATTRIBUTE, TaskDeclaration
@@ -58,7 +59,7 @@ def _read(path: Path) -> str:
 def _kind(path: Path, text: str) -> str:
     """Which kind of task the file is, judged before any of it is executed."""
     with Attempt(path) as attempt:
-        tree = ast.parse(text, str(path))
+        tree = parsed(text, str(path))
     if isinstance(attempt.error, SyntaxError):
         line = f":{attempt.error.lineno}" if attempt.error.lineno else ""
         raise TaskError(f"{path}{line}: this is not valid Python: {attempt.error.msg}.") from None

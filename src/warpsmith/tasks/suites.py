@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warpsmith.core.errors import TaskError
+from warpsmith.core.pytext import parsed
 from warpsmith.core.task import Precision, Workload
 from warpsmith.tasks.listing import FULL, SIZES
 
@@ -160,7 +161,7 @@ def _read(suite: str, folder: Path) -> Iterator[Entry]:
     """The tasks of every file of a folder."""
     for path in sorted(folder.glob("*.py")):
         try:
-            tree = ast.parse(path.read_text(encoding="utf-8-sig"), str(path))
+            tree = parsed(path.read_text(encoding="utf-8-sig"), str(path))
         except (OSError, ValueError, SyntaxError) as fault:
             raise TaskError(f"{path} cannot be read as Python ({fault}); correct it or take it away.") from None
         for node in tree.body:
