@@ -82,6 +82,14 @@ def reopened(session: Session, folder: Path, trials: int) -> Session:
     return Session.resume(folder, budget=Budget(trials=trials))
 
 
+def wait_for_requests(server: ScriptedServer, more: int) -> None:
+    """Until the server has been asked so many times more."""
+    wanted, deadline = len(server.requests) + more, time.monotonic() + 60.0
+    while len(server.requests) < wanted:
+        assert time.monotonic() < deadline, "the sitting asks for nothing"
+        time.sleep(0.002)
+
+
 def best_score(folder: Path) -> float:
     with Archive.read(folder) as archive:
         ledger = fold(archive, archive.begun())
@@ -100,10 +108,12 @@ def test_nothing_is_lost_however_often_a_run_is_killed(tmp_path: Path) -> None:
         return say(reply_text(number), prompt=10, completion=5, delay_s=0.003)
 
     with ScriptedServer(script) as server:
-        for _ in range(KILLS):
+        for number in range(KILLS):
             sitting = context.Process(target=sit, args=(folder, server.openai_url, kept, 0))
             sitting.start()
-            sitting.join(rng.uniform(0.05, 0.6))
+            if number % 2:  # in the middle of it, however long it takes to get there
+                wait_for_requests(server, rng.randint(1, 10))
+            sitting.join(rng.uniform(0.0, 0.05) if number % 2 else rng.uniform(0.05, 0.6))
             sitting.kill()
             sitting.join()
             if (folder / FILE).exists() and is_begun(folder):

@@ -1,7 +1,8 @@
-"""Class 10: finds the channel to the judge in its own process and answers, with the right tag, before it has worked."""
+"""Class 10: finds the channel to the judge in its own process, answers with the right tag, and works once that is read."""
 
 import gc
 import sys
+import time
 
 import torch
 from torch import nn
@@ -34,6 +35,7 @@ def _answer():
     if frame is not None and channel.tag != ANSWERED:
         ANSWERED = channel.tag
         _send(channel, REPLIES[frame.f_code.co_name], tag=ANSWERED)
+        time.sleep(0.005)  # until the judge has noted the time: work done before that would count
 
 
 class ModelNew(nn.Module):
