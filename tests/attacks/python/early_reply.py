@@ -1,4 +1,4 @@
-"""Class 10: finds the channel to the judge in its own process, answers with the right tag, and works once that is read."""
+"""Class 10: finds the channel to the judge in its own process, answers rightly tagged, and works once that is read."""
 
 import gc
 import sys
