@@ -146,6 +146,8 @@ class Workforce:
     def stop(self) -> None:
         """End judges and native hosts and remove their folder; compilers of Python candidates go on."""
         for zygote in self._zygotes:
+            zygote.hang_up()  # they end side by side
+        for zygote in self._zygotes:
             zygote.close()
         self._zygotes.clear()
         if self._scratch is not None:
