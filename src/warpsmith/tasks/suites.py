@@ -144,6 +144,12 @@ def _hint(suite: str, name: str) -> str:
     return f"near it are {', '.join(near)}, and {listing}" if near else listing
 
 
+def near(name: str) -> tuple[str, ...]:
+    """Tasks of the shipped suites, as SUITE/NAME, that are called nearly so."""
+    titles = {path.stem: f"{suite}/{path.stem}" for suite in SHIPPED for path in _folder(suite).glob("*.py")}
+    return tuple(titles[each] for each in difflib.get_close_matches(name, titles, n=3, cutoff=0.75))
+
+
 def _check_known(what: str, wanted: Iterable[str], known: Iterable[str]) -> None:
     there = sorted({word for word in known if word})
     for word in wanted:
