@@ -146,7 +146,10 @@ def test_help_and_version(desk: Desk) -> None:
             ["evaluate", "softmax", "right.cpp"],
             "error: there is no task file softmax; the task of that name in a suite is warpsmith-100/softmax.",
         ),
-        (["evaluate", "softmx", "right.cpp"], "error: there is no task file softmx; perhaps warpsmith-100/softmax is meant"),
+        (
+            ["evaluate", "softmx", "right.cpp"],
+            "error: there is no task file softmx; perhaps warpsmith-100/softmax is meant",
+        ),
         (["pool", "search"], "error: pool search needs the TASK to search for"),
         (["evaluate", ".", "right.cpp"], "error: . is a folder; name a task file in it."),
         (
