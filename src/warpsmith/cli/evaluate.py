@@ -27,7 +27,7 @@ from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator
 from warpsmith.evaluate.evaluator import Progress as Event
 from warpsmith.hardware.device import Device, gpus, select_device
-from warpsmith.tasks.suites import SHIPPED, near, resolve
+from warpsmith.tasks.suites import SHIPPED, alike, resolve
 
 if TYPE_CHECKING:
     from warpsmith.cli.verify import Certified  # which uses this module itself
@@ -170,9 +170,9 @@ def _meant(task: str) -> str:
         with contextlib.suppress(TaskError):
             resolve(f"{suite}/{task}")
             return f"the task of that name in a suite is {suite}/{task}"
-    alike = near(Path(task).stem) if "/" not in task else ()
-    if alike:
-        return f"perhaps {' or '.join(alike)} is meant; `warpsmith suite list` shows all"
+    meant = alike(Path(task).stem) if "/" not in task else ()
+    if meant:
+        return f"perhaps {' or '.join(meant)} is meant; `warpsmith suite list` shows all"
     return "TASK is a Python file, file.py::name for one of several, or one of `warpsmith suite list`, as SUITE/NAME"
 
 

@@ -6,7 +6,10 @@ count changed and raises SystemError about a text that is in order. So our own r
 disturbed by somebody else's is done again. The switch that silences warnings is one for all threads too.
 """
 
+from __future__ import annotations
+
 import ast
+import contextlib
 import threading
 import warnings
 
@@ -34,10 +37,7 @@ def parsed_expression(text: str, name: str = "<text>") -> ast.expr:
 def _read(text: str, name: str, mode: str) -> ast.AST:
     with _TURN, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of odd escapes, nobody needs to hear
-        for attempt in range(_ATTEMPTS):
-            try:
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(SystemError):
                 return compile(text, name, mode, ast.PyCF_ONLY_AST)
-            except SystemError:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-    raise AssertionError("unreachable")
+        return compile(text, name, mode, ast.PyCF_ONLY_AST)

@@ -136,7 +136,7 @@ def _check_size(title: str, size: str) -> None:
 
 def _hint(suite: str, name: str) -> str:
     """What to write instead: the nearest names, or where to find them all."""
-    known = sorted(path.stem for path in _folder(suite).glob("*.py") if path.stem != "__init__")
+    known = _names(suite)
     near = difflib.get_close_matches(name, known, n=5) or [each for each in known if name and name in each][:5]
     if len(known) <= _FEW:
         return f"it has {', '.join(known)}"
@@ -144,9 +144,13 @@ def _hint(suite: str, name: str) -> str:
     return f"near it are {', '.join(near)}, and {listing}" if near else listing
 
 
-def near(name: str) -> tuple[str, ...]:
+def _names(suite: str) -> list[str]:
+    return sorted(path.stem for path in _folder(suite).glob("*.py") if path.stem != "__init__")
+
+
+def alike(name: str) -> tuple[str, ...]:
     """Tasks of the shipped suites, as SUITE/NAME, that are called nearly so."""
-    titles = {path.stem: f"{suite}/{path.stem}" for suite in SHIPPED for path in _folder(suite).glob("*.py")}
+    titles = {each: f"{suite}/{each}" for suite in SHIPPED for each in _names(suite)}
     return tuple(titles[each] for each in difflib.get_close_matches(name, titles, n=3, cutoff=0.75))
 
 
