@@ -98,7 +98,8 @@ CLASSES: tuple[AttackClass, ...] = (
         "forged verdict",
         "writes to the result channel, ends its process early, forges replies",
         "the verdict is made in the judge; replies carry a secret number, are bounded JSON, and prove nothing",
-        "",
+        "an answer before the work, where a busy machine does the work before the judge gets a processor: the judge's "
+        "clock has run until then",
     ),
     AttackClass(
         11,
