@@ -1,6 +1,8 @@
-"""The records of the suites as data: what PyTorch takes for each task, and what the catalogue found. No torch.
+"""The records of the suites as data: what PyTorch takes for each task, what the catalogue found, which are fit to judge
+by. No torch.
 
-`suite_record` and `suite_best` write them, `readme_table` and `--compare` read them. It measures nothing.
+`suite_record`, `suite_best` and `suite_calibration` write them, `readme_table` and `--compare` read them. It measures
+nothing.
 """
 
 from __future__ import annotations
@@ -131,6 +133,35 @@ class BestFigures:
 
 
 @dataclass(frozen=True)
+class FitFigures:
+    """Whether one task is fit to judge by at this size."""
+
+    task: str
+    family: str
+    passed: bool
+    reason: str = ""  # why it is refused
+    caught: int = 0  # impostors, of those that apply
+    weakest: tuple[str, float] | None = None  # the one that came nearest to passing, and its error ÷ limit
+    untried: tuple[str, ...] = ()  # impostors for which there was no memory
+    baseline_share: float | None = None  # the largest part of a limit that PyTorch's own results use
+    reserve: tuple[str, ...] = ()  # input variants it needs besides the usual ones
+    seconds: float = 0.0
+    failure: str = ""  # why it could not be found out
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    """All tasks of the suites, calibrated."""
+
+    date: str
+    device: str
+    versions: dict[str, str]
+    size: str
+    seconds: float  # of all sittings together
+    tasks: tuple[FitFigures, ...] = ()
+
+
+@dataclass(frozen=True)
 class BestRecord:
     """What the catalogue found for the tasks whose families it covers."""
 
@@ -144,7 +175,7 @@ class BestRecord:
     tasks: tuple[BestFigures, ...] = ()
 
 
-_SUITE, _BEST = TypeAdapter(SuiteRecord), TypeAdapter(BestRecord)
+_SUITE, _BEST, _FIT = TypeAdapter(SuiteRecord), TypeAdapter(BestRecord), TypeAdapter(FitRecord)
 
 
 def read_suite(path: Path) -> SuiteRecord | None:
@@ -157,10 +188,14 @@ def read_best(path: Path) -> BestRecord | None:
     return _read(path, _BEST)
 
 
-def write(path: Path, record: SuiteRecord | BestRecord) -> None:
+def read_fit(path: Path) -> FitRecord | None:
+    """The record of calibrations; None where there is none yet."""
+    return _read(path, _FIT)
+
+
+def write(path: Path, record: SuiteRecord | BestRecord | FitRecord) -> None:
     """Put a record in place, whole or not at all; a line for each task, so that a change shows where it is."""
-    adapter: TypeAdapter[SuiteRecord] | TypeAdapter[BestRecord] = _SUITE if isinstance(record, SuiteRecord) else _BEST
-    document = adapter.dump_python(record, mode="json")  # type: ignore[arg-type]
+    document = TypeAdapter(type(record)).dump_python(record, mode="json")
     tasks = ",\n".join("  " + json.dumps(task, ensure_ascii=False) for task in document.pop("tasks"))
     head = json.dumps(document, indent=1, ensure_ascii=False).removesuffix("\n}")
     put_in_place(path, f'{head},\n "tasks": [\n{tasks}\n ]\n}}\n'.encode(), 0o644)

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.suite_figures import BestFigures, BestRecord, SuiteRecord, TaskFigures
+from benchmarks.suite_figures import BestFigures, BestRecord, FitFigures, FitRecord, SuiteRecord, TaskFigures
 
 from warpsmith import __version__
 from warpsmith.core.errors import UsageError, WarpsmithError
 from warpsmith.hardware.device import Device, gpus
 from warpsmith.tasks.listing import FULL, SMALL
 
-R = TypeVar("R", SuiteRecord, BestRecord)
-F = TypeVar("F", TaskFigures, BestFigures)
+R = TypeVar("R", SuiteRecord, BestRecord, FitRecord)
+F = TypeVar("F", TaskFigures, BestFigures, FitFigures)
 _INTERRUPTED = 130
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from warpsmith.core.evaluation import Baseline, Environment, Evaluation, Interva
 from warpsmith.core.method import Method, Move, Product
 from warpsmith.core.search import Bound, Brief, Message, Problem, Prompt, Reply, Role, Usage
 from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
+from warpsmith.run.ledger import Ledger
 from warpsmith.run.session import Session
 
 TASK = Task(
@@ -141,6 +142,30 @@ class CannedJudge:
             yield position, self.verdict(candidate)
 
 
+@dataclass
+class ScriptedJudge:
+    """Judges a kernel by its number: what each measurement of it says, the last one over and over."""
+
+    scores: Mapping[int, Sequence[float | Status]]
+    seen: list[tuple[int, bool]] = field(default_factory=list)  # kernels in the order they were judged; True: again
+
+    def __call__(self, candidates: Sequence[Candidate], *, fresh: bool) -> Iterator[tuple[int, Evaluation]]:
+        for position, candidate in enumerate(candidates):
+            yield position, self.verdict(candidate, fresh=fresh)
+
+    def verdict(self, candidate: Candidate, *, fresh: bool) -> Evaluation:
+        number = factor(candidate)
+        self.seen.append((number, fresh))
+        scores = self.scores[number]
+        score = scores[min(len(scores), sum(known == number for known, _ in self.seen)) - 1]
+        return invalid(candidate, score) if isinstance(score, Status) else valid(candidate, score)
+
+    @property
+    def again(self) -> list[int]:
+        """Whom it has measured once more."""
+        return [number for number, fresh in self.seen if fresh]
+
+
 def factor(candidate: Candidate) -> int:
     """The number that makes a program of `source` what it is."""
     return int(candidate.main.text.split("out[i] = ")[1].split(".0f")[0])
@@ -154,11 +179,42 @@ def answered(session: Session, number: int, body: str = "") -> Brief:
     return brief
 
 
+def proposed(session: Session, *numbers: int) -> None:
+    """Answers under way at the same time, with numbered programs; none of them judged."""
+    briefs = [session.ask() for _ in numbers]
+    for brief, number in zip(briefs, numbers, strict=True):
+        assert brief is not None, session.stopped_because
+        session.answer(brief, Reply(reply_text(number), "canned", Usage(100, 50, cost_usd=0.01)))
+
+
 def judged(session: Session, verdict: Callable[[Candidate], Evaluation]) -> None:
     """Judge whatever is pending, and what that makes pending."""
     while jobs := session.pending():
         for job in jobs:
             session.judge(job, verdict(job.candidate))
+
+
+def state(ledger: Ledger) -> object:
+    """All that a ledger knows, to be compared."""
+    return (
+        ledger.population.members,
+        ledger.trials,
+        ledger.totals,
+        ledger.stage,
+        ledger.best,
+        list(ledger.repairs),
+        ledger.pending,
+        ledger.contenders,
+        ledger.found,
+        list(ledger.failures),
+        ledger.insights,
+        ledger.fingerprints,
+        ledger.standings,
+        ledger.ideas,
+        list(ledger.alignments),
+        list(ledger.returned),
+        ledger.effects,
+    )
 
 
 def slower(evaluation: Evaluation, by: float) -> Evaluation:

@@ -63,3 +63,20 @@ def test_a_cache_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     check = next(c for c in json.loads(done.stdout)["checks"] if c["name"] == "cache")
     assert check["state"] == "missing"
     assert "WARPSMITH_CACHE" in check["advice"]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_torch_that_is_compiled_anew_at_every_start_is_said(keeps: bool, tmp_path: Path) -> None:
+    fake = tmp_path / "modules" / "torch.py"
+    fake.parent.mkdir()
+    fake.write_text(
+        "from types import SimpleNamespace\n__version__ = '2.11.0'\nversion = SimpleNamespace(cuda='')\n"
+        "cuda = SimpleNamespace(is_available=lambda: False)\n"
+    )
+    environ = {} if keeps else {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = doctor(
+        "--json", **{"PYTHONPATH": f"{fake.parent}{os.pathsep}{SOURCE}", "PYTHONDONTWRITEBYTECODE": ""} | environ
+    )
+    check = next(c for c in json.loads(done.stdout)["checks"] if c["name"] == "torch")
+    assert check["state"] == "ok", check
+    assert ("PYTHONPYCACHEPREFIX" in check["advice"]) is not keeps

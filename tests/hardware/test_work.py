@@ -192,7 +192,16 @@ def test_embedding_may_hit_one_row() -> None:
     work = count(F.embedding, input=indices(100), weight=(1000, 16))
     assert work.essential_read_bytes == 100 * 8 + 16 * 4
     assert work.essential_read_bytes <= work.written_bytes
-    assert work.read_bytes == 100 * 8 + 1000 * 16 * 4
+    assert work.read_bytes == 100 * 8 + 100 * 16 * 4  # no more than was looked up
+
+
+def test_a_table_is_read_once_at_most() -> None:
+    whole = 1000 * 16 * 4
+    assert count(F.embedding, input=indices(5000), weight=(1000, 16)).read_bytes == 5000 * 8 + whole
+    twice = count(lambda i, w: F.embedding(i, w) + w[i].exp(), i=indices(100), w=(1000, 16))
+    assert twice.read_bytes == 100 * 8 + 2 * 100 * 16 * 4
+    also = count(lambda i, w: F.embedding(i, w) + w.sum(0), i=indices(100), w=(1000, 16))
+    assert also.read_bytes == 100 * 8 + whole
 
 
 def test_one_hot_product_is_an_embedding() -> None:

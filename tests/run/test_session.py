@@ -17,6 +17,7 @@ from tests.searching import (
     reply_text,
     slower,
     source,
+    state,
     valid,
 )
 from warpsmith.archive.events import Budget, Replied
@@ -27,7 +28,6 @@ from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.method import Move
 from warpsmith.core.search import Outcome, Proposal, Reply, Usage
 from warpsmith.methods.loading import load, methods
-from warpsmith.run.ledger import Ledger
 from warpsmith.run.session import Session, fold
 
 FULL = load("evoengineer-full")
@@ -36,27 +36,6 @@ FULL = load("evoengineer-full")
 def by_factor(candidate: Candidate) -> Evaluation:
     """The larger the number in a program, the faster it is."""
     return valid(candidate, 1.0 + factor(candidate) / 10)
-
-
-def state(ledger: Ledger) -> object:
-    """All that a ledger knows, to be compared."""
-    return (
-        ledger.population.members,
-        ledger.trials,
-        ledger.totals,
-        ledger.stage,
-        ledger.best,
-        list(ledger.repairs),
-        ledger.pending,
-        list(ledger.failures),
-        ledger.insights,
-        ledger.fingerprints,
-        ledger.standings,
-        ledger.ideas,
-        list(ledger.alignments),
-        list(ledger.returned),
-        ledger.effects,
-    )
 
 
 @pytest.mark.parametrize("name", sorted(methods()))

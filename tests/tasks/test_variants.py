@@ -7,7 +7,7 @@ import torch
 
 from warpsmith.core.task import Workload
 from warpsmith.tasks.program import Program
-from warpsmith.tasks.variants import HELD_OUT, NAMES, inferred
+from warpsmith.tasks.variants import HELD_OUT, KNOWN, NAMES, Domain, applies, inferred, varied
 
 Load = Callable[..., Program]
 CPU = torch.device("cpu")
@@ -63,7 +63,6 @@ def test_domains_are_inferred_from_a_sample() -> None:
     assert half is not None
     assert half.low == 0
     structured = {
-        "rows of probabilities": torch.softmax(signed, -1),
         "log probabilities": torch.log_softmax(signed, -1),
         "triangle": signed.tril(),
         "symmetric": signed + signed.t(),
@@ -74,6 +73,41 @@ def test_domains_are_inferred_from_a_sample() -> None:
     }
     for what, tensor in structured.items():
         assert inferred(tensor) is None, what
+    rows = inferred(torch.softmax(signed, -1))
+    assert rows is not None
+    assert rows.simplex
+
+
+PROBABLE = ("large", "small", "uneven", "sorted", "heavy-tailed")
+
+
+@pytest.mark.parametrize("variant", PROBABLE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_of_probabilities_are_varied_and_stay_such(variant: str, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    own = torch.softmax(torch.randn(8, 300, generator=generator), -1).to(dtype)
+    made = varied(variant, own, Domain(low=0.0, high=1.0, simplex=True), generator)
+    assert made.dtype is dtype
+    assert not torch.equal(made, own)
+    assert bool((made >= 0).all())
+    assert torch.allclose(
+        made.double().sum(-1), torch.ones(8, dtype=torch.float64), atol=1e-5 if own.itemsize > 2 else 0.05
+    )
+
+
+def test_other_variants_leave_probabilities_alone() -> None:
+    rows = Domain(low=0.0, high=1.0, simplex=True)
+    assert {variant for variant in KNOWN if applies(variant, rows)} == set(PROBABLE)
+
+
+def test_an_uneven_tensor_is_so_along_both_its_axes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    made = varied("uneven", torch.ones(160, 320), Domain(), generator)
+    for parts in (made.mean(1).view(16, 10).mean(1), made.mean(0).view(16, 20).mean(1)):
+        ratio = parts[1:] / parts[:-1]
+        assert bool(((ratio > 4) | (ratio < 0.25)).all()), ratio
+    short = varied("uneven", torch.ones(3, 5), Domain(), generator)  # fewer than there are stretches
+    assert short.shape == (3, 5)
 
 
 def test_a_guessed_domain_is_also_left_for_both_signs(kernelbench: Load) -> None:

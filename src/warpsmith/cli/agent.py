@@ -112,21 +112,19 @@ def step(request: StepRequest) -> int:
     folder = opening.find(request.run)
     with Session.resume(folder, keep=True) as session:
         config = session.ledger.begun.config
-        lines = 0
+        count = 0
         if session.pending():
             with opening.evaluator_for(config, request.device) as evaluator:
                 bench = opening.bench_of(session, evaluator)
 
                 def shown(record: Record, evaluation: Evaluation) -> None:
-                    nonlocal lines
-                    lines += 1
                     _print_record(session, record, evaluation, as_json=request.as_json)
 
-                judge_pending(session, bench, shown)
+                count = judge_pending(session, bench, shown)
                 _profile(session, evaluator)
         best = write_best(session)
         console = render.console(stderr=True)
-        console.print(Text(f"{lines} verdicts reached; {best_line(session.ledger)}."), soft_wrap=True)
+        console.print(Text(f"{count} verdicts reached; {best_line(session.ledger)}."), soft_wrap=True)
         if best:
             console.print(Text(f"The best kernel is in {best}."), soft_wrap=True)
     return 0

@@ -181,7 +181,8 @@ def outcome(cell: Cell) -> Text:
     if cell.status is CellStatus.UNFINISHED:
         return Text(f"… {render.short(cell.reason)}", "yellow")
     if cell.best is None:
-        return Text(f"✗ no valid kernel in {cell.trials} trials", "red")
+        none = f"none of {cell.valid} valid kernels measured twice" if cell.valid else "no valid kernel"
+        return Text(f"✗ {none} in {cell.trials} trials", "red")
     said = f"{render.ratio(cell.best.eager.value)}x"
     if cell.best.verified:
         return Text(f"✓ {said} verified", "green")

@@ -34,11 +34,12 @@ _TORCH_IMPORT_S = 180.0  # a cold network disk takes minutes
 _ESSENTIAL_LAYERS = ("no-network", "landlock", "seccomp")
 _CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
 _ASK_TORCH = """
-import json, time
+import json, os, time
 start = time.perf_counter()
 import torch
 seconds = time.perf_counter() - start
-print(json.dumps([torch.__version__, torch.version.cuda or "", torch.cuda.is_available(), seconds]))
+kept = os.path.exists(torch.__spec__.cached or "")
+print(json.dumps([torch.__version__, torch.version.cuda or "", torch.cuda.is_available(), seconds, kept]))
 """
 
 
@@ -124,7 +125,7 @@ def check_torch(python: str = sys.executable) -> Check:
     if answer.returncode != 0 or not lines:
         said = answer.stderr.strip().splitlines() or [f"its import ended with status {answer.returncode}"]
         return Check("torch", "missing", said[-1][:200], install)
-    version, cuda, sees_gpu, seconds = json.loads(lines[-1])
+    version, cuda, sees_gpu, seconds, kept = json.loads(lines[-1])
     build = f"built for CUDA {cuda}" if cuda else "CPU build"
     detail = f"{version}, {build}, imported in {seconds:.1f} s"
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
@@ -133,6 +134,11 @@ def check_torch(python: str = sys.executable) -> Check:
     if gpus() and not sees_gpu:
         why = "does not fit the driver" if cuda else "is a CPU build"
         advice = f"there is a GPU, but this torch {why}: install one for CUDA to judge .cu files"
+    elif not kept:
+        advice = (
+            "Python keeps no compiled form of it, so that every start takes seconds longer: unset "
+            "PYTHONDONTWRITEBYTECODE, or set PYTHONPYCACHEPREFIX to a folder that can be written"
+        )
     return Check("torch", "ok", detail, advice)
 
 

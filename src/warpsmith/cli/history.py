@@ -17,6 +17,7 @@ from warpsmith.cli.live import best_line, rates, spending, verdict_line
 from warpsmith.cli.searchjson import RunDocument
 from warpsmith.core.errors import RunError, UsageError
 from warpsmith.run import opening
+from warpsmith.run.best import none_yet
 from warpsmith.run.budgets import REASONS
 from warpsmith.run.session import Session
 
@@ -106,7 +107,7 @@ def _trial(session: Session, name: str) -> int:
     ledger = session.ledger
     if name == "best":
         if not ledger.best:
-            raise RunError(f"{session.folder} has no valid kernel yet.")
+            raise RunError(none_yet(session))
         return ledger.best
     if name.isdigit() and int(name) in ledger.trials:
         return int(name)

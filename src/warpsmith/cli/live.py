@@ -20,6 +20,7 @@ from warpsmith.cli import render
 from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.search import Brief, Outcome, Record, Reply
 from warpsmith.evaluate.evaluator import Progress
+from warpsmith.run.contenders import fastest
 from warpsmith.run.ledger import Ledger, Totals
 from warpsmith.run.loop import Watcher
 from warpsmith.run.session import Session
@@ -125,7 +126,7 @@ def verdict_line(record: Record, evaluation: Evaluation | None, ledger: Ledger) 
         return Text(f"{number}✗ {word}: {render.short(record.reason)}", "red")
     assert record.speedup is not None, "a valid one has a speedup"
     if record.outcome is Outcome.PENDING:
-        return Text(f"{number}· {render.ratio(record.speedup)}x, measured once more since it would be best{what}")
+        return Text(f"{number}· {render.ratio(record.speedup)}x, would be best if a second measurement agrees{what}")
     mark, style = ("★", "bold green") if record.best else ("✓", "green")
     note = "  best so far" if record.best else ""
     return Text(f"{number}{mark} {render.ratio(record.speedup)}x{note}{what}", style)
@@ -135,7 +136,9 @@ def best_line(ledger: Ledger) -> str:
     """The best so far, in a few words."""
     best = ledger.trials.get(ledger.best)
     if best is None or best.score is None:
-        return "best: none yet"
+        first = fastest(ledger.contenders)
+        unsure = f", {render.ratio(ledger.contenders[first])}x (trial {first}) measured once" if first else ""
+        return f"best: none yet{unsure}"
     share = f", {render.percent(best.share)} of the speed of light" if best.share is not None else ""
     return f"best: {render.ratio(best.score)}x PyTorch (trial {best.number}{share})"
 

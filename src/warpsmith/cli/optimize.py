@@ -26,7 +26,7 @@ from warpsmith.methods.ablation import ablated
 from warpsmith.methods.loading import DEFAULT, load
 from warpsmith.propose.making import Choice, Options, choose
 from warpsmith.run import opening
-from warpsmith.run.best import bundle_folder, write_best
+from warpsmith.run.best import bundle_folder, none_yet, write_best
 from warpsmith.run.budgets import REASONS, check
 from warpsmith.run.finishing import can_be_tuned, finish
 from warpsmith.run.loop import Loop
@@ -221,8 +221,7 @@ def _summary(console: Console, session: Session, best: Path | None, reason: str,
     said = (rates(ledger.totals), spending(ledger.totals), f"time: {ledger.totals.seconds:.0f} s")
     _print(console, ", ".join(part for part in said if part) + ".")
     if best is None:
-        _print(console, "No valid kernel was found.", "bold")
-        _print(console, f"See what was tried: warpsmith show {session.folder}")
+        _say_none(console, session)
         return
     evaluation = session.evaluation(ledger.best)
     assert evaluation is not None, "the best was measured"
@@ -235,6 +234,16 @@ def _summary(console: Console, session: Session, best: Path | None, reason: str,
         more = 2 * ledger.totals.trials
         _print(console, f"  or: warpsmith optimize --resume {session.folder} --trials {more}")
     _print(console, f"Use it: from warpsmith import load; op = load({str(bundle)!r})")
+
+
+def _say_none(console: Console, session: Session) -> None:
+    if session.ledger.totals.valid:
+        _print(console, none_yet(session), "bold")
+    else:
+        _print(console, "No valid kernel was found.", "bold")
+    if session.ledger.contenders:
+        _print(console, f"To search on, beginning with that: warpsmith optimize --resume {session.folder}")
+    _print(console, f"See what was tried: warpsmith show {session.folder}")
 
 
 def _task(session: Session) -> str:

@@ -21,6 +21,7 @@ from warpsmith.core.errors import RunError, UsageError
 from warpsmith.core.search import Problem
 from warpsmith.evaluate.evaluator import Evaluator
 from warpsmith.run import opening
+from warpsmith.run.best import none_yet
 from warpsmith.run.session import Session
 from warpsmith.strategies import pool
 from warpsmith.strategies.pool import Harvest, Improvement, Match, PoolRecord
@@ -103,6 +104,8 @@ def harvest(session: Session) -> Harvest:
 def _add(request: Request) -> int:
     with Session.peek(opening.find(request.target)) as session:
         offered = harvest(session)
+        if not offered.improvements and session.ledger.contenders:
+            raise RunError(none_yet(session))
         if not offered.improvements:
             raise RunError(f"{session.folder} has no valid kernel, so that there is nothing to learn from it.")
     added = pool.add(offered)

@@ -40,7 +40,7 @@ class OptimizeDocument:
     method: str
     proposer: str
     device: str
-    status: str  # "ok" or "nothing_valid"
+    status: str  # "ok", "nothing_valid", or "unconfirmed": there are valid kernels, none of them measured twice
     best: BestDocument | None
     trials: int
     valid: int
@@ -139,7 +139,7 @@ def optimize_document(session: Session, best: Path | None, bundle: Path, reason:
         method=begun.method.name,
         proposer=session.proposer,
         device=begun.problem.device,
-        status="ok" if best else "nothing_valid",
+        status="ok" if best else "unconfirmed" if totals.valid else "nothing_valid",
         best=_best(session, best, bundle) if best else None,
         trials=totals.trials,
         valid=totals.valid,

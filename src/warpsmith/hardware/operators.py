@@ -100,6 +100,7 @@ GATHERS = frozenset(
         "grid_sampler_3d",
     }
 )
+_LOOKUPS = frozenset({"embedding", "index_select", "gather", "index", "_unsafe_index", "take"})
 SCATTERS = frozenset({"scatter", "index_put", "_unsafe_index_put", "index_copy", "masked_scatter", "put", "index_fill"})
 _CONDITIONAL = frozenset(
     {"logical_and", "logical_or", "bitwise_and", "bitwise_or", "any", "all", "native_dropout", "bernoulli"}
@@ -141,6 +142,11 @@ def region_of(tensor: Tensor) -> Region:
 def is_pointwise(func: Any) -> bool:
     """Whether each result element depends on one element of each operand."""
     return torch.Tag.pointwise in func.tags
+
+
+def is_lookup(func: Any) -> bool:
+    """Whether each result element is one element of the first operand, a table."""
+    return name_of(func) in _LOOKUPS
 
 
 def makes_sparse(func: Any, operands: Sequence[Tensor], results: Sequence[Tensor]) -> bool:

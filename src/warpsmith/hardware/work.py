@@ -59,7 +59,7 @@ def count_work(
             essential_read += min(nbytes, needed.total_bytes(_storage_id(tensor)))
     kept = [int(call.unavoidable * f) for call, f in zip(recorder.calls, shares, strict=True)]
     return Work(
-        read_bytes=sum(t.numel() * t.element_size() for t in inputs.values()),
+        read_bytes=sum(recorder.read_bytes(t) for t in inputs.values()),
         written_bytes=sum(t.numel() * t.element_size() for t in outputs),
         flops=sum(call.flops for call in recorder.calls),
         essential_read_bytes=essential_read,
@@ -130,10 +130,18 @@ class _Recorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[_Call] = []
         self.keep: list[Tensor] = list(inputs.values())
+        self._looked_up: defaultdict[int, int] = defaultdict(int)  # bytes taken from tables, by storage
+        self._read: set[int] = set()  # storages that are read otherwise
         self._origins: dict[int, _Origin] = {}
         for name, tensor in inputs.items():
             plain = name not in structured and tensor.dtype != torch.bool
             self._origins[_storage_id(tensor)] = _Origin(frozenset({name}), clean=plain, sparse=not plain)
+
+    def read_bytes(self, tensor: Tensor) -> int:
+        """All of an input; of a table in which entries are only looked up no more than these."""
+        storage, nbytes = _storage_id(tensor), tensor.numel() * tensor.element_size()
+        is_table = storage in self._looked_up and storage not in self._read
+        return min(nbytes, self._looked_up[storage]) if is_table else nbytes
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -169,6 +177,12 @@ class _Recorder(TorchDispatchMode):
         known = {_storage_id(t) for t in operands}
         if not changed and all(_storage_id(t) in known for t in results):
             return  # a view: the same bytes under another shape
+        table = operands[0] if operators.is_lookup(func) else None
+        for tensor in operands:
+            if tensor is table:
+                self._looked_up[_storage_id(tensor)] += sum(t.numel() * t.element_size() for t in results)
+            else:
+                self._read.add(_storage_id(tensor))
         origins = [self._origin(t) for t in operands]
         flops = arithmetic.contraction_flops(func, args, kwargs, result)
         reads = operators.reads(func, bound, results, [o.sparse for o in origins])

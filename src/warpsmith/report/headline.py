@@ -21,7 +21,8 @@ def figures(told: Story) -> Iterator[Figure]:
     if judged is not None and judged.evaluation.ok:
         yield from _measured(judged.evaluation)
     else:
-        yield Figure("–", "speedup", "no valid kernel yet")
+        found = ledger.totals.valid
+        yield Figure("–", "speedup", f"{found} valid, none measured twice yet" if found else "no valid kernel yet")
     totals = ledger.totals
     settled = totals.settled
     share = numbers.percent(totals.valid / settled) if settled else "–"

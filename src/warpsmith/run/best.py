@@ -47,6 +47,18 @@ def write_best(session: Session, out: str = "") -> Path | None:
     return path
 
 
+def none_yet(session: Session) -> str:
+    """Why a run has no best kernel, and what helps: one sentence."""
+    ledger, folder = session.ledger, session.folder
+    valid = ledger.totals.valid
+    if not valid:
+        return f"{folder} has no valid kernel yet."
+    found = f"{folder} has {valid} valid kernel{'s' if valid > 1 else ''}"
+    if ledger.contenders:
+        return f"{found}, none of which was measured a second time yet; `warpsmith step {folder}` does that."
+    return f"{found}, none of which could be measured a second time; `warpsmith optimize --resume {folder}` goes on."
+
+
 def bundle_folder(session: Session, out: str = "") -> Path:
     """Where the bundle of a run's best kernel goes."""
     return session.folder / BUNDLE if not out or _names_file(out) else Path(out)
@@ -56,7 +68,7 @@ def best_contents(session: Session, certificate: Certificate | None = None) -> C
     """What the bundle of a run's best kernel is made of; with its certificate, where there is one."""
     trial = session.ledger.best
     if not trial:
-        raise RunError(f"{session.folder} has no valid kernel yet.")
+        raise RunError(none_yet(session))
     evaluation = session.evaluation(trial)
     assert evaluation is not None, "the best was measured"
     begun = session.ledger.begun

@@ -21,7 +21,7 @@ class Evaluate(Protocol):
     """Judges candidates of the run's task; `fresh` ones even where a verdict is known."""
 
     def __call__(self, candidates: Sequence[Candidate], *, fresh: bool) -> Iterator[tuple[int, Evaluation]]:
-        """(position, verdict), as they come."""
+        """(position, verdict), as they come, each once."""
         ...
 
 
@@ -31,6 +31,13 @@ class Verdict:
 
     job: Job
     evaluation: Evaluation
+
+
+@dataclass(frozen=True)
+class Left:
+    """Jobs of a batch that was dropped before they were begun."""
+
+    jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True)
@@ -50,13 +57,18 @@ class Seen:
     sight: Sight
 
 
+def turn(jobs: Sequence[Job]) -> list[Job]:
+    """What is judged together next: a kernel that stands to be the best first, since others are measured against it."""
+    return [job for job in jobs if job.again] or list(jobs)
+
+
 class Judging:
     """The thread. `deliver` is called in it, with what was found, or with what went wrong, after which it ends."""
 
     def __init__(
         self,
         evaluate: Evaluate,
-        deliver: Callable[[Verdict | Seen | BaseException], None],
+        deliver: Callable[[Verdict | Left | Seen | BaseException], None],
         look: Look | None = None,
     ) -> None:
         self._evaluate = evaluate
@@ -66,6 +78,7 @@ class Judging:
         self._glances: list[Glance] = []
         self._changed = threading.Condition()
         self._ending = False
+        self._dropped = False  # the batch being judged
         self._thread = threading.Thread(target=self._run, name="judging", daemon=True)
         self._thread.start()
 
@@ -76,12 +89,14 @@ class Judging:
             self._glances.extend(each for each in work if isinstance(each, Glance))
             self._changed.notify()
 
-    def drop(self) -> int:
-        """Forget what has not been begun; how many verdicts that were."""
+    def drop(self) -> tuple[Job, ...]:
+        """Forget what has not been begun: the jobs. Of a batch being judged the verdict being reached is the last, and
+        what is left of it is delivered."""
         with self._changed:
-            dropped = len(self._waiting)
+            dropped = tuple(self._waiting)
             self._waiting.clear()
             self._glances.clear()
+            self._dropped = True
             return dropped
 
     def close(self) -> None:
@@ -94,15 +109,15 @@ class Judging:
         self._thread.join()
 
     def _batch(self) -> list[Job] | Glance | None:
-        """What was handed in: a profile, which is quick and for which a question waits; else candidates, and of them
-        those that stand to be the best first, since others are measured against it. None at the end."""
+        """What was handed in: a profile, which is quick and for which a question waits; else candidates. None at the
+        end."""
         with self._changed:
             while not self._waiting and not self._glances and not self._ending:
                 self._changed.wait()
+            self._dropped = False
             if self._glances:
                 return self._glances.pop(0)
-            again = [job for job in self._waiting if job.again]
-            batch = again or list(self._waiting)
+            batch = turn(self._waiting)
             self._waiting = [job for job in self._waiting if job not in batch]
             return batch or None
 
@@ -118,7 +133,11 @@ class Judging:
             self._deliver(error)
 
     def _judge(self, batch: Sequence[Job]) -> None:
+        left = dict(enumerate(batch))
         for position, evaluation in self._evaluate([job.candidate for job in batch], fresh=batch[0].again):
-            self._deliver(Verdict(batch[position], evaluation))
-            if self._ending:
+            self._deliver(Verdict(left.pop(position), evaluation))
+            if self._ending or self._dropped:
                 break
+        assert not left or self._ending or self._dropped, "every candidate gets its verdict"
+        if left and self._dropped:
+            self._deliver(Left(tuple(left.values())))

@@ -24,10 +24,11 @@ from warpsmith.archive.events import (
     Replied,
     Tuned,
 )
-from warpsmith.core.evaluation import Evaluation, Status
+from warpsmith.core.evaluation import Status
 from warpsmith.core.method import Operator, Product
-from warpsmith.core.search import Effect, Member, Outcome, Population, Precedent, Standing, Usage
+from warpsmith.core.search import Effect, Member, Outcome, Population, Precedent, Standing
 from warpsmith.populations.making import create
+from warpsmith.run.contenders import beaten, fastest
 from warpsmith.run.effects import Effects
 from warpsmith.run.ideas import Ideas, niche
 from warpsmith.run.trials import StageState, Totals, Trial
@@ -54,7 +55,8 @@ class Ledger:
     last_trial: int = 0
     in_flight: dict[int, Asked] = field(default_factory=dict)  # asked, no reply yet
     unread: dict[int, Asked] = field(default_factory=dict)  # replied, not looked at yet
-    pending: dict[int, bool] = field(default_factory=dict)  # trials to be judged; True: once more
+    pending: dict[int, bool] = field(default_factory=dict)  # trials to be judged; True, one at most: once more
+    contenders: dict[int, float] = field(default_factory=dict)  # trials that would be the best, by their one score
     repairs: deque[int] = field(default_factory=deque)  # trials to be given back with their error
     returned: deque[Asked] = field(default_factory=deque)  # questions whose answers were unreadable and no trials
     alignments: deque[int] = field(default_factory=deque)  # trials whose strategies are to be put right
@@ -180,7 +182,7 @@ class Ledger:
         self.totals.failed_calls += 1
         self.faults_in_a_row += 1
         if event.usage is not None:
-            self._book(event.usage)
+            self.totals.book(event.usage)
 
     def _reply(self, event: Replied) -> None:
         asked = self.in_flight.pop(event.brief)
@@ -193,7 +195,7 @@ class Ledger:
         if asked.free:
             return
         self.totals.replies += 1
-        self._book(usage)
+        self.totals.book(usage)
         known = self.standings.get(reply.model, Standing(reply.model, 0, 0.0, 0.0, 0))
         self.standings[reply.model] = Standing(
             reply.model,
@@ -202,14 +204,6 @@ class Ledger:
             known.cost_usd + (usage.cost_usd or 0.0),
             known.tokens + usage.tokens,
         )
-
-    def _book(self, usage: Usage) -> None:
-        totals = self.totals
-        totals.prompt_tokens += usage.prompt_tokens
-        totals.completion_tokens += usage.completion_tokens
-        totals.cached_tokens += usage.cached_tokens
-        totals.cost_usd += usage.cost_usd or 0.0
-        totals.unpriced += usage.cost_usd is None and usage.tokens > 0
 
     def _propose(self, event: Proposed) -> None:
         asked = self.unread.pop(event.brief)
@@ -293,6 +287,7 @@ class Ledger:
 
     def _judge(self, event: Judged) -> None:
         self.pending.pop(event.trial, None)
+        self.contenders.pop(event.trial, None)
         self.totals.device_seconds += 0.0 if event.evaluation.cached else event.evaluation.seconds
         trial, evaluation = self.trials[event.trial], event.evaluation
         first = trial.measured == 0
@@ -310,23 +305,29 @@ class Ledger:
         )
         self._know(trial)
         if first and not trial.free:
-            self._count(evaluation)
+            self.totals.count(evaluation)
         self.not_judged_in_a_row = self.not_judged_in_a_row + 1 if evaluation.status is Status.NOT_JUDGED else 0
         if score is None:
             self._drop(trial, first)
-        elif first and (not self.best or score > (self.trials[self.best].score or 0.0)):
-            self.pending[trial.number] = True  # it would be the best: a lucky measurement must not stay on top
+        elif first and (self._held is None or score > self._held):
+            self.contenders[trial.number] = score  # it would be the best: a lucky measurement must not stay on top
         else:
             self._accept(trial)
+        self._line_up()
 
-    def _count(self, evaluation: Evaluation) -> None:
-        totals = self.totals
-        if evaluation.status is Status.NOT_JUDGED:
-            totals.trials -= 1  # our own fault: it may be proposed again
-            return
-        totals.judged += 1
-        totals.valid += evaluation.ok
-        totals.compiled += evaluation.status is not Status.BUILD_ERROR
+    @property
+    def _held(self) -> float | None:
+        """The score of the best; None where there is none."""
+        return self.trials[self.best].score if self.best else None
+
+    def _line_up(self) -> None:
+        """Who would not be the best any more counts as it was measured; of the others the fastest is measured next."""
+        for number in beaten(self.contenders, self._held):
+            del self.contenders[number]
+            self._accept(self.trials[number])
+        self.pending = {number: again for number, again in self.pending.items() if not again}
+        if number := fastest(self.contenders):
+            self.pending[number] = True
 
     def _drop(self, trial: Trial, first: bool) -> None:
         if not first:
@@ -365,7 +366,7 @@ class Ledger:
         if trial.idea:
             self.ideas.succeed(trial.idea, trial.score)
         self.population.insert(self._member(trial))
-        held = self.trials[self.best].score if self.best else None
+        held = self._held
         if rises and trial.measured > 1 and (held is None or trial.score > held):
             self._reward(trial, held)
             self.best = trial.number

@@ -4,26 +4,29 @@ The session stays in the caller's thread; proposers and the evaluator work in th
 queue. Replies are kept the moment they are taken out of it, before anything is done with them.
 
 Kernels that the next question builds on are profiled first, where somebody can: that question waits for it, replies
-under way do not.
+under way do not. The evaluator has one batch at a time, so that of the kernels judged together only the fastest is
+measured once more.
 """
 
 from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from warpsmith.core.errors import ProposerFault, ProposerRefused
 from warpsmith.core.evaluation import Evaluation
 from warpsmith.core.search import Brief, Prompt, Proposer, Record, Reply
-from warpsmith.run.judging import Evaluate, Glance, Judging, Seen, Verdict
+from warpsmith.run.budgets import REASONS
+from warpsmith.run.judging import Evaluate, Glance, Judging, Left, Seen, Verdict, turn
 from warpsmith.run.profiling import Eyes, Look
-from warpsmith.run.session import Session
+from warpsmith.run.session import Job, Session
 
 _LAST_CALLS_S = 60.0  # how long replies that may be paid for are waited for once the run is to end
 _HURRIED = ("time", "device_time", "interrupted")  # reasons to end that leave verdicts for the next sitting
+_CONFIRMATIONS = 3  # second measurements at most once the time is up: without one there is no best kernel
 
 
 class Watcher:
@@ -51,7 +54,7 @@ class _Answer:
     reply: Reply | BaseException
 
 
-_Arrival = _Answer | Verdict | Seen | BaseException | None
+_Arrival = _Answer | Verdict | Left | Seen | BaseException | None
 
 
 class Loop:
@@ -78,6 +81,8 @@ class Loop:
         self._refused = ""
         self._interrupted = False
         self._patient = True  # waits for replies under way
+        self._hurried = ""  # the reason to end, where verdicts are left for the next sitting
+        self._confirmations = 0  # made in a hurry
         self._evaluate = evaluate
         self._look = look
         self._eyes = Eyes(session, watcher.message)
@@ -112,20 +117,38 @@ class Loop:
 
     def _finish(self, judging: Judging) -> None:
         """Take in what is under way; ask for nothing new."""
-        if self._reason() in _HURRIED:
-            judging.drop()
-        else:
-            self._hand_in(judging)
         if self._flying:
             self._watcher.message(f"waiting for {len(self._flying)} replies under way (Ctrl-C again to leave them)")
         until = time.monotonic() + _LAST_CALLS_S
-        while self._flying and self._patient and time.monotonic() < until:
-            self._wait(until - time.monotonic())
-        while self._reason() not in _HURRIED:
-            self._hand_in(judging)  # a verdict may ask for a second one
-            if not self._judging:
-                return
-            self._wait(1.0)
+        while self._conclude(judging) or (self._flying and self._patient and time.monotonic() < until):
+            self._wait(0.5)
+
+    def _conclude(self, judging: Judging) -> bool:
+        """Hand in what is judged before the end; whether verdicts are waited for."""
+        reason = self._reason()
+        if reason in _HURRIED and not self._hurried:
+            self._hurried = reason
+            self._judging.difference_update(job.trial for job in judging.drop())
+        if reason == "interrupted":
+            return False
+        if self._hurried:
+            self._confirm(judging)
+        else:
+            self._hand_in(judging)
+        return bool(self._judging)
+
+    def _confirm(self, judging: Judging) -> None:
+        """The second measurement of the kernel that would be the best, and nothing else: without it, what was found
+        would be lost to whoever set the limit."""
+        if self._judging or self._confirmations == _CONFIRMATIONS:
+            return
+        again = [job for job in self._session.pending() if job.again]
+        if not again:
+            return
+        if not self._confirmations:
+            self._watcher.message(f"{REASONS[self._hurried]}: measuring the best kernel a second time")
+        self._confirmations += 1
+        self._submit(again, judging)
 
     def _reason(self) -> str:
         if self._interrupted:
@@ -148,7 +171,7 @@ class Loop:
         # Verdicts on what was proposed guide what is asked next: no more is under way than keeps everybody busy, and
         # no brief is made before somebody can take it.
         most = min(self._parallel, self._proposer.concurrency)
-        while len(self._flying) < most and len(self._flying) + len(self._judging) < self._parallel:
+        while len(self._flying) < most and len(self._flying) + len(self._session.ledger.pending) < self._parallel:
             if self._reason() or self._glances(judging):
                 return
             brief = self._session.ask()
@@ -179,10 +202,13 @@ class Loop:
         self._arrived.put(_Answer(brief, reply))
 
     def _hand_in(self, judging: Judging) -> None:
-        jobs = [job for job in self._session.pending() if job.trial not in self._judging]
+        """What is pending, once the evaluator is free."""
+        if not self._judging and self._session.ledger.pending:
+            self._submit(turn(self._session.pending()), judging)
+
+    def _submit(self, jobs: list[Job], judging: Judging) -> None:
         self._judging.update(job.trial for job in jobs)
-        if jobs:
-            judging.submit(jobs)
+        judging.submit(jobs)
 
     def _wait(self, seconds: float) -> None:
         try:
@@ -198,6 +224,9 @@ class Loop:
             raise arrived
         if isinstance(arrived, Verdict):
             self._judged(arrived)
+            return
+        if isinstance(arrived, Left):
+            self._judging.difference_update(job.trial for job in arrived.jobs)
             return
         if isinstance(arrived, Seen):
             self._looking.discard(arrived.trial)
@@ -219,17 +248,26 @@ class Loop:
 
     def _judged(self, verdict: Verdict) -> None:
         self._judging.discard(verdict.job.trial)
-        record = self._session.judge(verdict.job, verdict.evaluation)
-        self._watcher.recorded(record, verdict.evaluation)
+        for record, evaluation in _records(self._session, verdict.job, verdict.evaluation):
+            self._watcher.recorded(record, evaluation)
 
 
 def judge_pending(session: Session, evaluate: Evaluate, on_record: Callable[[Record, Evaluation], None]) -> int:
     """Judge everything that is pending, and what that makes pending; how many verdicts were reached."""
     count = 0
-    while jobs := session.pending():
-        again = [job for job in jobs if job.again]
-        batch = again or list(jobs)
+    while batch := turn(session.pending()):
         for position, evaluation in evaluate([job.candidate for job in batch], fresh=batch[0].again):
-            on_record(session.judge(batch[position], evaluation), evaluation)
+            for told in _records(session, batch[position], evaluation):
+                on_record(*told)
             count += 1
     return count
+
+
+def _records(session: Session, job: Job, evaluation: Evaluation) -> Iterator[tuple[Record, Evaluation]]:
+    """Keep a verdict; what became of its candidate, and of those that need no second measurement after it."""
+    waiting = set(session.ledger.contenders)
+    yield session.judge(job, evaluation), evaluation
+    for trial in sorted(waiting - {job.trial} - set(session.ledger.contenders)):
+        known = session.evaluation(trial)
+        assert known is not None, "it was measured once"
+        yield session.record(trial), known

@@ -168,7 +168,7 @@ class Session:
         return self.ledger.elapsed(self._archive.now())
 
     def pending(self) -> tuple[Job, ...]:
-        """What is to be judged now, in order."""
+        """What is to be judged now, in order: new candidates, and the one that would be the best once more."""
         return tuple(Job(trial, self.candidate(trial), again) for trial, again in sorted(self.ledger.pending.items()))
 
     def candidate(self, trial: int) -> Candidate:
@@ -313,7 +313,7 @@ class Session:
         proposed = self._archive.of_trial(trial, Proposed)
         assert proposed is not None, "a trial begins with a proposal"
         evaluation = self.evaluation(trial) if known.status else None
-        waiting = trial in self.ledger.pending
+        waiting = trial in self.ledger.pending or trial in self.ledger.contenders
         return Record(
             trial=trial,
             brief=known.brief,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpsmith.core.evaluation import Status
+from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.method import Move
-from warpsmith.core.search import Outcome
+from warpsmith.core.search import Outcome, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,23 @@ class Totals:
     def settled(self) -> int:
         """Trials of which nothing is awaited: without those under way, or given up when a run ended."""
         return min(self.trials, self.judged + self.duplicates + self.unreadable)
+
+    def book(self, usage: Usage) -> None:
+        """What a call has cost."""
+        self.prompt_tokens += usage.prompt_tokens
+        self.completion_tokens += usage.completion_tokens
+        self.cached_tokens += usage.cached_tokens
+        self.cost_usd += usage.cost_usd or 0.0
+        self.unpriced += usage.cost_usd is None and usage.tokens > 0
+
+    def count(self, evaluation: Evaluation) -> None:
+        """The first verdict on a trial."""
+        if evaluation.status is Status.NOT_JUDGED:
+            self.trials -= 1  # our own fault: it may be proposed again
+            return
+        self.judged += 1
+        self.valid += evaluation.ok
+        self.compiled += evaluation.status is not Status.BUILD_ERROR
 
 
 @dataclass

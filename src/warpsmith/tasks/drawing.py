@@ -81,5 +81,7 @@ def domain_of(declared: declare.TensorDeclaration, dtype: str) -> distributions.
             return distributions.Domain(centre=mean, scale=std)
         case declare.Uniform(low=low, high=high):
             return distributions.Domain(low, high, (low + high) / 2, (high - low) / 4)
+        case declare.Probabilities():
+            return distributions.Domain(low=0.0, high=1.0, simplex=True)
         case _:
             return None

@@ -16,7 +16,9 @@ from torch import Tensor
 
 OWN = "own"
 _FEW = 4096  # values that "rare" leaves
-_STRETCHES = 16  # of an "uneven" tensor
+_STRETCHES = 16  # of an "uneven" tensor, along each of two axes
+_STEEP = 8  # how much larger than usual its large stretches are, where nothing bounds them
+_SIMPLEX = {"large": 4.0, "small": 0.25}  # by how much rows of probabilities are sharpened or flattened
 _BELOW_HALF: Mapping[torch.dtype, tuple[torch.dtype, int, int]] = {
     # Bits that follow the mantissa of a coarser type, set just below one half; float32 serves TF32 and bfloat16.
     torch.float64: (torch.int64, 0xF << 25, 0x7 << 25),
@@ -37,6 +39,7 @@ class Domain:
     centre: float = 0.0
     scale: float = 1.0
     guessed: bool = False  # inferred from a sample: nobody said that values beyond it are not meant
+    simplex: bool = False  # rows that add up to one: whatever is done to them, they do so afterwards
 
     @property
     def bounded(self) -> bool:
@@ -102,13 +105,24 @@ def _rare(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
 
 
 def _uneven(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
-    """Stretches of large and small values in turn, so that none can be guessed from the one before it."""
+    """Stretches of large and small values in turn, from first to last and within each row, so that none can be guessed
+    from the one before it."""
     anchor = domain.low if domain.bounded else 0.0
-    drawn = torch.rand(1 + _STRETCHES, generator=generator, device=x.device, dtype=x.dtype)
-    turn = torch.arange(_STRETCHES, device=x.device) % 2 == (drawn[0] < 0.5)
-    parts = torch.where(turn, 1 - 0.2 * drawn[1:], 0.2 * drawn[1:])
-    index = torch.arange(x.numel(), device=x.device) * _STRETCHES // max(x.numel(), 1)
-    return anchor + (x - anchor) * parts[index].view(x.shape)
+    result = (x - anchor) * _stretches(x.numel(), domain, generator, x).view(x.shape)
+    if x.dim() > 1:
+        result *= _stretches(x.shape[-1], domain, generator, x)
+    return result + anchor if anchor else result
+
+
+def _stretches(count: int, domain: Domain, generator: torch.Generator, like: Tensor) -> Tensor:
+    """So many factors, large and small in turn."""
+    drawn = torch.rand(1 + _STRETCHES, generator=generator, device=like.device, dtype=like.dtype)
+    turn = torch.arange(_STRETCHES, device=like.device) % 2 == (drawn[0] < 0.5)
+    most = 1 if domain.bounded else _STEEP
+    parts = torch.where(turn, most * (1 - 0.2 * drawn[1:]), 0.2 * drawn[1:])
+    ends = [count * (number + 1) // _STRETCHES for number in range(_STRETCHES)]
+    lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    return torch.cat([part.expand(length) for part, length in zip(parts, lengths, strict=True)])
 
 
 def _one_sided(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
@@ -186,6 +200,21 @@ _HELD_OUT_CHANGES: Mapping[str, Change] = {
     "tiny": _tiny,
 }
 HELD_OUT = tuple(_HELD_OUT_CHANGES)
+
+
+def _on_simplex(variant: str, x: Tensor, generator: torch.Generator) -> Tensor:
+    """Rows of probabilities as a variant wants them: sharper, flatter, in another order, in stretches."""
+    if variant == "sorted":
+        return _sorted_rows(x, Domain(), generator)
+    if variant == "uneven":
+        weighed = x * _stretches(x.shape[-1], Domain(), generator, x)
+        return weighed / weighed.sum(dim=-1, keepdim=True)
+    logits = x.clamp_min(torch.finfo(x.dtype).tiny).log_()
+    if variant == "heavy-tailed":
+        return torch.softmax(_heavy_tails(logits, Domain(), generator).clamp_min_(-60), dim=-1)
+    return torch.softmax(logits.mul_(_SIMPLEX[variant]), dim=-1)
+
+
 KNOWN = (*NAMES, *RESERVE, *HELD_OUT)
 
 
@@ -193,6 +222,8 @@ def applies(variant: str, domain: Domain | None) -> bool:
     """Whether a variant changes tensors of this domain; None is a domain that must be left alone."""
     if variant == OWN or domain is None:
         return False
+    if domain.simplex:
+        return variant in (*_SIMPLEX, "uneven", "sorted", "heavy-tailed")
     if variant == "centred":
         return domain.guessed and domain.low >= 0
     if variant in ("small", "sparse", "tiny", "rare"):
@@ -211,6 +242,8 @@ def varied(variant: str, tensor: Tensor, domain: Domain | None, generator: torch
     if domain is None or not applies(variant, domain):
         return tensor
     exact = tensor.to(torch.float32) if tensor.itemsize < 4 and variant != "one-sided" else tensor
+    if domain.simplex:
+        return (_on_simplex(variant, exact, generator) if exact.dim() else exact).to(tensor.dtype)
     change = _CHANGES.get(variant) or _RESERVED.get(variant) or _HELD_OUT_CHANGES[variant]
     changed = change(exact, domain, generator)
     if variant == "tiny":
@@ -239,6 +272,8 @@ def inferred(tensor: Tensor) -> Domain | None:
         return None  # a mask, a label, a constant, or something only its author understands
     if float((values == 0).double().mean()) > _STRUCTURE_ZEROS or _is_structured(tensor):
         return None
+    if low >= 0 and _add_up(tensor, torch.Tensor.double):
+        return Domain(low=0.0, high=1.0, simplex=True, guessed=True)
     spread = float(values.std()) if count > 1 else 1.0
     centre = float(values.mean())
     if low < 0:
@@ -246,15 +281,18 @@ def inferred(tensor: Tensor) -> Domain | None:
     return Domain(low=0.0, high=1.0 if high <= 1 else high, centre=centre, scale=spread, guessed=True)
 
 
-def _is_structured(tensor: Tensor) -> bool:
-    """Whether rows are probabilities or their logarithms, or a matrix is symmetric."""
+def _add_up(tensor: Tensor, meaning: Callable[[Tensor], Tensor]) -> bool:
+    """Whether rows of what is meant by a tensor each add up to one."""
     if tensor.dim() == 0 or tensor.shape[-1] < 2:
         return False
-    rows = tensor.reshape(-1, tensor.shape[-1])[:64].to(torch.float64)
-    tolerance = 1e-5 if tensor.itemsize >= 4 else 1e-2
-    for sums, signed in ((rows.sum(-1), rows.min() >= 0), (rows.exp().sum(-1), rows.max() <= 0)):
-        if bool(signed) and bool(((sums - 1).abs() < tolerance).all()):
-            return True
+    rows = meaning(tensor.reshape(-1, tensor.shape[-1])[:64].to(torch.float64))
+    return bool(((rows.sum(-1) - 1).abs() < (1e-5 if tensor.itemsize >= 4 else 1e-2)).all())
+
+
+def _is_structured(tensor: Tensor) -> bool:
+    """Whether rows are logarithms of probabilities, or a matrix is symmetric."""
+    if tensor.dim() and bool(tensor.max() <= 0) and _add_up(tensor, torch.Tensor.exp):
+        return True
     if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
         return False
     side = min(64, tensor.shape[-1])

@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -57,6 +58,8 @@ def die_with_parent(parent_pid: int) -> None:
 
 def _serve(control: socket.socket, preload: Sequence[str], remove_at_end: str, later: Sequence[str] = ()) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    # Python 3.12 warns of threads at every fork. Those here are a library's own, idle, and made for it (OpenBLAS).
+    warnings.filterwarnings("ignore", ".*use of fork", DeprecationWarning)
     libc = ctypes.CDLL(None)
 
     def abandon(*_: object) -> NoReturn:

@@ -14,7 +14,7 @@ function bestCurve() {
   const summary =
     steps.length > 1
       ? `The best kernel rose from ${at(first)} to ${at(last)}, in ${plural(steps.length, "step")}.`
-      : `The first valid kernel, trial ${first.trial}, stayed the best at ${ratio(first.speedup)}.`;
+      : `Only one kernel stood as the best: trial ${first.trial}, at ${ratio(first.speedup)}.`;
   const draw = (width, height) => {
     const values = [1, ...valids().map((trial) => trial.speedup), ...(light ? [light] : [])];
     const y = ranged(values);

@@ -1,0 +1,174 @@
+"""Who is measured a second time: the fastest of those that would be the best, and whoever follows where it falls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.searching import ScriptedJudge, answer_to, invalid, new_session, proposed, state, valid
+from warpsmith.archive.events import Budget, Judged
+from warpsmith.archive.log import Archive
+from warpsmith.core.evaluation import Evaluation, Status
+from warpsmith.core.search import Outcome, Record, Reply
+from warpsmith.methods.loading import load
+from warpsmith.run.contenders import beaten, fastest
+from warpsmith.run.ledger import Ledger
+from warpsmith.run.loop import judge_pending
+from warpsmith.run.session import Job, Session, fold
+
+FULL = load("evoengineer-full")
+
+
+def quiet(record: Record, evaluation: Evaluation) -> None:
+    """Nobody listens."""
+
+
+def judge(session: Session, trial: int, score: float | Status, *, again: bool = False) -> Record:
+    """A verdict on a trial, whether it is pending or not."""
+    candidate = session.candidate(trial)
+    evaluation = invalid(candidate, score) if isinstance(score, Status) else valid(candidate, score)
+    return session.judge(Job(trial, candidate, again), evaluation)
+
+
+def replayed(folder: Path) -> Ledger:
+    with Archive.read(folder) as archive:
+        return fold(archive, archive.begun())
+
+
+def scores(ledger: Ledger) -> list[float]:
+    return sorted(member.score for member in ledger.population.members)
+
+
+def test_the_fastest_is_measured_next_and_of_equals_the_earliest() -> None:
+    assert fastest({}) == 0
+    assert fastest({3: 1.0, 7: 2.0, 5: 2.0}) == 5
+    assert beaten({3: 1.0, 7: 2.0, 5: 3.0}, 2.0) == (3, 7)
+    assert beaten({3: 1.0}, None) == ()
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3, 4, 5, 6), (6, 5, 4, 3, 2, 1), (3, 6, 1, 5, 2, 4)])
+def test_one_of_six_is_measured_again_where_that_holds(tmp_path: Path, order: tuple[int, ...]) -> None:
+    judge = ScriptedJudge({number: [1 + number / 10] for number in order})
+    records: list[Record] = []
+    with new_session(tmp_path / "run", FULL) as session:
+        proposed(session, *order)
+        assert judge_pending(session, judge, lambda record, _: records.append(record)) == 7
+        ledger = session.ledger
+        assert judge.again == [6]
+        assert ledger.trials[ledger.best].score == 1.6
+        assert scores(ledger) == [1.2, 1.3, 1.4, 1.5, 1.6]  # an elite of five
+        assert sorted(ledger.found) == [1, 2, 3, 4, 5, 6]
+        assert not ledger.contenders
+        assert not ledger.pending
+    # Whoever watches hears of every one that it counts now, whether it was measured again or not.
+    assert sorted(each.trial for each in records if each.outcome is Outcome.JUDGED) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_next_one_is_measured_again_where_the_first_falls_below_it(tmp_path: Path) -> None:
+    judge = ScriptedJudge({1: [1.1], 2: [1.5], 3: [1.2], 4: [1.6, 1.3], 5: [1.3], 6: [1.4]})
+    with new_session(tmp_path / "run", FULL) as session:
+        proposed(session, 1, 2, 3, 4, 5, 6)
+        judge_pending(session, judge, quiet)
+        assert judge.again == [4, 2]
+        assert session.ledger.best == 2
+        assert scores(session.ledger) == [1.2, 1.3, 1.3, 1.4, 1.5]  # an elite of five
+        assert [trial.measured for trial in session.ledger.trials.values()] == [1, 2, 1, 2, 1, 1]
+
+
+@pytest.mark.parametrize("second", [Status.WRONG, Status.NOT_JUDGED])
+def test_the_next_one_moves_up_where_the_first_drops_out(tmp_path: Path, second: Status) -> None:
+    judge = ScriptedJudge({1: [1.1], 2: [1.5], 3: [1.6, second]})
+    with new_session(tmp_path / "run", FULL, repairs=0) as session:
+        proposed(session, 1, 2, 3)
+        judge_pending(session, judge, quiet)
+        assert judge.again == [3, 2]
+        assert session.ledger.best == 2
+        known = [1.1, 1.5, 1.6] if second is Status.NOT_JUDGED else [1.1, 1.5]  # its first verdict stands
+        assert scores(session.ledger) == known
+        assert session.ledger.totals.valid == len(known)
+
+
+def test_one_at_a_time_is_pending_and_nobody_who_waits_is_a_parent(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", FULL) as session:
+        proposed(session, 1, 2, 3)
+        ledger = session.ledger
+        assert judge(session, 1, 1.1).outcome is Outcome.PENDING
+        assert ledger.pending == {1: True, 2: False, 3: False}
+        assert judge(session, 2, 1.3).outcome is Outcome.PENDING
+        assert ledger.pending == {2: True, 3: False}
+        assert judge(session, 3, 1.2).outcome is Outcome.PENDING
+        assert ledger.pending == {2: True}
+        assert session.record(1).outcome is Outcome.PENDING
+        assert (ledger.population.members, ledger.found, ledger.best) == ((), [], 0)
+        assert judge(session, 2, 1.15, again=True).best
+        assert ledger.pending == {3: True}
+        assert ledger.found == [2, 1]
+        assert not judge(session, 3, 1.1, again=True).best
+        assert not ledger.pending
+
+
+def test_a_log_with_more_second_measurements_than_are_made_now_replays(tmp_path: Path) -> None:
+    """As it was: everything that beat the best by then was measured once more, whatever came of the others."""
+    folder = tmp_path / "run"
+    with new_session(folder, FULL, repairs=0) as session:
+        proposed(session, 1, 2, 3, 4)
+        for trial, score in ((1, 3.0), (2, 2.0), (3, 1.8), (4, 1.7)):
+            judge(session, trial, score)
+        assert judge(session, 1, 2.5, again=True).best  # the others need no second measurement now
+        assert not session.ledger.pending
+        assert judge(session, 2, 2.6, again=True).best
+        judge(session, 3, Status.REJECTED, again=True)
+        judge(session, 4, 1.6, again=True)
+        live = session.ledger
+        assert live.best == 2
+        assert live.best_at == [(4, 2.5), (4, 2.6)]
+        assert scores(live) == [1.6, 2.5, 2.6]
+        assert sorted(live.found) == [1, 2, 4]
+        assert live.totals.valid == 3
+        assert not live.contenders
+        assert session.ask() is not None
+    assert live.best == replayed(folder).best
+    assert replayed(folder).population.members == live.population.members
+
+
+@pytest.mark.parametrize("name", ["evoengineer-full", "funsearch", "cupilot", "eoh"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_was_measured_twice_and_nobody_who_was_not_is_above_it(tmp_path: Path, name: str, seed: int) -> None:
+    """Whatever is measured in whatever order, and at any moment the log says the same as the run."""
+    rng, folder, number = Random(seed), tmp_path / "run", 0
+    failing = (Status.WRONG, Status.NOT_JUDGED)
+    with new_session(folder, load(name), budget=Budget(trials=40)) as session:
+        ledger = session.ledger
+        while True:
+            for _ in range(rng.randint(1, 6)):
+                if (brief := session.ask()) is not None:
+                    number += 1
+                    session.answer(brief, Reply(answer_to(brief, number), "canned"))
+            jobs = session.pending()
+            if not jobs and session.stopped_because:
+                break
+            for job in rng.sample(jobs, rng.randint(0, len(jobs))):
+                judge(
+                    session,
+                    job.trial,
+                    rng.choice(failing) if rng.random() < 0.2 else round(rng.uniform(1, 2), 1),
+                    again=job.again,
+                )
+                again = [trial for trial, twice in ledger.pending.items() if twice]
+                assert again == [trial for trial in [fastest(ledger.contenders)] if trial]
+                held = ledger.trials[ledger.best].score if ledger.best else None
+                assert held is None or all(score > held for score in ledger.contenders.values())
+            if rng.random() < 0.2:
+                assert state(replayed(folder)) == state(ledger)
+        assert not ledger.contenders
+        best = ledger.trials[ledger.best]
+        assert best.measured == 2
+        assert best.score is not None
+        once = [trial for trial in ledger.trials.values() if trial.measured == 1 and trial.score is not None]
+        assert all(trial.score is not None and trial.score <= best.score for trial in once)
+        assert state(replayed(folder)) == state(ledger)
+    with Archive.read(folder) as archive:
+        verdicts = [entry.event for entry in archive.entries() if isinstance(entry.event, Judged)]
+    assert sum(event.again for event in verdicts) < len(verdicts) / 2
