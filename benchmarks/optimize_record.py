@@ -63,9 +63,8 @@ def run(evaluator: Evaluator, backend: str, task: str, method: str, seed: int, o
             parallel=options.parallel,
         )
         with opening.begin(order, evaluator, backend) as session:
-            loop = Loop(
-                session, TemplateProposer(), opening.bench_of(session, evaluator), Watcher(), parallel=options.parallel
-            )
+            bench = opening.bench_of(session, evaluator)
+            loop = Loop(session, TemplateProposer(), bench, Watcher(), parallel=options.parallel, prepare=bench.prepare)
             stopped = loop.run() or "told"
             ledger = session.ledger
             evaluation = session.evaluation(ledger.best) if ledger.best else None

@@ -157,7 +157,9 @@ class Sitting:
             )
             with opening.begin(order, self._evaluator, self._backend) as session:
                 bench = opening.bench_of(session, self._evaluator)
-                loop = Loop(session, TemplateProposer(), bench, Watcher(), parallel=options.parallel)
+                loop = Loop(
+                    session, TemplateProposer(), bench, Watcher(), parallel=options.parallel, prepare=bench.prepare
+                )
                 found = self._figures(entry, session, loop.run() or "told")
                 evaluation = session.evaluation(session.ledger.best) if session.ledger.best else None
         return self.verify(entry, found, evaluation) if options.verify else found

@@ -166,7 +166,7 @@ def _work(
             relay.view = view
             profiled = request.profile and pays(session.method, choice.spec)
             look = stack.enter_context(looking(session, evaluator)) if profiled else None
-            loop = Loop(session, proposer, bench, view, parallel=parallel, look=look)
+            loop = Loop(session, proposer, bench, view, parallel=parallel, look=look, prepare=bench.prepare)
             with _interruptible(loop.interrupt):
                 reason = loop.run() or "told"
             if request.tune and can_be_tuned(session, reason):

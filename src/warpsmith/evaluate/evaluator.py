@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -36,25 +36,19 @@ from warpsmith.evaluate.judging.judge import JudgeConfig
 from warpsmith.evaluate.native import FAULTS, HEAP, native_library
 from warpsmith.evaluate.supervising.court import Court, Reopened
 from warpsmith.evaluate.supervising.foundry import Foundry
-from warpsmith.evaluate.supervising.job import Job
+from warpsmith.evaluate.supervising.job import AHEAD, Job, Progress
 from warpsmith.evaluate.supervising.lock import DeviceLock, lock_folder
-from warpsmith.evaluate.supervising.results import ResultCache, ResultKey
+from warpsmith.evaluate.supervising.results import ResultCache, ResultKey, Verdicts
 from warpsmith.evaluate.supervising.workforce import Workforce
 from warpsmith.evaluate.supervising.zygote import Zygote
 from warpsmith.guards import panel
 from warpsmith.hardware.device import Device, select_device, threads
 
+__all__ = ["Evaluator", "Progress"]
+
 _ATTEMPTS = 3  # for our own failures
 _PATIENCE = 10  # how much longer verifying a candidate may take
 _HOPELESS = 2  # attempts in a row that failed before any code of a candidate ran: the next ones would too
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Something happened to a candidate: "build", "built", "load", "check", "replay" (on a GPU), "time", "judged"."""
-
-    index: int
-    stage: str
 
 
 class Evaluator:
@@ -74,14 +68,13 @@ class Evaluator:
         self.settings = settings or Settings()
         panel.check_names(self.settings.without)
         self._paths = paths or Paths.from_environment()
-        self._results = ResultCache(self._paths.cache) if use_cache else None
+        self._results = Verdicts(ResultCache(self._paths.cache) if use_cache else None, on_message)
         self._on_progress = on_progress
         self._on_message = on_message
         self._lock = DeviceLock(lock_folder(self.device.kind, self._paths.cache), self.device.hardware)
         self._threads = threads()
         self._workforce = Workforce(self.device.kind, self._paths.cache, self._threads)
         self._hopeless = ""  # why no more candidates are tried in this batch
-        self._keeps = True  # whether verdicts could be kept so far
         self._stopping = threading.Event()
         self._courts: dict[tuple[str, str], Court] = {}
         self._builders = ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="build")
@@ -153,13 +146,25 @@ class Evaluator:
         pending: list[Job] = []
         for index, candidate in enumerate(candidates):
             job = self._job(court, index, candidate)
-            known = self._results.get(job.key) if self._results and job.key and not fresh else None
+            known = self._results.get(job.key) if not fresh else None
             if known is None:
                 pending.append(job)
             else:
                 self._on_progress(Progress(index, "judged"))
                 yield index, known
         yield from self._judge_all(str(task), precision, pending)
+
+    def prepare(self, task: str | Path, candidates: Sequence[Candidate], precision: Precision | None = None) -> None:
+        """Begin to build what will be judged soon; returns at once, and may be called from any thread.
+
+        Does nothing before the task is open, nor on a CPU, whose clock compilers would disturb.
+        """
+        court = self._courts.get(_key(task, precision))
+        if court is None or self.device.kind == "cpu":
+            return
+        for candidate in candidates:
+            if self.device.kind in devices_of(candidate):
+                self._builders.submit(self._build, self._job(court, AHEAD, candidate))
 
     def renew(self, settings: Settings | None = None) -> None:
         """The next evaluation has a new judge, and other settings where they are given."""
@@ -228,7 +233,7 @@ class Evaluator:
                 job = futures[future]
                 evaluation = self._judge(task, precision, job, future, left)
                 left -= 1
-                self._keep(job, evaluation)
+                self._results.keep(job.key, evaluation)
                 self._on_progress(Progress(job.index, "judged"))
                 yield job.index, evaluation
         finally:
@@ -242,22 +247,11 @@ class Evaluator:
             built = future.result()
             refused = job.refused(built, self.settings.without)
         except (ToolMissing, HarnessFault) as fault:  # this machine's, not the source's: the others go on
-            return self._verdict(job, Findings(Status.NOT_JUDGED, str(fault)), None)
+            return job.verdict(self.device, Findings(Status.NOT_JUDGED, str(fault)), None)
         if isinstance(built, BuildFailure) or refused is not None:
             assert refused is not None, "a failed build is a reason to refuse"
-            return self._verdict(job, refused, built if isinstance(built, Artifact) else None)
+            return job.verdict(self.device, refused, built if isinstance(built, Artifact) else None)
         return self._examine(task, precision, job, built, left)
-
-    def _keep(self, job: Job, evaluation: Evaluation) -> None:
-        """A verdict that was reached is not lost because it cannot be kept; that is said once."""
-        if self._results and job.key:
-            try:
-                self._results.put(job.key, evaluation)
-                self._keeps = True
-            except HarnessFault as fault:
-                if self._keeps:
-                    self._on_message(str(fault))
-                self._keeps = False
 
     def _backend(self, candidate: Candidate) -> Backend:
         return backend_named(candidate.backend).placed(self._paths, self.settings.limits)
@@ -265,13 +259,15 @@ class Evaluator:
     def _build(self, job: Job) -> Artifact | BuildFailure:
         if job.refused_unbuilt(self.settings.without) is not None:
             return BuildFailure("its text speaks against it.")
-        self._on_progress(Progress(job.index, "build"))
+        if job.index != AHEAD:
+            self._on_progress(Progress(job.index, "build"))
         target = Target(self.device.kind, self.device.arch)
         with stoppable(self._stopping):
             built = self._backend(job.candidate).build(job.candidate, job.contract, target)
             if isinstance(built, Artifact) and built.kind == "sources":
                 built = self._foundry(target).forge(job.candidate, built, job.contract, job.task)
-        self._on_progress(Progress(job.index, "built"))
+        if job.index != AHEAD:
+            self._on_progress(Progress(job.index, "built"))
         return built
 
     def _foundry(self, target: Target) -> Foundry:
@@ -289,7 +285,7 @@ class Evaluator:
     def _examine(self, task: str, precision: Precision | None, job: Job, artifact: Artifact, left: int) -> Evaluation:
         """One verdict, of `left` still to be reached; our own failures are tried again with new workers."""
         if self._hopeless:
-            return self._verdict(job, Findings(Status.NOT_JUDGED, self._hopeless), artifact)
+            return job.verdict(self.device, Findings(Status.NOT_JUDGED, self._hopeless), artifact)
         fault, attempts, in_vain, killed = "", 0, 0, False
         while attempts < _ATTEMPTS:
             stages: list[str] = []
@@ -300,7 +296,7 @@ class Evaluator:
                     self._on_message(f"{job.candidate.main.name} was {findings.reason} Trying again.")
                     continue
                 if findings.status is not Status.NOT_JUDGED:
-                    return self._verdict(job, findings, artifact)
+                    return job.verdict(self.device, findings, artifact)
                 fault = findings.reason
             except (HarnessFault, TaskError) as error:  # the task was opened before: it is not to blame
                 fault = str(error)
@@ -315,7 +311,7 @@ class Evaluator:
             cure = "check nvidia-smi" if self.device.kind == "cuda" else "see to that"
             reason = self._hopeless = f"{what} ({fault.rstrip('.')}); {cure} and run again."
             self._on_message(reason)
-        return self._verdict(job, Findings(Status.NOT_JUDGED, reason), artifact)
+        return job.verdict(self.device, Findings(Status.NOT_JUDGED, reason), artifact)
 
     def _attempt(
         self, task: str, precision: Precision | None, job: Job, artifact: Artifact, left: int, stages: list[str]
@@ -334,9 +330,6 @@ class Evaluator:
     def _waiting(self) -> None:
         self._on_message(f"waiting: another evaluation is using {self.device.label}.")
 
-    def _verdict(self, job: Job, findings: Findings, artifact: Artifact | None) -> Evaluation:
-        return job.verdict(self.device, findings, artifact)
-
     # --- workers ---
 
     def _opened(self, task: str, precision: Precision | None) -> Court:
@@ -350,7 +343,7 @@ class Evaluator:
         return self._court(task, precision)
 
     def _court(self, task: str, precision: Precision | None) -> Court:
-        key = (task, precision.value if precision else "")
+        key = _key(task, precision)
         if self._workforce.lost:
             self._stop_workers()
         if key not in self._courts:
@@ -398,3 +391,7 @@ class Evaluator:
     def _stop_workers(self) -> None:
         self._close_courts()
         self._workforce.stop()
+
+
+def _key(task: str | Path, precision: Precision | None) -> tuple[str, str]:
+    return str(task), precision.value if precision else ""

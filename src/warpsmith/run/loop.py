@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from warpsmith.core.candidate import Candidate
 from warpsmith.core.errors import ProposerFault, ProposerRefused
 from warpsmith.core.evaluation import Evaluation
-from warpsmith.core.search import Brief, Prompt, Proposer, Record, Reply
+from warpsmith.core.search import Brief, Outcome, Prompt, Proposer, Record, Reply
 from warpsmith.run.budgets import REASONS
 from warpsmith.run.judging import Evaluate, Glance, Judging, Left, Seen, Verdict, turn
 from warpsmith.run.profiling import Eyes, Look
@@ -69,6 +70,7 @@ class Loop:
         *,
         parallel: int = 4,
         look: Look | None = None,  # profiles kernels that become parents
+        prepare: Callable[[Sequence[Candidate]], None] = lambda _: None,  # builds while others are judged
     ) -> None:
         self._session = session
         self._proposer = proposer
@@ -85,6 +87,7 @@ class Loop:
         self._confirmations = 0  # made in a hurry
         self._evaluate = evaluate
         self._look = look
+        self._prepare = prepare
         self._eyes = Eyes(session, watcher.message)
 
     def run(self) -> str:
@@ -237,7 +240,10 @@ class Loop:
         if isinstance(reply, Reply):
             self._session.received(brief, reply)
             self._watcher.replied(brief, reply)
-            self._watcher.recorded(self._session.answer(brief, reply), None)
+            record = self._session.answer(brief, reply)
+            if record.outcome is Outcome.PENDING and self._judging:
+                self._prepare([self._session.candidate(record.trial)])
+            self._watcher.recorded(record, None)
         elif isinstance(reply, ProposerFault):
             self._session.failed(brief, str(reply), reply.usage)
             self._watcher.failed(brief, str(reply))

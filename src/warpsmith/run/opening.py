@@ -153,6 +153,10 @@ class Bench:
         """See `judging.Evaluate`."""
         return self.evaluator.evaluate(self.task, candidates, self.precision, fresh=fresh)
 
+    def prepare(self, candidates: Sequence[Candidate]) -> None:
+        """Begin to build what will be judged soon."""
+        self.evaluator.prepare(self.task, candidates, self.precision)
+
 
 def bench_of(session: Session, evaluator: Evaluator) -> Bench:
     """How the candidates of a run are judged."""

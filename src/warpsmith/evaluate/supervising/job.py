@@ -21,17 +21,28 @@ from warpsmith.guards import panel
 from warpsmith.guards.symbols import EXTENSION, PYTHON
 from warpsmith.hardware.device import Device, gpus
 
+AHEAD = -1
+"""The index of what is only built, to be judged later."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Something happened to a candidate: "build", "built", "load", "check", "replay" (on a GPU), "time", "judged"."""
+
+    index: int
+    stage: str
+
 
 @dataclass(frozen=True)
 class Job:
     """What is known of a candidate before it is judged."""
 
-    index: int
+    index: int  # in its batch
     candidate: Candidate
     contract: Contract
     task: Task
     facts: Facts
-    key: ResultKey | None
+    key: ResultKey
     began: float
 
     def refused_unbuilt(self, without: Collection[str]) -> Findings | None:

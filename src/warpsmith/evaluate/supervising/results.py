@@ -6,6 +6,7 @@ A cached verdict is returned as it was, marked `cached`. What is our own fault i
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -69,3 +70,28 @@ class ResultCache:
 
     def _path(self, key: ResultKey) -> Path:
         return self._folder / key.name[:2] / f"{key.name}.json"
+
+
+class Verdicts:
+    """What is known of a device's candidates; a verdict that was reached is not lost because it cannot be kept."""
+
+    def __init__(self, cache: ResultCache | None, say: Callable[[str], None]) -> None:
+        self._cache = cache
+        self._say = say
+        self._keeps = True  # so far; that it does not is said once
+
+    def get(self, key: ResultKey) -> Evaluation | None:
+        """A verdict reached before."""
+        return self._cache.get(key) if self._cache else None
+
+    def keep(self, key: ResultKey, evaluation: Evaluation) -> None:
+        """Put a verdict away, where that can be done."""
+        if self._cache is None:
+            return
+        try:
+            self._cache.put(key, evaluation)
+            self._keeps = True
+        except HarnessFault as fault:
+            if self._keeps:
+                self._say(str(fault))
+            self._keeps = False

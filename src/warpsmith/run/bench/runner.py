@@ -199,13 +199,15 @@ class Runner:
             proposer = choice_of(plan, key, skip=session.replayed).open()
             stack.callback(proposer.close)
             profiled = plan.profile and pays(session.method, key.proposer)
+            bench = opening.bench_of(session, evaluator)
             loop = Loop(
                 session,
                 proposer,
-                opening.bench_of(session, evaluator),
+                bench,
                 self.watch.searching(evaluator.device.spec, key, session),
                 parallel=session.ledger.begun.config.parallel,
                 look=stack.enter_context(looking(session, evaluator)) if profiled else None,
+                prepare=bench.prepare,
             )
             reason = self._looped(loop, evaluator.device.spec)
             if plan.tune and can_be_tuned(session, reason):
