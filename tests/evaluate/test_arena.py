@@ -226,13 +226,21 @@ def test_zones_can_be_mended(layout: Layout) -> None:
 # --- seals -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def seal() -> Seal:
-    return Seal(CPU)
+class Narrow(Seal):
+    """Has many rows where others have one."""
+
+    _WORDS = 4
+    _ROWS = 2
+
+
+@pytest.fixture(scope="module", params=[Seal, Narrow])
+def seal(request: pytest.FixtureRequest) -> Seal:
+    made: Seal = request.param(CPU)
+    return made
 
 
 def shapes() -> st.SearchStrategy[list[bytes]]:
-    return st.lists(st.binary(min_size=1, max_size=70), min_size=1, max_size=4)
+    return st.lists(st.binary(min_size=1, max_size=90), min_size=1, max_size=4)
 
 
 def tensors(contents: list[bytes]) -> list[torch.Tensor]:
@@ -270,6 +278,14 @@ def test_exchanged_elements_and_tensors_break_the_seal(seal: Seal) -> None:
     assert len({seal.of([a, b]), seal.of([b, a]), seal.of([a, a]), seal.of([b, b])}) == 4
 
 
+def test_exchanged_rows_break_the_seal() -> None:
+    seal, words = Narrow(CPU), torch.arange(64, dtype=torch.int32)
+    exchanged = torch.cat([words[4:8], words[:4], words[8:]])
+    far = torch.cat([words[60:], words[4:60], words[:4]])  # in other blocks of rows
+    assert len({seal.of([words]), seal.of([exchanged]), seal.of([far])}) == 3
+    assert seal.of([]) == 0
+
+
 def test_a_change_cannot_be_made_up_for_elsewhere(seal: Seal) -> None:
     a, b = torch.arange(8, dtype=torch.int32), torch.arange(8, dtype=torch.int32)
     before = seal.of([a, b])
@@ -288,7 +304,8 @@ def test_no_two_seals_are_alike() -> None:
     assert Seal(CPU).of([numbers]) != Seal(CPU).of([numbers])
 
 
-def test_every_part_of_a_large_tensor_counts(seal: Seal) -> None:
+def test_every_part_of_a_large_tensor_counts() -> None:
+    seal = Seal(CPU)
     large = torch.zeros((1 << 24) + 4099, dtype=torch.uint8)  # more than one block, and bytes left over
     before = seal.of([large])
     for at in (0, (1 << 24) - 1, 1 << 24, large.numel() - 1):
