@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from warpsmith.core.errors import TaskError
-from warpsmith.evaluate.correctness import oracle
+from warpsmith.evaluate.correctness import numerics, oracle
 from warpsmith.evaluate.correctness.numerics import limit
 from warpsmith.evaluate.correctness.oracle import BASELINE, FULL, SLICED, Case, Oracle, Truth
 from warpsmith.evaluate.correctness.ruling import rule
@@ -144,3 +144,35 @@ def test_where_nothing_hangs_on_the_last_bits_a_result_that_failed_gains_nothing
         assert after is not None
         assert before.maximum <= after.maximum < 2 * before.maximum
         assert before.rms <= after.rms < 2 * before.rms
+
+
+def test_what_is_too_large_to_keep_is_computed_again_with_the_same_limits(
+    oracle_of: Callable[[str], Oracle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oracle, "_KEEP_SHARE", 0.0)
+    monkeypatch.setattr(oracle, "_LAST_SHARE", 0.0)
+    made, measured = oracle_of("torch.softmax(x @ w, dim=-1)"), []
+    real = numerics.measure
+
+    def measure(*tensors: Tensor) -> object:
+        measured.append(tensors)
+        return real(*tensors)
+
+    monkeypatch.setattr(numerics, "measure", measure)
+    first = made.truth(the_case(made))
+    assert measured
+    measured.clear()
+    again = made.truth(the_case(made))
+    assert not measured
+    assert first is not None
+    assert again is not None
+    assert again is not first
+    assert again.limits == first.limits
+    assert torch.equal(again.expected[0], first.expected[0])
+    assert torch.equal(again.baseline[0], first.baseline[0])
+    made.relented(again)  # which is for one result only
+    assert made.truth(the_case(made)).limits == first.limits  # type: ignore[union-attr]
+    other = made.unkept(replace(the_case(made), seed=8))
+    assert measured
+    assert other is not None
+    assert other.limits != first.limits
