@@ -5,7 +5,8 @@
     python -m benchmarks.suite_best --json benchmarks/h200/suite_best.json --verify-only --faster
     python -m benchmarks.suite_best --json /tmp/cpu.json --device cpu --small --only relu --trials 3
 
-On one GPU several sittings on the same record take less time: one judges while others compile (`--part 1/3` and so on).
+Several GPUs share the work with `--part 1/3` and so on, each sitting with a `--device` of its own. On one GPU that does
+not pay: judging is what takes the time, and the buffers of several large tasks do not fit beside each other.
 
 One of every family after the other, so that a run that is cut off has reached them all. Writes after every task and
 leaves out what the file has already: run it again until nothing is left. A kernel counts where it is verified; one that
@@ -290,7 +291,8 @@ def _line(figures: BestFigures, seconds: float) -> str:
     if figures.failure:
         return f"{figures.task:42} {figures.failure}"
     if figures.speedup is None:
-        return f"{figures.task:42} nothing valid in {figures.trials} trials, {seconds:.0f} s"
+        none = f"none of {figures.valid} valid kernels measured twice" if figures.valid else "nothing valid"
+        return f"{figures.task:42} {none} in {figures.trials} trials, {seconds:.0f} s"
     state = {None: "not verified yet", True: "verified", False: f"refused: {figures.objection}"}[figures.verified]
     reached = f"{figures.speedup:.3f}x [{figures.low:.3f}, {figures.high:.3f}]"
     return f"{figures.task:42} {reached} {figures.valid}/{figures.trials} valid, {state}, {seconds:.0f} s"
