@@ -79,10 +79,11 @@ def test_of_a_batch_only_the_fastest_is_measured_again(
         assert not session.ledger.contenders
 
 
-def test_time_that_is_up_leaves_a_batch_and_measures_its_best_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("trials", [7, 6])  # 6: all have been proposed, which is another reason to stop
+def test_time_that_is_up_leaves_a_batch_and_measures_its_best_again(trials: int, tmp_path: Path) -> None:
     seconds = 0.2
     notes, judge = Notes(), ActingJudge(HOLDING)
-    with new_session(tmp_path / "run", FULL, budget=Budget(trials=7, seconds=seconds)) as session:
+    with new_session(tmp_path / "run", FULL, budget=Budget(trials=trials, seconds=seconds)) as session:
         proposed(session, *SIX)
 
         def last(fresh: bool) -> None:

@@ -31,15 +31,19 @@ def spent(ledger: Ledger, budget: Budget, now: float) -> str:
     """Why nothing more should be asked, as a key of REASONS; "" where there is no reason."""
     totals, config = ledger.totals, ledger.begun.config
     best = ledger.trials.get(ledger.best)
-    limits = (
-        ("trials", totals.trials, budget.trials),
+    trials = ("trials", totals.trials, budget.trials)
+    clocks = (
         ("time", ledger.elapsed(now), budget.seconds),
+        ("device_time", totals.device_seconds, budget.device_seconds),
+    )
+    others = (
         ("tokens", totals.tokens, budget.tokens),
         ("cost", totals.cost_usd, budget.usd),
-        ("device_time", totals.device_seconds, budget.device_seconds),
         ("speed_of_light", best.share if best else None, config.enough_share),
     )
-    for reason, used, limit in limits:
+    # All trials may have been proposed long before they are judged: a limit of time is for that too.
+    unjudged = not all(ledger.pending.values())
+    for reason, used, limit in (*clocks, trials, *others) if unjudged else (trials, *clocks, *others):
         if used is not None and limit is not None and used >= limit:
             return reason
     if ledger.faults_in_a_row >= MOST_FAULTS:

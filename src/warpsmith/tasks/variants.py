@@ -272,7 +272,7 @@ def inferred(tensor: Tensor) -> Domain | None:
         return None  # a mask, a label, a constant, or something only its author understands
     if float((values == 0).double().mean()) > _STRUCTURE_ZEROS or _is_structured(tensor):
         return None
-    if low >= 0 and _add_up(tensor, torch.Tensor.double):
+    if low >= 0 and _add_up(tensor, lambda rows: rows):
         return Domain(low=0.0, high=1.0, simplex=True, guessed=True)
     spread = float(values.std()) if count > 1 else 1.0
     centre = float(values.mean())
@@ -285,13 +285,17 @@ def _add_up(tensor: Tensor, meaning: Callable[[Tensor], Tensor]) -> bool:
     """Whether rows of what is meant by a tensor each add up to one."""
     if tensor.dim() == 0 or tensor.shape[-1] < 2:
         return False
-    rows = meaning(tensor.reshape(-1, tensor.shape[-1])[:64].to(torch.float64))
+    rows = meaning(_some_rows(tensor))
     return bool(((rows.sum(-1) - 1).abs() < (1e-5 if tensor.itemsize >= 4 else 1e-2)).all())
+
+
+def _some_rows(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1, tensor.shape[-1])[:64].to(torch.float64)
 
 
 def _is_structured(tensor: Tensor) -> bool:
     """Whether rows are logarithms of probabilities, or a matrix is symmetric."""
-    if tensor.dim() and bool(tensor.max() <= 0) and _add_up(tensor, torch.Tensor.exp):
+    if _add_up(tensor, torch.exp) and bool(_some_rows(tensor).max() <= 0):
         return True
     if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
         return False
