@@ -21,6 +21,7 @@ from warpsmith.methods.loading import load
 from warpsmith.report.headline import figures
 from warpsmith.report.story import read
 from warpsmith.run.best import none_yet, write_best
+from warpsmith.run.budgets import twice
 from warpsmith.run.judging import Judging, Left, Seen, Verdict
 from warpsmith.run.loop import Loop, Watcher, judge_pending
 from warpsmith.run.session import Job, Session
@@ -244,3 +245,21 @@ def test_a_dropped_batch_ends_with_the_verdict_being_reached(tmp_path: Path) -> 
     assert over.wait(60)
     judging.close()
     assert [each.job for each in arrived if isinstance(each, Verdict)] == [jobs[0], again]
+
+
+@pytest.mark.parametrize(
+    ("reason", "option"),
+    [
+        ("trials", "--trials 40"),
+        ("time", "--time 24"),
+        ("tokens", "--tokens 3000000"),
+        ("cost", "--cost 0.5"),
+        ("device_time", "--device-time 60"),
+        ("interrupted", ""),
+        ("evaluator_failed", ""),
+    ],
+)
+def test_going_on_takes_more_of_what_was_spent(reason: str, option: str) -> None:
+    budget = Budget(trials=20, seconds=12.0, tokens=1_500_000, usd=0.25, device_seconds=30.0)
+    assert twice(reason, budget) == option
+    assert twice("time", Budget(trials=20)) == ""

@@ -27,7 +27,7 @@ from warpsmith.methods.loading import DEFAULT, load
 from warpsmith.propose.making import Choice, Options, choose
 from warpsmith.run import opening
 from warpsmith.run.best import bundle_folder, none_yet, write_best
-from warpsmith.run.budgets import REASONS, check
+from warpsmith.run.budgets import REASONS, check, twice
 from warpsmith.run.finishing import can_be_tuned, finish
 from warpsmith.run.loop import Loop
 from warpsmith.run.profiling import looking, pays
@@ -221,7 +221,7 @@ def _summary(console: Console, session: Session, best: Path | None, reason: str,
     said = (rates(ledger.totals), spending(ledger.totals), f"time: {ledger.totals.seconds:.0f} s")
     _print(console, ", ".join(part for part in said if part) + ".")
     if best is None:
-        _say_none(console, session)
+        _say_none(console, session, reason)
         return
     evaluation = session.evaluation(ledger.best)
     assert evaluation is not None, "the best was measured"
@@ -231,18 +231,19 @@ def _summary(console: Console, session: Session, best: Path | None, reason: str,
         _print(console, "\nNo kernel found here is surely faster than PyTorch; this is the best that was.", "bold")
     _print(console, f"\nNext: warpsmith verify {_task(session)} {best}")
     if reason not in ("speed_of_light", "proposer_refused"):
-        more = 2 * ledger.totals.trials
-        _print(console, f"  or: warpsmith optimize --resume {session.folder} --trials {more}")
+        more = f"warpsmith optimize --resume {session.folder} {twice(reason, session.budget)}"
+        _print(console, f"  or: {more.rstrip()}")
     _print(console, f"Use it: from warpsmith import load; op = load({str(bundle)!r})")
 
 
-def _say_none(console: Console, session: Session) -> None:
+def _say_none(console: Console, session: Session, reason: str) -> None:
     if session.ledger.totals.valid:
         _print(console, none_yet(session), "bold")
     else:
         _print(console, "No valid kernel was found.", "bold")
     if session.ledger.contenders:
-        _print(console, f"To search on, beginning with that: warpsmith optimize --resume {session.folder}")
+        more = f"warpsmith optimize --resume {session.folder} {twice(reason, session.budget)}"
+        _print(console, f"To search on, beginning with that: {more.rstrip()}")
     _print(console, f"See what was tried: warpsmith show {session.folder}")
 
 

@@ -55,6 +55,19 @@ def spent(ledger: Ledger, budget: Budget, now: float) -> str:
     return ""
 
 
+def twice(reason: str, budget: Budget) -> str:
+    """The option that gives a run which stopped for this reason as much again; "" where it needs none to go on."""
+    given = {
+        "trials": ("--trials", budget.trials),
+        "time": ("--time", budget.seconds),
+        "tokens": ("--tokens", budget.tokens),
+        "cost": ("--cost", budget.usd),
+        "device_time": ("--device-time", budget.device_seconds),
+    }
+    option, limit = given.get(reason, ("", None))
+    return f"{option} {2 * limit:.10g}" if limit else ""
+
+
 def check(budget: Budget) -> Budget:
     """The budget, if it is one."""
     if budget.trials < 1:
