@@ -164,7 +164,9 @@ class Evaluator:
             return
         for candidate in candidates:
             if self.device.kind in devices_of(candidate):
-                self._builders.submit(self._build, self._job(court, AHEAD, candidate))
+                job = self._job(court, AHEAD, candidate)
+                if self._results.get(job.key) is None:
+                    self._builders.submit(self._build, job)
 
     def renew(self, settings: Settings | None = None) -> None:
         """The next evaluation has a new judge, and other settings where they are given."""

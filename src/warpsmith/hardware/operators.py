@@ -85,22 +85,16 @@ NORMALISING = frozenset(
         "_fused_rms_norm",
     }
 )
-GATHERS = frozenset(
+_LOOKUPS = frozenset({"embedding", "index_select", "gather", "index", "_unsafe_index", "take"})
+GATHERS = _LOOKUPS | frozenset(
     {
-        "embedding",
-        "index",
-        "index_select",
-        "take",
-        "gather",
         "masked_select",
-        "_unsafe_index",
         "_embedding_bag",
         "_embedding_bag_forward_only",
         "grid_sampler_2d",
         "grid_sampler_3d",
     }
 )
-_LOOKUPS = frozenset({"embedding", "index_select", "gather", "index", "_unsafe_index", "take"})
 SCATTERS = frozenset({"scatter", "index_put", "_unsafe_index_put", "index_copy", "masked_scatter", "put", "index_fill"})
 _CONDITIONAL = frozenset(
     {"logical_and", "logical_or", "bitwise_and", "bitwise_or", "any", "all", "native_dropout", "bernoulli"}

@@ -57,28 +57,26 @@ def spent(ledger: Ledger, budget: Budget, now: float) -> str:
 
 def twice(reason: str, budget: Budget) -> str:
     """The option that gives a run which stopped for this reason as much again; "" where it needs none to go on."""
-    given = {
+    option, limit = _options(budget).get(reason, ("", None))
+    return f"{option} {2 * limit:.10g}" if limit else ""
+
+
+def _options(budget: Budget) -> dict[str, tuple[str, float | None]]:
+    """By the reason that it gives: an option of the command line, and its value."""
+    return {
         "trials": ("--trials", budget.trials),
         "time": ("--time", budget.seconds),
         "tokens": ("--tokens", budget.tokens),
         "cost": ("--cost", budget.usd),
         "device_time": ("--device-time", budget.device_seconds),
     }
-    option, limit = given.get(reason, ("", None))
-    return f"{option} {2 * limit:.10g}" if limit else ""
 
 
 def check(budget: Budget) -> Budget:
     """The budget, if it is one."""
     if budget.trials < 1:
         raise UsageError(f"--trials {budget.trials} leaves nothing to try; give 1 or more.")
-    given = (
-        ("--time", budget.seconds),
-        ("--tokens", budget.tokens),
-        ("--cost", budget.usd),
-        ("--device-time", budget.device_seconds),
-    )
-    for option, value in given:
+    for option, value in _options(budget).values():
         if value is not None and not value > 0:
             raise UsageError(f"{option} {value:g} is no budget; give a number above 0, or leave it out for no limit.")
     return budget

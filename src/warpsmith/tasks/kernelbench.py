@@ -112,7 +112,7 @@ class KernelBenchProgram:
     def structured(self, *, device: torch.device | None = None) -> frozenset[str]:
         """What a sample shows to have a structure."""
         self.variants(device=device)
-        return frozenset(name for name, domain in (self._domains or {}).items() if domain is None or domain.simplex)
+        return frozenset(name for name, domain in (self._domains or {}).items() if distributions.is_constrained(domain))
 
     def fake_inputs(self, workload: Workload) -> FakeInputs:
         """The inputs without data."""

@@ -97,7 +97,7 @@ class NativeProgram:
 
     def structured(self, *, device: torch.device | None = None) -> frozenset[str]:
         """What is declared with a structure."""
-        return frozenset(name for name, domain in self._domains().items() if domain is None or domain.simplex)
+        return frozenset(name for name, domain in self._domains().items() if distributions.is_constrained(domain))
 
     def fake_inputs(self, workload: Workload) -> FakeInputs:
         """The inputs without data."""

@@ -52,6 +52,11 @@ class Domain:
         return self.low <= 0 <= self.high
 
 
+def is_constrained(domain: Domain | None) -> bool:
+    """Whether values hang together, so that a kernel may make use of it; None is a structure nobody knows."""
+    return domain is None or domain.simplex
+
+
 Change = Callable[[Tensor, Domain, torch.Generator], Tensor]
 
 

@@ -30,7 +30,7 @@ from warpsmith.evaluate.correctness.ruling import share
 from warpsmith.tasks import variants
 from warpsmith.tasks.program import Program, mixed
 
-_FORMAT = 1  # raise it when a change to the harness makes old outcomes worthless
+_FORMAT = 2  # raise it when a change to the harness makes old outcomes worthless
 _CLEAR = 1.5  # times its limit: an impostor that is off by less is caught, but other input sets may do better
 _SECOND_LOOKS = 4  # that many of them, before the reserve
 _MARGIN = 0.5  # of each limit: the most PyTorch's own results may use

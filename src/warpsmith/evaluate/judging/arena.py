@@ -187,7 +187,7 @@ class Seal:
     """Recognises whether tensors were changed: a sum of all words weighted with secret numbers.
 
     Words are taken in rows that share one set of weights, and each row has a secret number of its own. Several rows at
-    once, because on a GPU each operation costs a launch: gigabytes are sealed in a hundredth of a second.
+    once, because on a GPU each operation costs a launch.
     """
 
     _WORDS = 1 << 22  # of a row
