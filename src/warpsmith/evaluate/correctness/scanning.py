@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from warpsmith.evaluate.correctness import fused
 from warpsmith.evaluate.correctness.evidence import Region, blocks, real
 
 ROUNDOFF: Mapping[str, float] = {
@@ -59,15 +60,24 @@ def magnitude(reference: Tensor, dtype: torch.dtype) -> float:
 
 def _plain_norm(reference: Tensor, largest: float) -> float | None:
     """The norm, with nothing read back on the way; None where an element is not finite or squares could be lost."""
+    found = fused.norm(reference) or _norm_and_peak(reference)
+    if found is None:
+        return 0.0
+    norm, peak = found
+    return norm if 1 / _LARGE <= peak <= largest or peak == 0.0 else None
+
+
+def _norm_and_peak(reference: Tensor) -> tuple[float, float] | None:
+    """In PyTorch's operations; None where there is no element."""
     norms, peaks = [], []
     for _, (r,) in blocks(reference):
         exact = r.double()
         norms.append(torch.linalg.vector_norm(exact))
         peaks.append(torch.linalg.vector_norm(exact, math.inf))
     if not norms:
-        return 0.0
+        return None
     norm, peak = torch.stack([torch.linalg.vector_norm(torch.stack(norms)), torch.stack(peaks).max()]).tolist()
-    return float(norm) if 1 / _LARGE <= peak <= largest or peak == 0.0 else None
+    return float(norm), float(peak)
 
 
 def _careful_norm(reference: Tensor, dtype: torch.dtype) -> tuple[float, int]:
@@ -152,6 +162,18 @@ def scan(sides: Sides, enough: float = math.inf) -> Scan:
 
 def _plain_scan(sides: Sides) -> Scan | None:
     """The same where all is finite, as usual, with few passes and nothing read back on the way; else None."""
+    found = fused.compared(sides.result, sides.reference, sides.scale) or _compared(sides)
+    if found is None:
+        return None
+    norm, maximum, peak = found
+    if not (math.isfinite(norm) and math.isfinite(maximum) and peak <= torch.finfo(sides.result.dtype).max):
+        return None
+    rms = norm / math.sqrt(sides.result.numel()) / sides.scale
+    return Scan(Errors(maximum, rms, sides.scale), -1, 0)
+
+
+def _compared(sides: Sides) -> fused.Compared | None:
+    """In PyTorch's operations; None where there is no element."""
     norms, errors, peaks = [], [], []
     for _, (c, r, _) in blocks(sides.result, sides.reference, sides.baseline):
         exact = r.double()
@@ -162,11 +184,7 @@ def _plain_scan(sides: Sides) -> Scan | None:
     if not norms:
         return None
     found = [torch.linalg.vector_norm(torch.stack(norms)), torch.stack(errors).max(), torch.stack(peaks).max()]
-    norm, maximum, peak = torch.stack(found).tolist()
-    if not (math.isfinite(norm) and math.isfinite(maximum) and peak <= torch.finfo(sides.result.dtype).max):
-        return None
-    rms = norm / math.sqrt(sides.result.numel()) / sides.scale
-    return Scan(Errors(maximum, rms, sides.scale), -1, 0)
+    return fused.Compared(*torch.stack(found).tolist())
 
 
 def careful_scan(sides: Sides, enough: float = math.inf) -> Scan:

@@ -12,12 +12,12 @@ import fcntl
 import itertools
 import mmap
 import os
-import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
 
+from warpsmith.evaluate.correctness import fused
 from warpsmith.evaluate.cudadriver import Driver
 from warpsmith.evaluate.layout import CANARY, Slot
 from warpsmith.evaluate.replay import ranges
@@ -186,49 +186,52 @@ def broken_zone(memory: torch.Tensor, slots: Iterable[Slot]) -> tuple[Slot, int]
 class Seal:
     """Recognises whether tensors were changed: a sum of all words weighted with secret numbers.
 
-    Words are taken in rows that share one set of weights, and each row has a secret number of its own. Several rows at
-    once, because on a GPU each operation costs a launch.
+    Words are taken in rows that share one set of weights, few enough to stay in a cache, and each row has a secret
+    number of its own. In PyTorch's operations many rows at once, because on a GPU each operation costs a launch.
     """
 
-    _WORDS = 1 << 22  # of a row
-    _ROWS = 8  # at once
+    _WORDS = 1 << 12  # of a row
+    _ROWS = 1 << 13  # at once
 
     def __init__(self, device: torch.device) -> None:
-        generator = torch.Generator(device=device)
-        generator.seed()  # from the operating system
-        self._weights = torch.randint(1, 1 << 62, (self._WORDS,), generator=generator, device=device, dtype=torch.int64)
-        self._factor = secrets.randbits(62) | 1  # between rows: a public one could be cancelled across them
-        self._powers = torch.ones(0, dtype=torch.int64, device=device)  # of the factor
+        self._generator = torch.Generator(device=device)
+        self._generator.seed()  # from the operating system
+        self._weights = self._secret(self._WORDS)
+        self._numbers = self._secret(0)  # of the rows
 
     def of(self, tensors: Iterable[torch.Tensor]) -> int:
         """The sum over all bytes of the tensors; integer overflow wraps, which is what a checksum wants."""
-        rows = [row for tensor in tensors for row in self._rows(tensor.contiguous().view(-1).view(torch.uint8))]
-        if not rows:
-            return 0
-        sums = torch.cat(rows)
-        if sums.numel() > self._powers.numel():
-            self._powers = _powers(self._factor, 2 * sums.numel(), self._weights.device)
-        return int((sums * self._powers[: sums.numel()]).sum())
+        total, used = self._weights.new_zeros(()), 0
+        for tensor in tensors:
+            raw = tensor.contiguous().view(-1).view(torch.uint8)
+            words = raw[: raw.numel() // 4 * 4].view(torch.int32)
+            whole = words.numel() // self._WORDS
+            numbers = self._rows(used, whole + 2)
+            used += whole + 2
+            total = total + self._whole(words[: whole * self._WORDS], numbers[:whole])
+            for rest, number in ((words[whole * self._WORDS :], whole), (raw[words.numel() * 4 :], whole + 1)):
+                total = total + (rest * self._weights[: rest.numel()]).sum() * numbers[number]
+        return int(total)
 
-    def _rows(self, raw: torch.Tensor) -> Iterator[torch.Tensor]:
-        """The weighted sums of the rows of one tensor; what is left of it, words and bytes, are two more."""
-        words = raw[: raw.numel() // 4 * 4].view(torch.int32)
-        whole = words.numel() // self._WORDS
-        for first in range(0, whole, self._ROWS):
-            last = min(first + self._ROWS, whole)
-            block = words[first * self._WORDS : last * self._WORDS].view(-1, self._WORDS)
-            yield (block * self._weights).sum(1)  # widened to 64 bits on the way
-        for rest in (words[whole * self._WORDS :], raw[words.numel() * 4 :]):
-            yield (rest * self._weights[: rest.numel()]).sum().view(1)
+    def _whole(self, words: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """The sum over whole rows."""
+        quick = fused.weighted(words, self._weights, numbers)
+        if quick is not None:
+            return quick
+        rows = words.view(-1, self._WORDS)
+        sums = [(rows[a : a + self._ROWS] * self._weights).sum(1) for a in range(0, len(rows), self._ROWS)]
+        return (torch.cat([*sums, numbers[:0]]) * numbers).sum()  # widened to 64 bits on the way
 
+    def _rows(self, first: int, count: int) -> torch.Tensor:
+        """The numbers of some rows, which stay what they are."""
+        missing = first + count - self._numbers.numel()
+        if missing > 0:
+            self._numbers = torch.cat([self._numbers, self._secret(2 * missing)])
+        return self._numbers[first : first + count]
 
-def _powers(factor: int, count: int, device: torch.device) -> torch.Tensor:
-    """The first powers of a number, in 64 bits with a sign."""
-    found, power = [], 1
-    for _ in range(count):
-        power = power * factor % (1 << 64)
-        found.append(power - (1 << 64) if power >> 63 else power)
-    return torch.tensor(found, dtype=torch.int64, device=device)
+    def _secret(self, count: int) -> torch.Tensor:
+        device = self._generator.device
+        return torch.randint(1, 1 << 62, (count,), generator=self._generator, device=device, dtype=torch.int64)
 
 
 def driver_for(device: torch.device) -> Driver | None:

@@ -1,0 +1,133 @@
+"""Our own passes over large tensors say what PyTorch's operations say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from warpsmith.core.task import Precision
+from warpsmith.evaluate.correctness import fused, numerics, poison, scanning
+from warpsmith.evaluate.correctness.scanning import Sides
+from warpsmith.evaluate.judging.arena import Seal
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
+COUNT = fused.LEAST_ELEMENTS + 12345
+KINDS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on only PyTorch's operations."""
+    monkeypatch.setattr(fused, "LEAST_ELEMENTS", math.inf)
+
+
+def drawn(dtype: torch.dtype = torch.float64, count: int = COUNT) -> torch.Tensor:
+    torch.manual_seed(7)
+    return torch.randn(count, device="cuda", dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize(("result", "reference"), itertools.product(KINDS, KINDS))
+def test_comparisons(result: torch.dtype, reference: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = drawn(reference)
+    close = (exact.double() * (1 + 1e-3 * drawn())).to(result)
+    assert fused.compared(close, exact, 0.3) is not None
+    ours = scanning.scan(Sides.of(close, exact, None))
+    without(monkeypatch)
+    theirs = scanning.scan(Sides.of(close, exact, None))
+    assert ours.errors.maximum == pytest.approx(theirs.errors.maximum, rel=1e-12)
+    assert ours.errors.rms == pytest.approx(theirs.errors.rms, rel=1e-9)
+    assert ours.errors.scale == pytest.approx(theirs.errors.scale, rel=1e-9)
+    assert not ours.violations
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", [0, COUNT // 2, COUNT - 1])
+@pytest.mark.parametrize("side", ["result", "reference", "both"])
+def test_what_is_not_finite_is_left_to_the_careful(value: float, place: int, side: str) -> None:
+    exact = drawn(torch.float32)
+    close = exact.clone()
+    for tensor, name in ((close, "result"), (exact, "reference")):
+        if side in (name, "both"):
+            tensor[place] = value
+    assert fused.compared(close, exact.double(), 1.0) is None
+    assert (fused.norm(exact) is None) == (side != "result")
+    assert scanning.scan(Sides.of(close, exact.double(), None)).violations == (side != "both")
+
+
+@pytest.mark.parametrize("place", [0, 1, COUNT // 2, COUNT - 1])
+def test_one_wrong_element_is_seen(place: int) -> None:
+    exact = drawn(torch.float32)
+    wrong = exact.clone()
+    wrong[place] += 1.0
+    found = fused.compared(wrong, exact.double(), 1.0)
+    assert found is not None
+    apart = float(wrong[place].double() - exact[place].double())
+    assert found.maximum == abs(apart) / (abs(float(exact[place])) + 1.0)
+    assert found.norm == pytest.approx(abs(apart), rel=1e-12)
+    assert not numerics.agree(wrong, exact, precision=Precision.FP32, reduction=1)
+    assert numerics.agree(exact.clone(), exact, precision=Precision.FP32, reduction=1)
+
+
+@pytest.mark.parametrize("dtype", [*KINDS, torch.int64, torch.int32, torch.int16])
+def test_unwritten_elements_are_counted(dtype: torch.dtype) -> None:
+    tensor = torch.zeros(COUNT, device="cuda", dtype=dtype)
+    poison.fill_poison(tensor)
+    assert poison.is_poison(tensor)
+    tensor[COUNT - 1] = 1
+    assert not poison.is_poison(tensor)
+    tensor[:] = 1
+    assert poison.unwritten(tensor, tensor.double(), name="out") is None
+    poison.fill_poison(tensor[COUNT // 2 : COUNT // 2 + 1])
+    left = poison.unwritten(tensor, torch.ones_like(tensor).double(), name="out")
+    assert left is not None
+    assert f"first at [{COUNT // 2}]" in left.reason, left.reason
+
+
+def test_a_seal_is_the_same_sum_in_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    seal = Seal(torch.device("cuda"))
+    tensors = [drawn(torch.float32), drawn(torch.float32, 1000), drawn(torch.float16, 3 * COUNT)[:-1]]
+    assert fused._weigh(torch.cuda.current_device()) is not None
+    ours = seal.of(tensors)
+    changed = tensors[2].clone()
+    changed[-1] += 1
+    assert seal.of([*tensors[:2], changed]) != ours
+    without(monkeypatch)
+    assert seal.of(tensors) == ours
+
+
+@pytest.mark.parametrize("place", [0, 4095, 4096, COUNT // 2, COUNT - 1])
+def test_every_word_counts(place: int) -> None:
+    seal, tensor = Seal(torch.device("cuda")), drawn(torch.float32)
+    before = seal.of([tensor])
+    tensor[place] = -tensor[place]
+    assert seal.of([tensor]) != before
+
+
+def test_what_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No bar: the figures are for whoever reads the log."""
+    exact = drawn(torch.float64, 1 << 28)
+    close = exact.float()
+    seal = Seal(torch.device("cuda"))
+
+    def seconds(call: Callable[[], object]) -> float:
+        call()
+        begun = time.perf_counter()
+        for _ in range(3):
+            call()
+        return (time.perf_counter() - begun) / 3
+
+    calls: dict[str, Callable[[], object]] = {
+        "seal": lambda: seal.of([close]),
+        "scan": lambda: scanning.scan(Sides.of(close, exact, None, 1.0)),
+        "norm": lambda: scanning.magnitude(exact, torch.float32),
+        "unwritten": lambda: poison.unwritten(close, exact, name="x"),
+        "agree": lambda: numerics.agree(close, close, precision=Precision.FP32, reduction=1),
+    }
+    ours = {name: seconds(call) for name, call in calls.items()}
+    without(monkeypatch)
+    for name, call in calls.items():
+        print(f"{name}: {1e3 * ours[name]:.2f} ms, in PyTorch's operations {1e3 * seconds(call):.2f} ms")
