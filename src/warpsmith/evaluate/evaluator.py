@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -190,7 +190,8 @@ class Evaluator:
         with self._lock.held(self._waiting):
             court = self._open(judges, str(task), precision, str(samples))
             try:
-                yield Reopened(court, job.task, job.contract, built)
+                sized = self._build(replace(job, index=AHEAD, task=court.task), locked=True)  # Triton compiles by size
+                yield Reopened(court, job.task, job.contract, sized if isinstance(sized, Artifact) else built)
             except HarnessFault:
                 self._stop_workers()  # whoever tries again gets new ones
                 raise
@@ -258,7 +259,7 @@ class Evaluator:
     def _backend(self, candidate: Candidate) -> Backend:
         return backend_named(candidate.backend).placed(self._paths, self.settings.limits)
 
-    def _build(self, job: Job) -> Artifact | BuildFailure:
+    def _build(self, job: Job, *, locked: bool = False) -> Artifact | BuildFailure:
         if job.refused_unbuilt(self.settings.without) is not None:
             return BuildFailure("its text speaks against it.")
         if job.index != AHEAD:
@@ -267,12 +268,12 @@ class Evaluator:
         with stoppable(self._stopping):
             built = self._backend(job.candidate).build(job.candidate, job.contract, target)
             if isinstance(built, Artifact) and built.kind == "sources":
-                built = self._foundry(target).forge(job.candidate, built, job.contract, job.task)
+                built = self._foundry(target, locked).forge(job.candidate, built, job.contract, job.task)
         if job.index != AHEAD:
             self._on_progress(Progress(job.index, "built"))
         return built
 
-    def _foundry(self, target: Target) -> Foundry:
+    def _foundry(self, target: Target, locked: bool) -> Foundry:
         return Foundry(
             crew=self._workforce.python,
             paths=self._paths,
@@ -281,7 +282,7 @@ class Evaluator:
             device=self.device.index,
             threads=self._threads,
             readable=self._workforce.readable(),
-            held=lambda: self._lock.held(self._waiting),
+            held=nullcontext if locked else lambda: self._lock.held(self._waiting),
         )
 
     def _examine(self, task: str, precision: Precision | None, job: Job, artifact: Artifact, left: int) -> Evaluation:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from warpsmith.evaluate.profiling.timings import FILE
-from warpsmith.evaluate.verification.solo import NativeSolo, main
+from warpsmith.evaluate.verification.solo import NativeSolo, Start, main
 
 _COPIES = ("Memcpy", "Memset")
 
@@ -25,8 +24,8 @@ _COPIES = ("Memcpy", "Memset")
 class TimedSolo(NativeSolo):
     """With a library."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
-        super().__init__(plan)
+    def __init__(self, start: Start) -> None:
+        super().__init__(start)
         kinds = [ProfilerActivity.CUDA] if torch.cuda.is_available() else [ProfilerActivity.CPU]
         self._profiler = profile(activities=kinds)
 

@@ -97,7 +97,7 @@ class Foundry:
         parts = [artifact.library.parent.name, python_name(), package_version("torch"), package_version("triton")]
         parts += [compiler.identity if compiler else "", self.target.kind, self.target.arch, repr(contract.call)]
         if triton:  # Triton compiles for the sizes it is called with
-            parts += [task.digest, task.precision.value]
+            parts += [task.digest, task.precision.value, repr([w.sizes for w in task.workloads])]
         return key_of(["forged", *parts])
 
     def _forge_in(

@@ -1,7 +1,5 @@
 """`solo` for a Python candidate: the file imported after the sandbox has closed, called once per input set.
 
-    python -m warpsmith.evaluate.verification.pysolo PLAN.json
-
 For the tools of compute-sanitizer; run it with PYTORCH_NO_CUDA_MEMORY_CACHING=1, so that every tensor is an allocation
 of its own. Torch's own kernels are looked at too: what they do wrong, the candidate did by calling them.
 """
@@ -9,7 +7,6 @@ of its own. Torch's own kernels are looked at too: what they do wrong, the candi
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +20,15 @@ from warpsmith.evaluate.hosts.pyfaults import fault_of
 from warpsmith.evaluate.hosts.pymodule import Callee, Given, load
 from warpsmith.evaluate.hosts.pyresults import Expected, deliver
 from warpsmith.evaluate.hosts.pytriton import move_cache
-from warpsmith.evaluate.verification.solo import Solo, main
+from warpsmith.evaluate.verification.solo import Solo, Start
 
 
 class PythonSolo(Solo):
     """With a Python file."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
-        super().__init__(plan)
+    def __init__(self, start: Start) -> None:
+        super().__init__(start)
+        plan = start.plan
         torch.set_grad_enabled(False)
         self._device = torch.device("cuda", plan["device"]) if plan["kind"] == "cuda" else torch.device("cpu")
         if plan["kind"] == "cuda":
@@ -87,7 +85,3 @@ class PythonSolo(Solo):
     def result(self, case: str, output: str) -> bytes:
         tensor = self._tensors[case][output].cpu().contiguous().reshape(-1).view(torch.uint8)
         return tensor.numpy().tobytes()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], PythonSolo))

@@ -4,10 +4,11 @@
 
 Every buffer is an allocation of exactly its size, so that the sanitizer sees the first byte outside. The sandbox
 closes before the candidate's library is loaded; what the candidate left in its outputs goes to files in the scratch
-folder, and whether that is right is for the judge to say. Untrusted from then on, and standard library only.
+folder, and whether that is right is for the judge to say. Untrusted from then on, and standard library only, except
+for a Python candidate (`pysolo`).
 
-On a GPU the process becomes another user before it has a context: in one that changes its user later, kernels under
-memcheck, initcheck and synccheck never end (seen with 2025.3 on an H200; racecheck does not mind).
+On a GPU the process becomes another user before the driver is loaded, which importing torch does: in one that changes
+its user later, kernels under a sanitizer never end (seen with 2025.3 on an H200).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -91,16 +93,43 @@ class _Device:
         return text if code else ""
 
 
+@dataclass(frozen=True)
+class Start:
+    """A plan with its inputs; on a GPU, the rights to read them are given up by now."""
+
+    plan: dict[str, Any]
+    inputs: dict[tuple[str, str], bytes]
+    layers: tuple[str, ...]
+
+    @staticmethod
+    def of(plan: dict[str, Any]) -> Start:
+        """As whoever we are, read; then become nobody."""
+        inputs: dict[tuple[str, str], bytes] = {}
+        for case in plan["cases"]:
+            for name in case["inputs"]:
+                inputs[case["name"], name] = (Path(case["folder"]) / f"{name}.bin").read_bytes()
+        return Start(plan, inputs, become_nobody(plan) if plan["kind"] == "cuda" else ())
+
+
+def become_nobody(plan: dict[str, Any]) -> tuple[str, ...]:
+    """As root, give up what root may do."""
+    if os.geteuid() != 0 or not plan["drops"]:
+        return ()
+    user, group = sandbox.NOBODY
+    with suppress(PermissionError):  # some containers forbid setgroups and allow the rest
+        os.setgroups([])
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
+    return (f"uid-{user}",)
+
+
 class Solo(ABC):
     """One plan, carried out; what differs between libraries and Python files is in its subclasses."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
-        self.plan = plan
-        self._inputs: dict[tuple[str, str], bytes] = {}
-        for case in plan["cases"]:
-            for name in case["inputs"]:
-                self._inputs[case["name"], name] = (Path(case["folder"]) / f"{name}.bin").read_bytes()
-        self._identity = self._become_nobody() if plan["kind"] == "cuda" else ()
+    def __init__(self, start: Start) -> None:
+        self.plan = start.plan
+        self._inputs = start.inputs
+        self._identity = start.layers
 
     def run(self) -> int:
         """The exit status."""
@@ -142,23 +171,12 @@ class Solo(ABC):
         """An input's bytes; they can be had once."""
         return self._inputs.pop((case, name))
 
-    def _become_nobody(self) -> tuple[str, ...]:
-        """As root, give up what root may do."""
-        if os.geteuid() != 0 or not self.plan["drops"]:
-            return ()
-        user, group = sandbox.NOBODY
-        with suppress(PermissionError):  # some containers forbid setgroups and allow the rest
-            os.setgroups([])
-        os.setresgid(group, group, group)
-        os.setresuid(user, user, user)
-        return (f"uid-{user}",)
-
     def _bounded(self) -> tuple[str, ...]:
         """The least there is, for a tool that cannot live in the sandbox: no rights of ours, and an end."""
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
         resource.setrlimit(resource.RLIMIT_FSIZE, (self._file_bytes(), self._file_bytes()))
-        return ("rlimits", *(self._identity or self._become_nobody()))
+        return ("rlimits", *(self._identity or become_nobody(self.plan)))
 
     def _confine(self) -> tuple[str, ...]:
         plan = self.plan
@@ -188,8 +206,9 @@ class Solo(ABC):
 class NativeSolo(Solo):
     """With a library."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
-        super().__init__(plan)
+    def __init__(self, start: Start) -> None:
+        super().__init__(start)
+        plan = start.plan
         self._side: _Host | _Device = _Device(plan["device"]) if plan["kind"] == "cuda" else _Host()
         self._pointers: dict[str, dict[str, int]] = {}  # of the tensors of each case
         self._keep: list[Any] = []
@@ -250,12 +269,21 @@ class NativeSolo(Solo):
         return self._side.download(self._pointers[case][output], nbytes)
 
 
-def main(arguments: Sequence[str], make: Callable[[dict[str, Any]], Solo] = NativeSolo) -> int:
+def made(start: Start) -> Solo:
+    """What its plan asks for."""
+    if start.plan["call"] is None:
+        return NativeSolo(start)
+    from warpsmith.evaluate.verification.pysolo import PythonSolo  # not before: see above
+
+    return PythonSolo(start)
+
+
+def main(arguments: Sequence[str], make: Callable[[Start], Solo] = made) -> int:
     """Carry out the plan in this file."""
     plan = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     os.chdir(plan["scratch"])
     try:
-        return make(plan).run()
+        return make(Start.of(plan)).run()
     except (OSError, CudaError, MemoryError, AttributeError) as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return 1

@@ -132,8 +132,7 @@ def run_solo(
         plan.write_text(json.dumps(_plan(stage, part, library, scratch, fill, confine)), encoding="utf-8")
     except OSError as fault:
         raise HarnessFault(f"{stage.folder} cannot be filled ({fault.strerror}); free some space.") from None
-    module = "warpsmith.evaluate.verification.pysolo" if part.python else "warpsmith.evaluate.verification.solo"
-    whole = [*command, sys.executable, "-m", module, str(plan)]
+    whole = [*command, sys.executable, "-m", "warpsmith.evaluate.verification.solo", str(plan)]
     surroundings = {**stage.environ, **_own_environ(), "HOME": str(scratch), "TMPDIR": str(scratch), **(environ or {})}
     ended = run_watched(whole, folder=scratch, environ=surroundings, limit_s=stage.limit_s, log=folder / "output.txt")
     return SoloEnd(ended, _read_status(scratch / STATUS), scratch)
