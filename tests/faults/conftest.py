@@ -119,9 +119,8 @@ class World:
         found = []
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                lean = "warpsmith.evaluate.supervising.zygote" in process.cmdline() and "torch" not in " ".join(
-                    process.cmdline()
-                )
+                said = process.cmdline()[1:]  # not the interpreter, which may live in a folder named after torch
+                lean = "warpsmith.evaluate.supervising.zygote" in said and "torch" not in " ".join(said)
                 found += process.children() if lean else []
         return found
 

@@ -62,7 +62,7 @@ def test_a_host_killed_from_outside_is_judged_again(
     killed: list[int] = []
 
     def disturb(progress: Progress) -> None:
-        if progress.stage == "check" and not killed:  # once it is timed, its recorded calls do without it
+        if progress.stage == "time" and not killed:
             killed.append(kill(world.hosts()))
 
     batch = [commented(kernel("right.cu"), f"host killed {i}") for i in range(5)]

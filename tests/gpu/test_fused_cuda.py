@@ -30,7 +30,7 @@ def drawn(dtype: torch.dtype = torch.float64, count: int = COUNT) -> torch.Tenso
     return torch.randn(count, device="cuda", dtype=torch.float64).to(dtype)
 
 
-@pytest.mark.parametrize(("result", "reference"), itertools.product(KINDS, KINDS))
+@pytest.mark.parametrize(("result", "reference"), list(itertools.product(KINDS, KINDS)))
 def test_comparisons(result: torch.dtype, reference: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = drawn(reference)
     close = (exact.double() * (1 + 1e-3 * drawn())).to(result)
