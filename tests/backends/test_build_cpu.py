@@ -3,6 +3,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import platform
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -100,7 +101,8 @@ def test_bfloat16_and_float16_compute(cpu: CpuBackend) -> None:
 
 
 def test_a_forgotten_extern_c_and_forgotten_headers_are_no_failure(cpu: CpuBackend, softmax: Task) -> None:
-    text = f"{LAUNCH} {{ std::vector<float> v(4); __m256 r; (void)r; return std::max(0, (int)v[0]); }}"
+    vector = {"x86_64": "__m256 r; (void)r;", "aarch64": "float32x4_t r; (void)r;"}.get(platform.machine(), "")
+    text = f"{LAUNCH} {{ std::vector<float> v(4); {vector} return std::max(0, (int)v[0]); }}"
     artifact = built(cpu, softmax, cpu_candidate(text))
     assert "launch" in read_symbols(artifact.library).functions
 

@@ -78,7 +78,8 @@ def on_cpu(source: str, share: float = 0.2, zone: str = "memory") -> Profile:
 
 
 def test_loops_that_were_not_vectorised_are_named_with_the_reason() -> None:
-    digest = on_cpu(SCALAR).digest
+    # Two loops are shown, and whether the sum is one of them depends on the machine.
+    digest = on_cpu(SCALAR.replace("for (int64_t c = 0; c < cols; ++c) sum += in[c];", "sum = in[0];")).digest
 
     assert digest is not None
     assert digest.bottleneck is Bottleneck.NOT_VECTORISED

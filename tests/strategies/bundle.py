@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import platform
 import re
 import subprocess
 from collections.abc import Sequence
@@ -13,8 +15,9 @@ from random import Random
 import torch
 from torch import Tensor
 
-from warpsmith.backends.cpu import DIALECT
+from warpsmith.backends.cpu import DIALECT, half_flags
 from warpsmith.backends.source import backend_named
+from warpsmith.backends.toolchain import find_cxx
 from warpsmith.backends.tunables import tunables
 from warpsmith.core.contract import ArgumentKind
 from warpsmith.core.search import Problem
@@ -26,7 +29,8 @@ from warpsmith.tasks.outline import outline
 from warpsmith.tasks.program import DTYPES, Program
 
 HERE = Path(__file__).resolve().parent
-_INCLUDES = "".join(f"#include <{name}>\n" for name in (*DIALECT.includes, "immintrin.h"))
+_INTRINSICS = ("immintrin.h",) if platform.machine() == "x86_64" else ()
+_INCLUDES = "".join(f"#include <{name}>\n" for name in (*DIALECT.includes, *_INTRINSICS))
 _LAUNCH = re.compile(r"^(\s*)(.+?)<<<(.+), (\w+), (\w+), stream_>>>\((.*)\);$", re.MULTILINE)
 
 
@@ -98,7 +102,13 @@ def build(cases: Sequence[Case], folder: Path) -> ctypes.CDLL:
     source.write_text(text)
     # -O0: the numbers are checked here, not the speed, and compiling is what takes the time.
     flags = ("-std=c++17", "-O0", "-march=native", "-fopenmp", "-fPIC", "-shared", "-w", "-fmax-errors=3")
-    done = subprocess.run(["g++", *flags, str(source), "-o", str(library)], capture_output=True, text=True)
+    compiler = find_cxx(os.environ)
+    assert compiler is not None
+    done = subprocess.run(
+        [*compiler.command, *flags, *half_flags(compiler), str(source), "-o", str(library)],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[:3000]
     return ctypes.CDLL(str(library))
 

@@ -25,7 +25,11 @@ struct dim3 {
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(8) uint2 { unsigned x, y; };
 
+#if defined(__ARM_FP16_FORMAT_IEEE) && !defined(__clang__) && __GNUC__ < 13
+using __half = __fp16;
+#else
 using __half = _Float16;
+#endif
 struct __nv_bfloat16 {
   uint16_t bits;
   __nv_bfloat16() = default;

@@ -6,6 +6,8 @@ that wants it for one loop can say so in a pragma, and answers for it in the num
 
 from __future__ import annotations
 
+import platform
+import re
 from dataclasses import replace
 
 from warpsmith.backends.build import Recipe, Workshop
@@ -40,12 +42,6 @@ struct bf16 {
   }
 };
 """
-# g++ 12 on Arm knows half precision under another name only.
-_FLOAT16 = """
-#if !defined(__FLT16_MANT_DIG__) && defined(__ARM_FP16_FORMAT_IEEE)
-#define _Float16 __fp16
-#endif
-"""
 
 DIALECT = Dialect(
     backend="cpu",
@@ -72,7 +68,7 @@ DIALECT = Dialect(
         *("algorithm", "limits", "omp.h"),
     ),
     type_includes={"complex64": "complex", "complex128": "complex"},
-    type_preludes={"bfloat16": _BF16, "float16": _FLOAT16},
+    type_preludes={"bfloat16": _BF16},
     memory="host",
     alignment_bytes=64,
     table_note="an array of pointers",
@@ -155,6 +151,13 @@ class CpuBackend:
         return self._workshop.remarks(candidate, contract, replace(recipe, flags=flags))
 
 
+def half_flags(compiler: Compiler) -> tuple[str, ...]:
+    """Before g++ 13, C++ on Arm knows half precision under another name only."""
+    version = re.search(r"g\+\+ (\d+)", compiler.name)
+    old = compiler.family == "gcc" and version is not None and int(version[1]) < 13
+    return ("-D_Float16=__fp16",) if old and platform.machine() == "aarch64" else ()
+
+
 def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, target: Target) -> Recipe:
     headers = missing_headers((f.text for f in candidate.files), CPU_NAMES)
     processor = cpu()
@@ -162,7 +165,15 @@ def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, target
     return Recipe(
         compiler=compiler,
         target=f"{processor.name} {processor.flags}" if target.arch == "native" else target.arch,
-        flags=(*_FLAGS, f"-march={target.arch}", _ERROR_LIMIT[compiler.family], *checks, "-x", "c++"),
+        flags=(
+            *_FLAGS,
+            f"-march={target.arch}",
+            *half_flags(compiler),
+            _ERROR_LIMIT[compiler.family],
+            *checks,
+            "-x",
+            "c++",
+        ),
         include_flags=tuple(word for header in headers for word in ("-include", header)),
         # After `-x c++` libraries would be read as source without this.
         link_flags=(

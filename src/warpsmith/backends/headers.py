@@ -6,6 +6,7 @@ listed here still works with an #include of its own.
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterable, Mapping
 
@@ -23,11 +24,11 @@ STANDARD_NAMES: Mapping[str, str] = {
     "string": r"\bstd::(?:string|to_string)\b",
 }
 
-CPU_NAMES: Mapping[str, str] = {
-    **STANDARD_NAMES,
-    "immintrin.h": r"\b(?:_mm(?:256|512)?_\w+|__m(?:128|256|512)[di]?)\b",
-    "arm_neon.h": r"\b(?:float32x4_t|vld1q?_f32|vfmaq?_f32)\b",
+_INTRINSICS = {  # by machine: elsewhere the header does not exist
+    "x86_64": {"immintrin.h": r"\b(?:_mm(?:256|512)?_\w+|__m(?:128|256|512)[di]?)\b"},
+    "aarch64": {"arm_neon.h": r"\b(?:float32x4_t|vld1q?_f32|vfmaq?_f32)\b"},
 }
+CPU_NAMES: Mapping[str, str] = {**STANDARD_NAMES, **_INTRINSICS.get(platform.machine(), {})}
 
 CUDA_NAMES: Mapping[str, str] = {
     **STANDARD_NAMES,

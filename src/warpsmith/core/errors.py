@@ -59,3 +59,8 @@ class ProposerFault(WarpsmithError):
 
 class ProposerRefused(ProposerFault):
     """A proposer will give no reply until a person changes something; the message says what."""
+
+
+def lacks_memory(said: str) -> bool:
+    """Whether PyTorch's words mean that main memory is used up; they differ between its builds."""
+    return "DefaultCPUAllocator" in said and ("can't allocate memory" in said or "not enough memory" in said)

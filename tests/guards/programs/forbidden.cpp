@@ -38,7 +38,11 @@ extern "C" void run() { (void)!write(3, "{}", 2); }
 extern "C" int run() { return std::system("true"); }
 #elif defined(ALIAS)
 extern "C" int another_name(int (*)(void*), void*, int, void*);
+#if defined(__aarch64__)
+__asm__(".symver another_name, clone@GLIBC_2.17");
+#else
 __asm__(".symver another_name, clone@GLIBC_2.2.5");
+#endif
 extern "C" int run() { return another_name(nullptr, nullptr, 0, nullptr); }
 #elif defined(WEAK)
 extern "C" __attribute__((weak)) int fork();

@@ -34,6 +34,9 @@ extern "C" uint64_t wide(unsigned __int128 a, unsigned __int128 b, __int128 c, d
   return static_cast<uint64_t>(r) + static_cast<uint64_t>(static_cast<double>(r) + static_cast<float>(c));
 }
 
+#if defined(__ARM_FP16_FORMAT_IEEE) && !defined(__clang__) && __GNUC__ < 13
+typedef __fp16 _Float16;
+#endif
 #if defined(__FLT16_MANT_DIG__)
 extern "C" void halves(_Float16* x, float* y, double* z, int n) {
   for (int i = 0; i < n; ++i) {

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from warpsmith.core.errors import lacks_memory
+
 _MOST_CHARS = 600
 _QUOTED_LINES = 10
 _NO_EXEC = "programs cannot be started while a candidate runs; compile at import, or when ModelNew is constructed"
@@ -28,7 +30,7 @@ def fault_of(error: BaseException, kind: str, files: Path) -> Fault:
     """What a candidate's code raised, with the place in the candidate's own files; `files` is their folder."""
     if isinstance(error, Fault):
         return error
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or lacks_memory(str(error)):
         kind = "memory"
     lines = str(error).strip().splitlines()
     said = " ".join(line.strip() for line in lines[:3] if line.strip())[:_MOST_CHARS]

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 
 from warpsmith.core.config import Settings
 from warpsmith.core.contract import Contract
-from warpsmith.core.errors import WarpsmithError
+from warpsmith.core.errors import WarpsmithError, lacks_memory
 from warpsmith.core.evaluation import Status
 from warpsmith.evaluate.judging.findings import Condemned, Facts, Findings
 from warpsmith.evaluate.judging.peer import HostFailed, Peer
@@ -160,9 +160,7 @@ def _last_words() -> str:
         traceback.print_exc()
     kind, error, _ = sys.exc_info()
     name, said = kind.__name__ if kind else "unknown", str(error)
-    if (
-        name in ("OutOfMemoryError", "MemoryError") or "can't allocate memory" in said
-    ):  # PyTorch says it at great length
+    if name in ("OutOfMemoryError", "MemoryError") or lacks_memory(said):  # PyTorch says it at great length
         wanted = re.search(r"ried to allocate ([\d.]+) ([KMGT]iB|bytes)", said)
         amount, unit = wanted.groups() if wanted else ("", "")
         lacking = f"{int(amount) / 2**30:.2f} GiB" if unit == "bytes" else f"{amount} {unit}"

@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <ucontext.h>
+#if defined(__aarch64__)
+#include <asm/sigcontext.h>
+#endif
 
 typedef struct {
   int64_t signal_number;
@@ -18,15 +21,37 @@ typedef struct {
 static record_t *record;
 static char alternate_stack[65536];
 
+/* 1 write, 0 read, -1 not known. */
+static int64_t was_write(const ucontext_t *context) {
+#if defined(__x86_64__)
+  return (context->uc_mcontext.gregs[REG_ERR] >> 1) & 1;
+#elif defined(__aarch64__)
+  /* The kernel appends records, each with a name and a size, until one of size 0; one holds the syndrome. */
+  const char *at = (const char *)context->uc_mcontext.__reserved;
+  const char *end = at + sizeof context->uc_mcontext.__reserved;
+  while (end - at >= (long)sizeof(struct _aarch64_ctx)) {
+    const struct _aarch64_ctx *head = (const struct _aarch64_ctx *)at;
+    if (!head->size || head->size > end - at) break;
+    if (head->magic == ESR_MAGIC && head->size >= sizeof(struct esr_context)) {
+      const uint64_t syndrome = ((const struct esr_context *)at)->esr;
+      const unsigned kind = (syndrome >> 26) & 0x3f; /* 0x24 and 0x25: a data abort */
+      return kind == 0x24 || kind == 0x25 ? (int64_t)((syndrome >> 6) & 1) : -1;
+    }
+    at += head->size;
+  }
+  return -1;
+#else
+  (void)context;
+  return -1;
+#endif
+}
+
 static void report(int number, siginfo_t *info, void *context) {
   if (record && record->signal_number == 0) {
     record->signal_code = info->si_code;
     record->address = (uint64_t)(uintptr_t)info->si_addr;
     record->is_write = -1;
-#if defined(__x86_64__)
-    if (number == SIGSEGV || number == SIGBUS)
-      record->is_write = (((ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] >> 1) & 1;
-#endif
+    if (number == SIGSEGV || number == SIGBUS) record->is_write = was_write((const ucontext_t *)context);
     record->signal_number = number;
   }
   signal(number, SIG_DFL);
