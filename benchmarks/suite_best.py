@@ -45,6 +45,7 @@ from warpsmith.run.session import Session
 from warpsmith.tasks import suites
 from warpsmith.tasks.suites import Entry
 
+_REASON = 300  # characters
 _SHORTEST_S = 10.0  # with less time than this left, no task is begun
 
 
@@ -177,6 +178,10 @@ class Sitting:
             seconds=round(session.elapsed(), 1),
             stopped=stopped,
         )
+        for trial in ledger.trials:
+            told = session.evaluation(trial)
+            if told is not None and not told.ok:
+                figures.refused.setdefault(told.status.value, told.reason[:_REASON])
         evaluation = session.evaluation(ledger.best) if ledger.best else None
         if evaluation is None:
             return figures
@@ -199,7 +204,8 @@ class Sitting:
         spec = entry.spec(self._options.common.size)
         certificate = Verifier(self._evaluator).verify(spec, found.kernel, self._options.precision, first=evaluation)
         took = round(certificate.seconds, 1)
-        return replace(found, verified=certificate.verified, objection=certificate.reason, verify_seconds=took)
+        verdict = True if certificate.verified else False if certificate.failed else None
+        return replace(found, verified=verdict, objection=certificate.reason, verify_seconds=took)
 
 
 def measured(figures: BestFigures, evaluation: Evaluation) -> BestFigures:
@@ -293,7 +299,8 @@ def _line(figures: BestFigures, seconds: float) -> str:
     if figures.speedup is None:
         none = f"none of {figures.valid} valid kernels measured twice" if figures.valid else "nothing valid"
         return f"{figures.task:42} {none} in {figures.trials} trials, {seconds:.0f} s"
-    state = {None: "not verified yet", True: "verified", False: f"refused: {figures.objection}"}[figures.verified]
+    waits = f"not verified: {figures.objection}" if figures.objection else "not verified yet"
+    state = {None: waits, True: "verified", False: f"refused: {figures.objection}"}[figures.verified]
     reached = f"{figures.speedup:.3f}x [{figures.low:.3f}, {figures.high:.3f}]"
     return f"{figures.task:42} {reached} {figures.valid}/{figures.trials} valid, {state}, {seconds:.0f} s"
 

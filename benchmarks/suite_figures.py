@@ -121,10 +121,11 @@ class BestFigures:
     share_of_floor: float | None = None  # in the workload that is farthest from it
     strategy: str = ""
     kernel: Candidate | None = None
-    verified: bool | None = None  # None: nobody has tried
+    verified: bool | None = None  # None: nobody has tried, or a check could not be made and none failed
     objection: str = ""  # what stands against calling it verified
     verify_seconds: float = 0.0
     failure: str = ""  # why there was no run
+    refused: dict[str, str] = field(default_factory=dict)  # what became of the other trials: a reason for each status
 
     @property
     def name(self) -> str:

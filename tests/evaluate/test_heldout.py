@@ -95,6 +95,60 @@ def test_without_a_varying_axis_there_are_no_other_shapes(name: str, task_file: 
     assert heldout.extended(program, CPU, task_file(name)) == program.task
 
 
+PRODUCT = """import torch
+from warpsmith import normal, task
+
+
+@task(a=normal("m, k"), b=normal("k, n"), workloads=[{sizes}])
+def f(a, b):
+    return a @ b
+"""
+
+
+def lighter(folder: Path, sizes: str) -> list[dict[str, int]]:
+    path = folder / "product.py"
+    path.write_text(PRODUCT.replace("{sizes}", sizes))
+    return [w.sizes for w in heldout._lighter(load_task(path), CPU, path)]
+
+
+def test_what_is_heavy_under_a_sanitizer_has_a_lighter_sibling(tmp_path: Path) -> None:
+    full, other = '{"m": 2048, "k": 8192, "n": 4096}', '{"m": 33_000, "k": 65_000, "n": 2_570}'
+    (found,) = lighter(tmp_path, f"{full}, {other}")
+    assert 2 * found["m"] * found["k"] * found["n"] <= heldout._LIGHT_FLOPS
+    assert all(size % 128 == 0 for size in found.values()), found
+
+
+def test_sizes_that_are_constants_are_not_halved(tmp_path: Path) -> None:
+    assert lighter(tmp_path, '{"m": 2048, "k": 8192, "n": 4096}') == []
+    (found,) = lighter(tmp_path, '{"m": 2048, "k": 1024, "n": 4096}, {"m": 4096, "k": 1024, "n": 4096}')
+    assert found == {"m": 256, "k": 1024, "n": 4096}
+
+
+def test_sizes_that_are_no_multiples_are_halved_too_and_odd_ones_stay_odd(tmp_path: Path) -> None:
+    (found,) = lighter(tmp_path, '{"m": 8205, "k": 2949, "n": 5921}, {"m": 9000, "k": 9001, "n": 9002}')
+    assert 2 * found["m"] * found["k"] * found["n"] <= heldout._LIGHT_FLOPS
+    assert all(size % 2 for size in found.values()), found
+
+
+def test_what_cannot_be_made_light_stays_as_it_is(tmp_path: Path) -> None:
+    assert lighter(tmp_path, '{"m": 2, "k": 65536, "n": 65536}, {"m": 3, "k": 65536, "n": 65536}') == []
+
+
+def test_what_is_light_stays_as_it_is(tmp_path: Path) -> None:
+    assert lighter(tmp_path, '{"m": 64, "k": 64, "n": 64}, {"m": 65, "k": 66, "n": 67}') == []
+
+
+def test_sizes_that_follow_from_others_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "twice.py"
+    path.write_text(
+        "import torch\nfrom warpsmith import normal, task\n\n\n"
+        '@task(x=normal("n"), workloads=[{"n": 1 << 26}, {"n": 1 << 27}])\ndef f(x):\n    return torch.cat([x, x])\n'
+    )
+    (found,) = heldout._lighter(load_task(path), CPU, path)
+    assert found.sizes["n"] == 1 << 22
+    assert found.name == f"{heldout.LIGHTER}n={1 << 22}"
+
+
 # --- samples for processes without a judge ---
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 MATRIX = '[{"rows": 5, "cols": 67}, {"rows": 3, "cols": 64}]'
 PRODUCT = '[{"m": 33, "n": 45, "k": 70}, {"m": 8, "n": 64, "k": 16}]'
+LONG = '[{"rows": 2, "cols": 33_001}, {"rows": 3, "cols": 40_000}]'
 X = 'x=normal("rows, cols")'
 TWO = 'a=normal("rows, cols"), b=normal("rows, cols")'
 
@@ -130,10 +131,23 @@ OPERATORS = (
 )
 
 
+LONG_OPERATORS = (
+    Operator(
+        "long_layer_norm",
+        'x=normal("rows, cols"), w=normal("cols", mean=1), b=normal("cols")',
+        "F.layer_norm(x, w.shape, w, b)",
+        LONG,
+    ),
+    Operator("long_softmax", X, "torch.softmax(x * 4, -1)", LONG),
+    Operator("long_mean_and_peak", X, "x.mean(-1), x.amax(-1)", LONG),
+)
+"""With rows so long that a sum one after the other rounds more often than the bounds of the tests allow."""
+
+
 def write_tasks(folder: Path) -> Path:
     """One file with all operators, as a user would write it."""
     path = folder / "operators.py"
     head = "import torch\nimport torch.nn.functional as F\n"
     head += "from warpsmith import booleans, integers, normal, probabilities, task, uniform\n\n"
-    path.write_text(head + "\n".join(operator.text for operator in OPERATORS))
+    path.write_text(head + "\n".join(operator.text for operator in (*OPERATORS, *LONG_OPERATORS)))
     return path

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.strategies.bundle import build, case_of, error, every, load_case, run
+from tests.strategies.operators import LONG_OPERATORS
 from warpsmith.backends.cuda import CudaBackend
 from warpsmith.core.build import Artifact, Target
 from warpsmith.core.candidate import Candidate, SourceFile
@@ -20,7 +21,7 @@ EMULATED = (
 )
 ONE_WAY = ("row-in-shared", "warp-per-row", "atomic-reduction", "async-copy", "tensor-cores", "split-k")
 OTHER_WAY = ("row-in-registers", "block-per-row", "two-stage-reduction", "double-buffer", "online-softmax")
-COMPILED = ("layer_norm", "linear")
+COMPILED = ("layer_norm", "long_layer_norm", "linear")
 
 
 def test_kernels_are_right_on_an_emulated_device(operators_file: Path, tmp_path: Path) -> None:
@@ -31,6 +32,10 @@ def test_kernels_are_right_on_an_emulated_device(operators_file: Path, tmp_path:
         if "tensor-cores" in {s.name for s in templates.abilities(problem)}:
             plans.append(Plan((Choice("shared-tile"), Choice("tensor-cores"))))
         cases += [case_of(program, problem, plan) for plan in plans]
+    for operator in LONG_OPERATORS:
+        program, problem = load_case(operators_file, operator.name, "cuda")
+        shared = Plan((Choice("split-rows"), Choice("warp-shuffle-reduction")))
+        cases += [case_of(program, problem, plan) for plan in (shared, every(problem))]
     library = build(cases, tmp_path)
 
     wrong = []
@@ -58,3 +63,18 @@ def test_rich_kernels_compile(name: str, operators_file: Path, cache_folder: Pat
     )
 
     assert isinstance(built, Artifact), built.reason
+
+
+def test_few_long_rows_are_shared_by_blocks(operators_file: Path) -> None:
+    _, problem = load_case(operators_file, "long_layer_norm", "cuda")
+    names = {s.name for s in templates.abilities(problem)}
+    assert "split-rows" in names
+    assert not names & {"block-per-row", "warp-per-row", "row-in-registers", "row-in-shared"}  # never of use there
+    source = templates.translate(problem, every(problem))
+    carried = templates.carried(problem, source)
+    assert carried is not None
+    assert "split-rows" in carried.names
+    assert all(f"split0_{kernel}_<" in source for kernel in range(3))  # mean, variance, result
+
+    _, short = load_case(operators_file, "layer_norm", "cuda")
+    assert "split-rows" not in {s.name for s in templates.abilities(short)}

@@ -42,7 +42,15 @@ _ASKED = {
     Move.TRANSLATE: "the strategy given, as code",
     Move.ALIGN: "which strategies a kernel really contains",
 }
-_PRECISION = ("fast-intrinsics", "tensor-cores", "vector-exp", "online-softmax", "split-k", "atomic-reduction")
+_PRECISION = (
+    "fast-intrinsics",
+    "tensor-cores",
+    "vector-exp",
+    "online-softmax",
+    "split-k",
+    "atomic-reduction",
+    "split-rows",
+)
 _ADDRESSES = ("vector-loads", "async-copy", "row-in-shared", "packed-panels", "shared-tile", "non-temporal-stores")
 _SUSPECTS: Mapping[Status, tuple[str, ...]] = {
     Status.WRONG: (*_PRECISION, "async-copy", "double-buffer", "two-stage-reduction"),
@@ -52,7 +60,7 @@ _SUSPECTS: Mapping[Status, tuple[str, ...]] = {
     Status.CRASHED: _ADDRESSES,
     Status.UNWRITTEN: ("split-k", "vector-loads", "grid-stride", "static-chunks"),
     Status.LAUNCH_FAILED: ("row-in-shared", "double-buffer", "shared-tile", "row-in-registers", "block-size"),
-    Status.OUT_OF_MEMORY: ("split-k", "two-stage-reduction", "packed-panels", "row-in-shared"),
+    Status.OUT_OF_MEMORY: ("split-k", "split-rows", "two-stage-reduction", "packed-panels", "row-in-shared"),
 }
 """Which strategies a failure is often due to, the likeliest first."""
 

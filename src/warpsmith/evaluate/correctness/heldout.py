@@ -21,6 +21,7 @@ import torch
 from warpsmith.core.task import Task, Workload
 from warpsmith.evaluate.correctness.oracle import Case, Oracle, Truth
 from warpsmith.evaluate.correctness.ruling import rule
+from warpsmith.hardware.work import count_work
 from warpsmith.tasks.program import Program
 from warpsmith.tasks.usercode import Attempt
 from warpsmith.tasks.variants import OWN
@@ -32,6 +33,10 @@ _ROOM_BYTES = 2 << 30  # one that is larger than this has to be no larger than t
 _SEEDS_PER_SHAPE = 1
 _VARIANTS_PER_SHAPE = 1
 _DUMP_BYTES = 1 << 30  # a workload larger than this is not run under a sanitizer, which costs 10 to 100 times
+_LIGHT_BYTES = 64 << 20  # and one that is larger than this is made smaller for it, where its sizes may change
+_LIGHT_FLOPS = 2 << 30  # likewise: under racecheck a product takes about a second on an H200 for each 2**30
+_TILE = 32  # a size stays a multiple of this when it is halved
+LIGHTER = "smaller: "
 CASES = "cases.json"
 
 
@@ -51,7 +56,8 @@ def extended(program: Program, device: torch.device, path: Path) -> Task:
     task = program.task
     declared = [replace(w, name=f"held out: {w.name}") for w in task.held_out]
     shapes = [w for w in (*declared, *_shapes(program, path)) if _accepted(program, w, device, path)]
-    return replace(task, workloads=(*task.workloads, *shapes[:MOST_SHAPES]))
+    lighter = [w for w in _lighter(program, device, path) if _accepted(program, w, device, path)]
+    return replace(task, workloads=(*task.workloads, *lighter, *shapes[:MOST_SHAPES]))
 
 
 def seed_cases(workload: Workload) -> list[Case]:
@@ -102,6 +108,37 @@ def _shapes(program: Program, path: Path) -> list[Workload]:
             label = " ".join(f"{axis}={made.sizes[axis]}" for axis in axes)
             found.append(replace(made, name=f"held out: {label}"))
     return found
+
+
+def _lighter(program: Program, device: torch.device, path: Path) -> list[Workload]:
+    """The smallest declared workload with sizes halved until a sanitizer can run it in seconds; [] where it can as it
+    is, or where its sizes are constants. As long as possible they stay multiples of what vectors and tiles need."""
+    task = program.task
+    axes = [axis for axis in task.axes if axis not in task.fixed_axes]
+    made: Workload | None = min(task.workloads, key=lambda w: total_bytes(task, w))
+    halved = False
+    while made is not None and _is_heavy(program, made, device):
+        sizes = made.sizes
+        even = [axis for axis in axes if sizes[axis] % (2 * _TILE) == 0]
+        most = max(even or axes, key=sizes.__getitem__, default="")
+        if not most or sizes[most] == 1:
+            return []
+        half = sizes[most] // 2 | sizes[most] % 2  # what is odd stays odd
+        made, halved = _made(program, sizes | {most: half}, path, math.inf), True
+        if made is not None and made.sizes[most] != half:
+            axes.remove(most)  # it follows from others
+    if made is None or not halved:
+        return []
+    return [replace(made, name=LIGHTER + " ".join(f"{axis}={made.sizes[axis]}" for axis in axes))]
+
+
+def _is_heavy(program: Program, workload: Workload, device: torch.device) -> bool:
+    if total_bytes(program.task, workload) > _LIGHT_BYTES:
+        return True
+    fake = program.fake_inputs(workload)
+    with fake.mode:
+        work = count_work(program.run, fake.tensors, structured=program.structured(device=device))
+    return work.flops > _LIGHT_FLOPS
 
 
 def _made(program: Program, sizes: dict[str, int], path: Path, largest: float) -> Workload | None:
@@ -189,10 +226,12 @@ class Samples:
 
 
 def _smallest(own: Task, extended_task: Task) -> list[Workload]:
-    """The smallest declared workload, and a held-out one with odd sizes where there is one."""
+    """The smallest declared workload or one that is lighter, and a held-out one with odd sizes where there is one."""
     declared = min(own.workloads, key=lambda w: total_bytes(own, w))
-    shapes = extended_task.workloads[len(own.workloads) :]
-    return [w for w in (declared, *shapes[:1]) if total_bytes(own, w) <= _DUMP_BYTES]
+    others = extended_task.workloads[len(own.workloads) :]
+    lighter = next((w for w in others if w.name.startswith(LIGHTER)), declared)
+    odd = [w for w in others if w is not lighter]
+    return [w for w in (lighter, *odd[:1]) if total_bytes(own, w) <= _DUMP_BYTES]
 
 
 def _written(task: Task, workload: Workload, inputs: Mapping[str, torch.Tensor], folder: Path) -> Dumped:

@@ -79,7 +79,7 @@ STRATEGIES: dict[Bottleneck, tuple[str, ...]] = {
     Bottleneck.LOW_OCCUPANCY: ("occupancy-balance", "block-size", "launch-bounds"),
     Bottleneck.BANDWIDTH: ("kernel-fusion", "row-in-registers", "streaming-stores"),
     Bottleneck.COMPUTE: ("tensor-cores", "strength-reduction", "fast-intrinsics"),
-    Bottleneck.PARALLELISM: ("split-k", "two-stage-reduction", "warp-per-row"),
+    Bottleneck.PARALLELISM: ("split-k", "split-rows", "two-stage-reduction", "warp-per-row"),
     Bottleneck.LATENCY: ("vector-loads", "independent-chains", "async-copy"),
     Bottleneck.LAUNCH: ("single-kernel-launch", "small-problem-one-block", "kernel-fusion"),
     Bottleneck.UNKNOWN: (),

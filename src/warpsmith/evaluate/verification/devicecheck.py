@@ -45,6 +45,7 @@ _COMMON = (
     *("--target-processes", "application-only"),
 )
 _PROOF_S = 30.0  # for a kernel of one block
+_PATIENCE = 3  # times the limit of an evaluation: a product whose sizes are constants takes minutes under racecheck
 
 
 def check_cuda(rig: Rig, part: Part, appraise: Callable[[Path], str]) -> list[CheckOutcome]:
@@ -59,7 +60,8 @@ def check_cuda(rig: Rig, part: Part, appraise: Callable[[Path], str]) -> list[Ch
         try:
             proofs = _each(pool, lambda tool: _proof(rig, program, identity, planted, tool), DEVICE_TOOLS)
             worth = [tool for tool in DEVICE_TOOLS if proofs[tool].works]
-            ends = _each(pool, lambda tool: _run(rig, part, program, tool, tool, proofs[tool].confined), worth)
+            patient = replace(rig, stage=replace(rig.stage, limit_s=_PATIENCE * rig.stage.limit_s))
+            ends = _each(pool, lambda tool: _run(patient, part, program, tool, tool, proofs[tool].confined), worth)
         except BaseException:
             stop.set()  # an interrupt does not wait for what still runs
             raise

@@ -12,6 +12,7 @@ from warpsmith.core.search import Problem
 from warpsmith.core.strategy import Choice, Parameter, Plan, Strategy
 from warpsmith.core.task import Precision
 from warpsmith.strategies.templates.code import COSTLY, levels, softmax_pair
+from warpsmith.strategies.templates.cuda_split import long_rows
 from warpsmith.strategies.templates.graph import parts
 from warpsmith.strategies.templates.stages import Kind, Layout, Stage, product_of
 
@@ -110,11 +111,14 @@ def _cuda(problem: Problem, layout: Layout) -> dict[str, Values]:
         found["vector-loads"] = _ANY
     if Kind.MAP in kinds or Kind.WHOLE in kinds:
         found["grid-stride"] = _ANY
-    if rows:
+    long = [long_rows(problem, layout, s) for s in rows]
+    if any(some for some, _ in long):
+        found["split-rows"] = _ANY
+    if not all(always for _, always in long):
         found["warp-per-row"] = found["block-per-row"] = found["row-in-registers"] = found["row-in-shared"] = _ANY
     if rows or Kind.WHOLE in kinds:
         found["warp-shuffle-reduction"] = _ANY
-    if any(softmax_pair(s) for s in rows):
+    if any(softmax_pair(s) and not always for s, (_, always) in zip(rows, long, strict=True)):
         found["online-softmax"] = _ANY
     if Kind.MAP in kinds or any(set(store.axes) & set(s.along) for s in rows for store in s.stores):
         found["streaming-stores"] = _ANY
@@ -189,6 +193,7 @@ _MARKS: Mapping[str, Mapping[str, Mark]] = {
         "double-buffer": Mark(r"\bfetched_a_\b"),
         "padded-shared": Mark(r"\bPAD = 4\b"),
         "async-copy": Mark(r"__pipeline_memcpy_async\("),
+        "split-rows": Mark(r"\bROW_BLOCKS\b", {"blocks": "ROW_BLOCKS"}),
         "split-k": Mark(r"\bSPLIT\b", {"parts": "SPLIT"}),
         "tensor-cores": Mark(r"wmma::mma_sync"),
     },

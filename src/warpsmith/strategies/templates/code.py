@@ -6,11 +6,11 @@ Shared by the CPU and the CUDA templates; loops and kernels are theirs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from warpsmith.core.contract import ArgumentKind
 from warpsmith.core.search import Problem
-from warpsmith.core.task import DTYPE_BYTES, Dim
+from warpsmith.core.task import DTYPE_BYTES, Dim, Workload
 from warpsmith.strategies.templates.functions import HELPERS
 from warpsmith.strategies.templates.graph import Expr, Unsupported, parts
 from warpsmith.strategies.templates.stages import Layout, Stage, Store
@@ -276,16 +276,15 @@ def stored(context: Context, store: Store, value: str) -> str:
     return value if kind == store.expr.ctype else f"static_cast<{kind}>({value})"
 
 
-def lengths(context: Context, axes: Iterable[int]) -> list[int]:
-    """How long a group of axes is in the task's workloads, shortest first."""
-    found = set()
-    for workload in context.problem.task.workloads:
-        total = 1
-        for axis in axes:
-            for word in str(context.layout.axes.extent(axis)).split("*"):
-                total *= int(word) if word.isdigit() else workload.sizes[word]
-        found.add(total)
-    return sorted(found)
+def length(layout: Layout, axes: Iterable[int], workload: Workload) -> int:
+    """How long a group of axes is in a workload."""
+    words = [word for axis in axes for word in str(layout.axes.extent(axis)).split("*")]
+    return math.prod(int(word) if word.isdigit() else workload.sizes[word] for word in words)
+
+
+def lengths(context: Context, axes: Collection[int]) -> list[int]:
+    """How long it is in the task's workloads, shortest first."""
+    return sorted({length(context.layout, axes, workload) for workload in context.problem.task.workloads})
 
 
 def levels(stage: Stage) -> list[list[Expr]]:

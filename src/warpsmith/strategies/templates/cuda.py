@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warpsmith.core.search import Problem
-from warpsmith.strategies.templates import cuda_columns, cuda_product, cuda_rows
+from warpsmith.strategies.templates import cuda_columns, cuda_product, cuda_rows, cuda_split
 from warpsmith.strategies.templates.code import Context, Emitter, combined, initial, nest, slot_offsets, stored
 from warpsmith.strategies.templates.cuda_library import library
 from warpsmith.strategies.templates.cuda_packs import Kernel, Packs, arguments, parameters
@@ -67,6 +67,8 @@ def _kernel(context: Context, stage: Stage, on: Switches, number: int, used: str
     if stage.kind is Kind.PRODUCT:
         return cuda_product.product_kernel(context, stage, on, used)
     if stage.kind is Kind.ROWS:
+        if "split-rows" in on and cuda_split.long_rows(context.problem, context.layout, stage)[0]:
+            return cuda_split.split_kernel(context, stage, on, number, used)
         write = cuda_columns.columns_kernel if stage.inner else cuda_rows.rows_kernel
         return write(context, stage, on, number)
     if stage.kind is Kind.WHOLE:

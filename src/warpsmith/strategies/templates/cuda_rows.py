@@ -28,7 +28,7 @@ _MOST_SHARED_BYTES = 208 << 10  # what one block may have on current devices, le
 
 
 @dataclass
-class _Body:
+class Body:
     """What the passes of one mode know."""
 
     mode: str
@@ -39,10 +39,14 @@ class _Body:
 
 def rows_kernel(context: Context, stage: Stage, on: Switches, number: int) -> Kernel:
     """[outer, along]."""
-    return _Rows(context, stage, on, number).kernel()
+    return Rows(context, stage, on, number).kernel()
 
 
-class _Rows:
+class Rows:
+    """The kernel of one stage."""
+
+    first = "lane_ == 0"  # who writes what a row has once
+
     def __init__(self, context: Context, stage: Stage, on: Switches, number: int) -> None:
         self.context = context
         self.stage = stage
@@ -163,8 +167,7 @@ class _Rows:
 
     def _passes(self, mode: str) -> list[str]:
         """Every pass over one row."""
-        body = _Body(mode, Emitter(self.context, self._fixed), {})
-        body.scope.pick = lambda expr, index: self._picked(body, expr, index)
+        body = self._body(mode)
         lines = self._fill(body)
         pair = softmax_pair(self.stage) if "online-softmax" in self.on and mode == MEMORY else None
         rounds = levels(self.stage)
@@ -181,11 +184,16 @@ class _Rows:
         lines += self._store(body)
         return lines
 
+    def _body(self, mode: str) -> Body:
+        body = Body(mode, Emitter(self.context, self._fixed), {})
+        body.scope.pick = lambda expr, index: self._picked(body, expr, index)
+        return body
+
     def _fixed(self, expr: Expr) -> str:
         text = f"{self.context.names.get(expr.name, expr.name)}[{self.context.offset(expr.axes, self.where)}]"
         return text if self.context.element(expr.name) == expr.ctype else f"static_cast<{expr.ctype}>({text})"
 
-    def _picked(self, body: _Body, expr: Expr, index: str) -> str:
+    def _picked(self, body: Body, expr: Expr, index: str) -> str:
         def load(e: Expr) -> str:
             place = self.context.offset(e.axes, [*self.where, (self.stage.along, index)])
             text = f"{self.context.names.get(e.name, e.name)}[{place}]"
@@ -201,7 +209,7 @@ class _Rows:
         offset = self.context.offset(axes, [*self.where, (self.stage.along, "p_ * W")])
         return f"{self.context.names.get(name, name)} + {offset}"
 
-    def _fill(self, body: _Body) -> list[str]:
+    def _fill(self, body: Body) -> list[str]:
         """Load the row once, where it is kept."""
         lines: list[str] = []
         if body.mode == MEMORY:
@@ -228,7 +236,7 @@ class _Rows:
                 body.kept[load] = f"{name}[p_ * W + j_]"
         return [*lines, *self._walk(body, inside)]
 
-    def _walk(self, body: _Body, inside: Sequence[str]) -> list[str]:
+    def _walk(self, body: Body, inside: Sequence[str]) -> list[str]:
         """The loop of a lane over its packs of the row."""
         if body.mode == REGISTERS:
             return [
@@ -243,7 +251,7 @@ class _Rows:
         unroll = [unrolled(self.on)] if "unroll" in self.on else []
         return [*unroll, f"for (int64_t p_ = lane_; p_ < packs_; p_ += {self.lanes}) {{", *nest(inside), "}"]
 
-    def _inner(self, body: _Body, exprs: Sequence[Expr]) -> tuple[list[str], Emitter]:
+    def _inner(self, body: Body, exprs: Sequence[Expr]) -> tuple[list[str], Emitter]:
         """Lines that load the packs of some expressions, and an emitter for one element j_ of them."""
         names = dict(body.kept)
         lines: list[str] = []
@@ -271,7 +279,7 @@ class _Rows:
         inner.known = known
         return lines, inner
 
-    def _worth_keeping(self, body: _Body, group: Sequence[Expr]) -> tuple[Expr, str] | None:
+    def _worth_keeping(self, body: Body, group: Sequence[Expr]) -> tuple[Expr, str] | None:
         """A costly part that the outputs need again and that can take the place of the kept row."""
         if not self.wide or len(self.row_loads) != 1 or self.row_loads[0] not in body.kept:
             return None
@@ -286,7 +294,7 @@ class _Rows:
     def _all(self, value: str, kind: str) -> str:
         return f"{self.across}({value}, {kind}_of())" if self.across else value
 
-    def _reduce(self, body: _Body, group: Sequence[Expr], keep: tuple[Expr, str] | None) -> list[str]:
+    def _reduce(self, body: Body, group: Sequence[Expr], keep: tuple[Expr, str] | None) -> list[str]:
         context, scope = self.context, body.scope
         scope.lines = []
         scope.hoist([r.args[0] for r in group], self.bound)
@@ -321,7 +329,7 @@ class _Rows:
         each = ["#pragma unroll", "for (int j_ = 0; j_ < W; ++j_) {", *nest(inner.lines), "}"]
         return [*lines, *self._walk(body, [*fetch, *each]), *after]
 
-    def _online(self, body: _Body, largest: Expr, total: Expr) -> list[str]:
+    def _online(self, body: Body, largest: Expr, total: Expr) -> list[str]:
         """Running maximum and sum of a lane; then all lanes' sums relative to the largest maximum."""
         pool, kind = self.context.layout.pool, largest.ctype
         scope = body.scope
@@ -365,7 +373,7 @@ class _Rows:
             f"const {kind} {sum_} = {self._all(f'online_sum_ * {end}', 'sum')};",
         ]
 
-    def _store(self, body: _Body) -> list[str]:
+    def _store(self, body: Body) -> list[str]:
         scope, context = body.scope, self.context
         lines: list[str] = []
         if self.wide:
@@ -385,5 +393,5 @@ class _Rows:
         for store in self.narrow:
             value = stored(context, store, scope.value(store.expr))
             place = context.offset(store.axes, self.where)
-            scope.lines.append(f"if (lane_ == 0) {context.names.get(store.target, store.target)}[{place}] = {value};")
+            scope.lines.append(f"if ({self.first}) {context.names.get(store.target, store.target)}[{place}] = {value};")
         return [*lines, *scope.lines]
