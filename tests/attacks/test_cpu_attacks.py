@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -43,7 +42,7 @@ def judges(attack_settings: Settings, all_processors: Made) -> Iterator[Evaluato
 @pytest.fixture(scope="module")
 def verdicts(judges: Evaluator) -> Verdicts:
     """Attacks and twins in one go, with all guards."""
-    jobs = [(a.task_path, file) for a in _BY_TASK for file in (a.path, a.twin_path) if _runs_here(file)]
+    jobs = [(a.task_path, file) for a in _BY_TASK for file in (a.path, a.twin_path)]
     return judge(judges, jobs)
 
 
@@ -55,26 +54,13 @@ def unfiltered(attack_settings: Settings, judges: Evaluator, verdicts: Verdicts)
     return judge(judges, jobs)
 
 
-def _runs_here(file: Path) -> bool:
-    """Raw system calls are written for one machine."""
-    return "asm volatile" not in file.read_text() or platform.machine() == "x86_64"
-
-
 def _filtered(attack: Attack, verdicts: Verdicts) -> bool:
-    verdict = verdicts.get((attack.task_path, attack.path))
-    return verdict is not None and attack.has_dynamic_defence and attack.filtered(verdict)
-
-
-def _verdict(verdicts: Verdicts, task: Path, file: Path) -> Evaluation:
-    if not _runs_here(file):
-        pytest.skip(f"{file.name} makes system calls of x86_64, and this is {platform.machine()}")
-    return verdicts[task, file]
+    return attack.has_dynamic_defence and attack.filtered(verdicts[attack.task_path, attack.path])
 
 
 @pytest.mark.parametrize("attack", CPU_ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_is_rejected(attack: Attack, verdicts: Verdicts, record_property: Record) -> None:
-    verdict = _verdict(verdicts, attack.task_path, attack.path)
-    failings = attack.failings(verdict)
+    failings = attack.failings(verdicts[attack.task_path, attack.path])
     record_attack(record_property, failings)
     assert not failings
 
@@ -85,14 +71,13 @@ def test_the_static_filter_is_not_the_only_defence(attack: Attack, unfiltered: V
         assert attack.note, "why nothing else stops it must be said"
         return
     found = unfiltered if _filtered(attack, verdicts) else verdicts
-    verdict = _verdict(found, attack.task_path, attack.path)
-    assert not attack.failings(verdict, filtered=False)
+    assert not attack.failings(found[attack.task_path, attack.path], filtered=False)
 
 
 @pytest.mark.parametrize("twin", sorted(_TWINS))
 def test_an_honest_twin_passes(twin: str, verdicts: Verdicts, record_property: Record) -> None:
     attack = _TWINS[twin]
-    failings = attack.twin_failings(_verdict(verdicts, attack.task_path, attack.twin_path))
+    failings = attack.twin_failings(verdicts[attack.task_path, attack.twin_path])
     record_honest(record_property, failings)
     assert not failings
 

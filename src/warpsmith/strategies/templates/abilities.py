@@ -10,10 +10,11 @@ from warpsmith.backends.tunables import tunables
 from warpsmith.core.registry import plugins
 from warpsmith.core.search import Problem
 from warpsmith.core.strategy import Choice, Parameter, Plan, Strategy
-from warpsmith.core.task import Precision
-from warpsmith.strategies.templates.code import COSTLY, levels, softmax_pair
+from warpsmith.core.task import DTYPE_BYTES, Precision
+from warpsmith.strategies.templates.code import COSTLY, length, levels, softmax_pair
+from warpsmith.strategies.templates.cuda_rows import MOST_KEPT, MOST_SHARED_BYTES
 from warpsmith.strategies.templates.cuda_split import long_rows
-from warpsmith.strategies.templates.graph import parts
+from warpsmith.strategies.templates.graph import loads, parts
 from warpsmith.strategies.templates.stages import Kind, Layout, Stage, product_of
 
 _FUNCTIONS = frozenset(("exp", "expm1", "tanh", "erf", "log", "log1p"))  # those that `functions` has vector forms of
@@ -46,6 +47,7 @@ _NEEDS = {
 }
 """What a strategy builds on in products of one language only."""
 
+_WARP_ROW = 4096  # longer rows were never best with one warp each, on an H200
 Values = Mapping[str, tuple[str, ...]]
 _ANY: Values = {}
 
@@ -115,7 +117,8 @@ def _cuda(problem: Problem, layout: Layout) -> dict[str, Values]:
     if any(some for some, _ in long):
         found["split-rows"] = _ANY
     if not all(always for _, always in long):
-        found["warp-per-row"] = found["block-per-row"] = found["row-in-registers"] = found["row-in-shared"] = _ANY
+        found["block-per-row"] = _ANY
+        found |= dict.fromkeys(_short_rows(problem, layout, rows), _ANY)
     if rows or Kind.WHOLE in kinds:
         found["warp-shuffle-reduction"] = _ANY
     if any(softmax_pair(s) and not always for s, (_, always) in zip(rows, long, strict=True)):
@@ -133,6 +136,19 @@ def _cuda(problem: Problem, layout: Layout) -> dict[str, Values]:
         if _tensor_cores(problem, layout):
             found["tensor-cores"] = _ANY
     return found
+
+
+def _short_rows(problem: Problem, layout: Layout, rows: list[Stage]) -> list[str]:
+    """What is only for rows up to some length, as far as there is such a row."""
+    shortest = min(length(layout, s.along, w) for s in rows for w in problem.task.workloads)
+    kept = [e for s in rows for e in loads(*(store.expr for store in s.stores))]
+    nbytes = min((DTYPE_BYTES[layout.dtypes[e.name]] for e in kept), default=1)
+    limits = {
+        "warp-per-row": shortest <= _WARP_ROW,
+        "row-in-registers": shortest <= MOST_KEPT,
+        "row-in-shared": shortest * nbytes <= MOST_SHARED_BYTES,
+    }
+    return [name for name, fits in limits.items() if fits]
 
 
 def _tensor_cores(problem: Problem, layout: Layout) -> bool:

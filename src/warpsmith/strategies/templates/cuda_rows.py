@@ -24,7 +24,8 @@ from warpsmith.strategies.templates.stages import Stage
 from warpsmith.strategies.templates.switches import Switches
 
 MEMORY, REGISTERS, SHARED = "memory", "registers", "shared"
-_MOST_SHARED_BYTES = 208 << 10  # what one block may have on current devices, less what reductions take
+MOST_KEPT = 32768  # elements of a row in the registers of a block
+MOST_SHARED_BYTES = 208 << 10  # what one block may have on current devices, less what reductions take
 
 
 @dataclass
@@ -130,7 +131,7 @@ class Rows:
             sizes = " + ".join(f"(along_ * {self._bytes(e)} + 15) / 16 * 16" for e in self.row_loads)
             lines.append(f"const int64_t shared_ = ({sizes}) * {rows};")
             for w, test in widths:
-                fits = f"shared_ <= {_MOST_SHARED_BYTES}" + (f" && {test}" if test else "")
+                fits = f"shared_ <= {MOST_SHARED_BYTES}" + (f" && {test}" if test else "")
                 kernel = f"{self.name}<{w}, -1>"
                 allow = "cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_)"
                 shared_call = [
@@ -156,7 +157,7 @@ class Rows:
             "struct Keep {",
             "  static constexpr int count(int64_t length, int width) {",
             f"    const int64_t packs = (length / width + {self.lanes} - 1) / {self.lanes};",
-            f"    return packs * width <= {most} && packs * width * THREADS <= 32768 ? int(packs) : 0;",
+            f"    return packs * width <= {most} && packs * width * THREADS <= {MOST_KEPT} ? int(packs) : 0;",
             "  }",
             "};",
             "#define keep_for(length, width) Keep::count(length, width)",
