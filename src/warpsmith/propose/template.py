@@ -29,8 +29,8 @@ _SECOND_STEP = 0.3  # the chance that it goes two steps from the best
 _RIVALS = 6  # plans drawn for each strategy that is asked for, of which the most promising is told
 _NEAR = 0.8  # the chance that one of several first strategies is a variant of the first, and not drawn anew
 _REDRAWS = 200  # plans whose code turned out to be that of a plan tried before
-# May cost as much as they give, and are not in the first kernel. A grid-stride loop: of gelu on an H200 the best kernels
-# with it reached 0.96x to 1.01x, without it 1.02x.
+# May cost as much as they give, and are not in the first kernel. A grid-stride loop: of gelu on an H200 the best
+# kernels with it reached 0.96x to 1.01x, without it 1.02x.
 _WARY = ("fast-intrinsics", "grid-stride", "online-softmax", "split-k")
 _FENCES = {"cuda": "cuda", "cpu": "cpp"}
 _ASKED = {
