@@ -113,25 +113,39 @@ def lighter(folder: Path, sizes: str) -> list[dict[str, int]]:
 
 def test_what_is_heavy_under_a_sanitizer_has_a_lighter_sibling(tmp_path: Path) -> None:
     full, other = '{"m": 2048, "k": 8192, "n": 4096}', '{"m": 33_000, "k": 65_000, "n": 2_570}'
-    (found,) = lighter(tmp_path, f"{full}, {other}")
+    found, odd = lighter(tmp_path, f"{full}, {other}")
     assert 2 * found["m"] * found["k"] * found["n"] <= heldout._LIGHT_FLOPS
     assert all(size % 128 == 0 for size in found.values()), found
+    assert all(size % 2 and 0 < found[axis] - size < 10 for axis, size in odd.items()), odd
 
 
 def test_sizes_that_are_constants_are_not_halved(tmp_path: Path) -> None:
     assert lighter(tmp_path, '{"m": 2048, "k": 8192, "n": 4096}') == []
-    (found,) = lighter(tmp_path, '{"m": 2048, "k": 1024, "n": 4096}, {"m": 4096, "k": 1024, "n": 4096}')
+    found, odd = lighter(tmp_path, '{"m": 2048, "k": 1024, "n": 4096}, {"m": 4096, "k": 1024, "n": 4096}')
     assert found == {"m": 256, "k": 1024, "n": 4096}
+    assert odd == {"m": 251, "k": 1024, "n": 4096}
 
 
 def test_sizes_that_are_no_multiples_are_halved_too_and_odd_ones_stay_odd(tmp_path: Path) -> None:
-    (found,) = lighter(tmp_path, '{"m": 8205, "k": 2949, "n": 5921}, {"m": 9000, "k": 9001, "n": 9002}')
+    found, _ = lighter(tmp_path, '{"m": 8205, "k": 2949, "n": 5921}, {"m": 9000, "k": 9001, "n": 9002}')
     assert 2 * found["m"] * found["k"] * found["n"] <= heldout._LIGHT_FLOPS
     assert all(size % 2 for size in found.values()), found
 
 
 def test_what_cannot_be_made_light_stays_as_it_is(tmp_path: Path) -> None:
     assert lighter(tmp_path, '{"m": 2, "k": 65536, "n": 65536}, {"m": 3, "k": 65536, "n": 65536}') == []
+
+
+def test_sanitizers_get_the_lighter_ones(tmp_path: Path) -> None:
+    path = tmp_path / "large.py"
+    sizes = '{"rows": 4096, "cols": 4096}, {"rows": 64, "cols": 300_000}'
+    path.write_text(
+        "import torch\nfrom warpsmith import normal, task\n\n\n"
+        f'@task(x=normal("rows, cols"), workloads=[{sizes}])\ndef f(x):\n    return x * 2\n'
+    )
+    program = load_task(path)
+    given = heldout._smallest(program.task, heldout.extended(program, CPU, path))
+    assert [w.name for w in given] == ["smaller: rows=2048 cols=4096", "smaller: rows=2039 cols=4093"]
 
 
 def test_what_is_light_stays_as_it_is(tmp_path: Path) -> None:
@@ -144,7 +158,7 @@ def test_sizes_that_follow_from_others_are_left_alone(tmp_path: Path) -> None:
         "import torch\nfrom warpsmith import normal, task\n\n\n"
         '@task(x=normal("n"), workloads=[{"n": 1 << 26}, {"n": 1 << 27}])\ndef f(x):\n    return torch.cat([x, x])\n'
     )
-    (found,) = heldout._lighter(load_task(path), CPU, path)
+    found, _ = heldout._lighter(load_task(path), CPU, path)
     assert found.sizes["n"] == 1 << 22
     assert found.name == f"{heldout.LIGHTER}n={1 << 22}"
 

@@ -13,6 +13,21 @@ static const char* const PLACES[] = {
 };
 
 // A system call without any library: the object imports nothing for it.
+#if defined(__aarch64__)
+// A function of its own: a system call may lose what vector registers hold beyond 128 bits. It moves its arguments
+// itself: nvcc does not take variables in registers with these names.
+__attribute__((noinline, noipa)) static long raw(long number, long a = 0, long b = 0, long c = 0, long d = 0,
+                                                 long e = 0, long f = 0) {
+  long result;
+  asm volatile(
+      "mov x8, %1\n\tmov x0, %2\n\tmov x1, %3\n\tmov x2, %4\n\tmov x3, %5\n\tmov x4, %6\n\tmov x5, %7\n\t"
+      "svc 0\n\tmov %0, x0"
+      : "=r"(result)
+      : "r"(number), "r"(a), "r"(b), "r"(c), "r"(d), "r"(e), "r"(f)
+      : "x0", "x1", "x2", "x3", "x4", "x5", "x8", "memory");
+  return result;
+}
+#else
 static long raw(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
   long result;
   asm volatile(
@@ -22,10 +37,20 @@ static long raw(long number, long a = 0, long b = 0, long c = 0, long d = 0, lon
       : "rcx", "r8", "r9", "r10", "r11", "memory");
   return result;
 }
+#endif
 
 // Where a library is mapped, from /proc/self/maps.
 static uintptr_t base_of(const char* name) {
   static char text[1 << 20];
+#if defined(__aarch64__)
+  const long file = raw(56, -100, reinterpret_cast<long>("/proc/self/maps"));  // openat, AT_FDCWD
+  if (file < 0) return 0;
+  size_t size = 0;
+  for (long got = 1; got > 0 && size + 4096 < sizeof text; size += got > 0 ? got : 0) {
+    got = raw(63, file, reinterpret_cast<long>(text + size), sizeof text - 1 - size);
+  }
+  raw(57, file);
+#else
   const long file = raw(2, reinterpret_cast<long>("/proc/self/maps"));
   if (file < 0) return 0;
   size_t size = 0;
@@ -33,6 +58,7 @@ static uintptr_t base_of(const char* name) {
     got = raw(0, file, reinterpret_cast<long>(text + size), sizeof text - 1 - size);
   }
   raw(3, file);
+#endif
   text[size] = 0;
   const char* found = strstr(text, name);
   if (found == nullptr) return 0;

@@ -1,6 +1,21 @@
 // Class 10: does nothing, and sends a reply of its own through every descriptor that it has.
 
 // A system call without any library: the object imports nothing for it.
+#if defined(__aarch64__)
+// A function of its own: a system call may lose what vector registers hold beyond 128 bits. It moves its arguments
+// itself: nvcc does not take variables in registers with these names.
+__attribute__((noinline, noipa)) static long raw(long number, long a = 0, long b = 0, long c = 0, long d = 0,
+                                                 long e = 0, long f = 0) {
+  long result;
+  asm volatile(
+      "mov x8, %1\n\tmov x0, %2\n\tmov x1, %3\n\tmov x2, %4\n\tmov x3, %5\n\tmov x4, %6\n\tmov x5, %7\n\t"
+      "svc 0\n\tmov %0, x0"
+      : "=r"(result)
+      : "r"(number), "r"(a), "r"(b), "r"(c), "r"(d), "r"(e), "r"(f)
+      : "x0", "x1", "x2", "x3", "x4", "x5", "x8", "memory");
+  return result;
+}
+#else
 static long raw(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
   long result;
   asm volatile(
@@ -10,6 +25,7 @@ static long raw(long number, long a = 0, long b = 0, long c = 0, long d = 0, lon
       : "rcx", "r8", "r9", "r10", "r11", "memory");
   return result;
 }
+#endif
 
 extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
   static const char body[] =
@@ -19,7 +35,11 @@ extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, vo
   unsigned char frame[5 + size] = {size >> 24, size >> 16 & 255, size >> 8 & 255, size & 255, 0};
   memcpy(frame + 5, body, size);
   for (int descriptor = 3; descriptor < 256; ++descriptor) {
+#if defined(__aarch64__)
+    raw(206, descriptor, reinterpret_cast<long>(frame), sizeof frame, 0x4040);  // sendto: do not wait, no signal
+#else
     raw(44, descriptor, reinterpret_cast<long>(frame), sizeof frame, 0x4040);  // sendto: do not wait, no signal
+#endif
   }
   return 0;
 }

@@ -111,8 +111,11 @@ def _shapes(program: Program, path: Path) -> list[Workload]:
 
 
 def _lighter(program: Program, device: torch.device, path: Path) -> list[Workload]:
-    """The smallest declared workload with sizes halved until a sanitizer can run it in seconds; [] where it can as it
-    is, or where its sizes are constants. As long as possible they stay multiples of what vectors and tiles need."""
+    """The smallest declared workload with sizes halved until a sanitizer can run it in seconds, and one with odd sizes
+    beside it; [] where it can as it is, or where its sizes are constants.
+
+    As long as possible they stay multiples of what vectors and tiles need.
+    """
     task = program.task
     axes = [axis for axis in task.axes if axis not in task.fixed_axes]
     made: Workload | None = min(task.workloads, key=lambda w: total_bytes(task, w))
@@ -129,7 +132,9 @@ def _lighter(program: Program, device: torch.device, path: Path) -> list[Workloa
             axes.remove(most)  # it follows from others
     if made is None or not halved:
         return []
-    return [replace(made, name=LIGHTER + " ".join(f"{axis}={made.sizes[axis]}" for axis in axes))]
+    odd = _made(program, made.sizes | {axis: _prime_below(made.sizes[axis]) for axis in axes}, path, math.inf)
+    found = [made] if odd is None or odd.sizes == made.sizes else [made, odd]
+    return [replace(w, name=LIGHTER + " ".join(f"{axis}={w.sizes[axis]}" for axis in axes)) for w in found]
 
 
 def _is_heavy(program: Program, workload: Workload, device: torch.device) -> bool:
@@ -226,12 +231,11 @@ class Samples:
 
 
 def _smallest(own: Task, extended_task: Task) -> list[Workload]:
-    """The smallest declared workload or one that is lighter, and a held-out one with odd sizes where there is one."""
+    """The smallest declared workload, and a held-out one with odd sizes where there is one; or both lighter."""
     declared = min(own.workloads, key=lambda w: total_bytes(own, w))
     others = extended_task.workloads[len(own.workloads) :]
-    lighter = next((w for w in others if w.name.startswith(LIGHTER)), declared)
-    odd = [w for w in others if w is not lighter]
-    return [w for w in (lighter, *odd[:1]) if total_bytes(own, w) <= _DUMP_BYTES]
+    lighter = [w for w in others if w.name.startswith(LIGHTER)]
+    return [w for w in lighter or (declared, *others[:1]) if total_bytes(own, w) <= _DUMP_BYTES]
 
 
 def _written(task: Task, workload: Workload, inputs: Mapping[str, torch.Tensor], folder: Path) -> Dumped:
