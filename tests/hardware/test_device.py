@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from warpsmith.core.errors import ToolMissing, UsageError
 from warpsmith.hardware import device
-from warpsmith.hardware.device import Cpu, arch_of, cpu, gpus, select_device, threads, visible_uuids
+from warpsmith.hardware.device import Cpu, _cpu_name, arch_of, cpu, gpus, select_device, threads, visible_uuids
 
 UUIDS = ("GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3")
 
@@ -140,3 +141,16 @@ def test_gpu_facts_agree_with_torch() -> None:
         assert gpu.name == properties.name
         assert gpu.capability == (properties.major, properties.minor)
         assert gpu.uuid == f"GPU-{properties.uuid}"
+
+
+@pytest.mark.parametrize(
+    ("info", "name"),
+    [
+        ("model name\t: AMD EPYC  7B13\nflags\t: fpu", "AMD EPYC 7B13"),
+        ("CPU implementer\t: 0x41\nCPU part\t: 0xd4f", "Arm Neoverse-V2"),
+        ("CPU implementer\t: 0x99\nCPU part\t: 0x123", f"{platform.machine()} 0x99 0x123"),
+        ("", platform.machine()),
+    ],
+)
+def test_processors_have_names(info: str, name: str) -> None:
+    assert _cpu_name(info) == name

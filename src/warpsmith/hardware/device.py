@@ -24,6 +24,18 @@ from warpsmith.core.errors import ToolMissing, UsageError
 ARCH_SPECIFIC = frozenset({(9, 0), (10, 0), (10, 3), (11, 0), (12, 0), (12, 1)})
 """Capabilities with instructions that exist only under the `a` suffix (wgmma, tcgen05, ...)."""
 
+_ARM_CORES = {  # by designer and part
+    ("0x41", "0xd07"): "Cortex-A57",
+    ("0x41", "0xd08"): "Cortex-A72",
+    ("0x41", "0xd0b"): "Cortex-A76",
+    ("0x41", "0xd0c"): "Neoverse-N1",
+    ("0x41", "0xd40"): "Neoverse-V1",
+    ("0x41", "0xd42"): "Cortex-A78AE",
+    ("0x41", "0xd49"): "Neoverse-N2",
+    ("0x41", "0xd4f"): "Neoverse-V2",
+    ("0x41", "0xd84"): "Neoverse-V3",
+    ("0x41", "0xd8e"): "Neoverse-N3",
+}
 _DEFAULT_CACHE_BYTES = 32 << 20  # where /sys does not say: larger than most, so that nothing fits by accident
 
 
@@ -156,15 +168,23 @@ def cpu() -> Cpu:
     info = _read(Path("/proc/cpuinfo"))
     usable = sorted(os.sched_getaffinity(0))
     flags = _field(info, "flags") or _field(info, "Features") or platform.machine()
-    parts = (_field(info, "CPU implementer"), _field(info, "CPU part"))
-    name = _field(info, "model name") or " ".join(p for p in (platform.machine(), *parts) if p)
     return Cpu(
-        name=" ".join(name.split()),
+        name=_cpu_name(info),
         cores=len(usable),
         flags=hashlib.sha256(" ".join(sorted(flags.split())).encode()).hexdigest()[:12],
         cache_bytes=_last_level_bytes(Path("/sys/devices/system/cpu"), usable) or _DEFAULT_CACHE_BYTES,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
+
+
+def _cpu_name(info: str) -> str:
+    """As the system calls it; on Arm it gives numbers only."""
+    parts = (_field(info, "CPU implementer"), _field(info, "CPU part"))
+    known = _ARM_CORES.get(parts)
+    name = _field(info, "model name") or (
+        f"Arm {known}" if known else " ".join(filter(None, (platform.machine(), *parts)))
+    )
+    return " ".join(name.split())
 
 
 def threads() -> int:
