@@ -78,3 +78,18 @@ def test_few_long_rows_are_shared_by_blocks(operators_file: Path) -> None:
 
     _, short = load_case(operators_file, "layer_norm", "cuda")
     assert "split-rows" not in {s.name for s in templates.abilities(short)}
+
+
+def test_depth_is_shared_only_where_there_are_few_results(tmp_path: Path) -> None:
+    file = tmp_path / "products.py"
+    head = "import torch\nfrom warpsmith import normal, task\n\n\n"
+    tasks = [
+        f'@task(a=normal("m, k"), b=normal("k, n"), workloads=[{{"m": {rows}, "k": 64, "n": 4096}}])\n'
+        f"def {name}(a, b):\n    return a @ b\n"
+        for name, rows in (("few", 512), ("many", 4096))
+    ]
+    file.write_text(head + "\n\n".join(tasks))
+    names = {name: {s.name for s in templates.abilities(load_case(file, name, "cuda")[1])} for name in ("few", "many")}
+    assert "split-k" in names["few"]
+    assert "split-k" not in names["many"]
+    assert "shared-tile" in names["many"]

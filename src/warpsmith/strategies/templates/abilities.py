@@ -47,6 +47,7 @@ _NEEDS = {
 }
 """What a strategy builds on in products of one language only."""
 
+_FEW_RESULTS = 256 * 128 * 128  # of a product: two tiles of 128 by 128 for each multiprocessor of a large device
 _WARP_ROW = 4096  # longer rows were never best with one warp each, on an H200
 Values = Mapping[str, tuple[str, ...]]
 _ANY: Values = {}
@@ -132,7 +133,9 @@ def _cuda(problem: Problem, layout: Layout) -> dict[str, Values]:
         found["atomic-reduction"] = _ANY
     if Kind.PRODUCT in kinds:
         found |= {"shared-tile": _ANY, "register-tile": {"rows": ("8", "4")}, "double-buffer": _ANY}
-        found |= {"padded-shared": _ANY, "async-copy": _ANY, "split-k": _ANY, "vector-loads": {"width": ("4",)}}
+        found |= {"padded-shared": _ANY, "async-copy": _ANY, "vector-loads": {"width": ("4",)}}
+        if _few_tiles(problem, layout):
+            found["split-k"] = _ANY
         if _tensor_cores(problem, layout):
             found["tensor-cores"] = _ANY
     return found
@@ -149,6 +152,13 @@ def _short_rows(problem: Problem, layout: Layout, rows: list[Stage]) -> list[str
         "row-in-shared": shortest * nbytes <= MOST_SHARED_BYTES,
     }
     return [name for name, fits in limits.items() if fits]
+
+
+def _few_tiles(problem: Problem, layout: Layout) -> bool:
+    """Whether a product has so few results, in some workload, that they leave a device idle."""
+    products = [s for s in layout.stages if s.kind is Kind.PRODUCT]
+    axes = [[axis for group in s.outer for axis in group] for s in products]
+    return any(length(layout, each, w) <= _FEW_RESULTS for each in axes for w in problem.task.workloads)
 
 
 def _tensor_cores(problem: Problem, layout: Layout) -> bool:
