@@ -148,6 +148,19 @@ def test_sanitizers_get_the_lighter_ones(tmp_path: Path) -> None:
     assert [w.name for w in given] == ["smaller: rows=2048 cols=4096", "smaller: rows=2039 cols=4093"]
 
 
+def test_sizes_the_reference_refuses_are_no_lighter_ones(tmp_path: Path) -> None:
+    path = tmp_path / "picky.py"
+    path.write_text(
+        "import torch\nfrom warpsmith import normal, task\n\n\n"
+        '@task(a=normal("m, 2048"), workloads=[{"m": 2048}, {"m": 4096}])\ndef f(a):\n'
+        "    if a.shape[0] % 1024:\n        raise ValueError('1024, please')\n    return a @ a[:2048]\n"
+    )
+    program = load_task(path)
+    task = heldout.extended(program, CPU, path)
+    assert [w.sizes["m"] for w in task.workloads] == [2048, 4096]
+    assert [w.sizes["m"] for w in heldout._smallest(program.task, task)] == [2048]
+
+
 def test_what_is_light_stays_as_it_is(tmp_path: Path) -> None:
     assert lighter(tmp_path, '{"m": 64, "k": 64, "n": 64}, {"m": 65, "k": 66, "n": 67}') == []
 

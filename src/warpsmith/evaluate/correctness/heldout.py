@@ -120,7 +120,7 @@ def _lighter(program: Program, device: torch.device, path: Path) -> list[Workloa
     axes = [axis for axis in task.axes if axis not in task.fixed_axes]
     made: Workload | None = min(task.workloads, key=lambda w: total_bytes(task, w))
     halved = False
-    while made is not None and _is_heavy(program, made, device):
+    while made is not None and _is_heavy(program, made, device, path):
         sizes = made.sizes
         even = [axis for axis in axes if sizes[axis] % (2 * _TILE) == 0]
         most = max(even or axes, key=sizes.__getitem__, default="")
@@ -137,13 +137,15 @@ def _lighter(program: Program, device: torch.device, path: Path) -> list[Workloa
     return [replace(w, name=LIGHTER + " ".join(f"{axis}={w.sizes[axis]}" for axis in axes)) for w in found]
 
 
-def _is_heavy(program: Program, workload: Workload, device: torch.device) -> bool:
+def _is_heavy(program: Program, workload: Workload, device: torch.device, path: Path) -> bool:
+    """Whether a sanitizer would take long; not where the reference refuses the sizes, which `_accepted` finds out."""
     if total_bytes(program.task, workload) > _LIGHT_BYTES:
         return True
-    fake = program.fake_inputs(workload)
-    with fake.mode:
-        work = count_work(program.run, fake.tensors, structured=program.structured(device=device))
-    return work.flops > _LIGHT_FLOPS
+    with Attempt(path) as attempt:
+        fake = program.fake_inputs(workload)
+        with fake.mode:
+            work = count_work(program.run, fake.tensors, structured=program.structured(device=device))
+    return attempt.error is None and work.flops > _LIGHT_FLOPS
 
 
 def _made(program: Program, sizes: dict[str, int], path: Path, largest: float) -> Workload | None:
