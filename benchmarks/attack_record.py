@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from warpsmith.backends.source import backend_named, read_candidate
+from warpsmith.backends.source import backend_named
 from warpsmith.core.config import Limits, Paths, Settings
 from warpsmith.core.errors import WarpsmithError
 from warpsmith.core.evaluation import Evaluation
@@ -32,7 +32,7 @@ from warpsmith.guards.classes import title
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the attacks live with the tests
 from tests.attacks.corpus import CPU_ATTACKS
 from tests.attacks.corpus_gpu import HARMLESS_ON_GPU, ON_GPU, PYTHON, PYTHON_ON_CPU
-from tests.attacks.model import FOLDER, Attack, judge, summary_line
+from tests.attacks.model import FOLDER, Attack, candidate_of, judge, summary_line
 
 SETTINGS = Settings(seeds=1, max_samples=40, timing_budget_s=0.3, limits=Limits(launch_s=3.0, total_s=90.0))
 _ROUNDS = 3  # of each pair, in turn
@@ -201,7 +201,7 @@ class Recorder:
             with self.evaluator(without) as evaluator:
                 for _ in range(_ROUNDS):
                     for name in (plain, trick):
-                        verdict = evaluator.evaluate_one(path, read_candidate(FOLDER / "cuda" / name))
+                        verdict = evaluator.evaluate_one(path, candidate_of(FOLDER / "cuda" / name))
                         times[name] += [verdict.workloads[0].latency_ms] if verdict.ok else []
                         status = verdict.status.value if name == trick else status
             plain_ms, trick_ms = (median(times[name]) if times[name] else None for name in (plain, trick))

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from warpsmith.backends.source import read_candidate
+from warpsmith.core.candidate import Candidate
 from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.evaluate.evaluator import Evaluator
 
 FOLDER = Path(__file__).resolve().parent
 _TASKS = (FOLDER / "tasks", FOLDER.parent / "kernels" / "tasks", FOLDER.parent / "kernels" / "large")
 _GAIN = 1.1  # between the medians of two measurements on a GPU: their noise is far smaller
+_SHARED = re.compile(r'^#include "(shared/[\w.]+)"\n', re.MULTILINE)
 OUTCOME = "attack-outcome"  # the property of a test report that the summary line is made from
 
 
@@ -99,6 +101,13 @@ def _speedups(verdict: Evaluation) -> str:
     return ", ".join(f"{w.workload}: {b.speedup:.2f}x" for w in verdict.workloads for b in w.baselines)
 
 
+def candidate_of(file: Path) -> Candidate:
+    """The candidate in a file of the corpus, as one text: what several have in common lies in `shared`."""
+    found = read_candidate(file)
+    whole = _SHARED.sub(lambda line: (FOLDER / line[1]).read_text(encoding="utf-8"), found.main.text)
+    return replace(found, files=(replace(found.main, text=whole),))
+
+
 def judge(evaluator: Evaluator, jobs: Iterable[tuple[Path, Path]]) -> dict[tuple[Path, Path], Evaluation]:
     """Verdicts on (task, candidate) pairs, each judged once, task by task."""
     by_task: dict[Path, list[Path]] = {}
@@ -106,7 +115,7 @@ def judge(evaluator: Evaluator, jobs: Iterable[tuple[Path, Path]]) -> dict[tuple
         by_task.setdefault(task, []).append(file)
     found: dict[tuple[Path, Path], Evaluation] = {}
     for task, files in by_task.items():
-        for index, verdict in evaluator.evaluate(task, [read_candidate(file) for file in files]):
+        for index, verdict in evaluator.evaluate(task, [candidate_of(file) for file in files]):
             found[task, files[index]] = verdict
     return found
 
