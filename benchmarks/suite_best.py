@@ -3,14 +3,16 @@
     python -m benchmarks.suite_best --json benchmarks/h200/suite_best.json --limit-s 500
     python -m benchmarks.suite_best --json benchmarks/h200/suite_best.json --no-verify
     python -m benchmarks.suite_best --json benchmarks/h200/suite_best.json --verify-only --faster
+    python -m benchmarks.suite_best --json benchmarks/h200/suite_best.json --again --only softmax
     python -m benchmarks.suite_best --json /tmp/cpu.json --device cpu --small --only relu --trials 3
 
 Several GPUs share the work with `--part 1/3` and so on, each sitting with a `--device` of its own. On one GPU that does
 not pay: judging is what takes the time, and the buffers of several large tasks do not fit beside each other.
 
 One of every family after the other, so that a run that is cut off has reached them all. Writes after every task and
-leaves out what the file has already: run it again until nothing is left. A kernel counts where it is verified; one that
-is not is kept with what stands against it.
+leaves out what the file has already: run it again until nothing is left. With `--again` what the file has is searched
+anew and replaced, better or not. A kernel counts where it is verified; one that is not is kept with what stands against
+it.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ class Options:
     seconds: float
     parallel: int
     search: bool
+    again: bool
     verify: bool
     faster: bool
     settings: Settings
@@ -84,6 +87,7 @@ def parsed(arguments: Sequence[str]) -> Options:
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--no-verify", action="store_true", help="search only; verify later")
     either.add_argument("--verify-only", action="store_true", help="verify what was found before")
+    either.add_argument("--again", action="store_true", help="search anew what the file has already")
     given = parser.parse_args(arguments)
     return Options(
         common=common_of(given),
@@ -93,6 +97,7 @@ def parsed(arguments: Sequence[str]) -> Options:
         seconds=given.seconds,
         parallel=given.parallel,
         search=not given.verify_only,
+        again=given.again,
         verify=not given.no_verify,
         faster=given.faster,
         settings=Settings(timing_budget_s=given.time_budget, seeds=given.seeds),
@@ -255,6 +260,7 @@ def work(options: Options, began: float) -> int:
         sitting = Sitting(options, evaluator, backend, began)
         for entry in in_turn(chosen(suites.select(), common.only))[options.part - 1 :: options.parts]:
             found = next((task for task in record.tasks if task.task == entry.title and not task.failure), None)
+            found = None if options.again else found
             if not _is_due(options, sitting, entry, found, titles):
                 continue
             if sitting.left_s < _SHORTEST_S:
@@ -267,6 +273,7 @@ def work(options: Options, began: float) -> int:
                 record = read_best(common.json) or record  # others may have added to it
                 record = replace(
                     record,
+                    date=datetime.now(UTC).isoformat(timespec="seconds"),
                     tasks=merged(record.tasks, figures),
                     seconds=round(record.seconds + time.monotonic() - start, 1),
                     versions=record.versions | sitting.versions,

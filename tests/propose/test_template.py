@@ -43,6 +43,9 @@ class Fake:
         known = problem.outline is not None and problem.outline.family is not Family.OTHER
         return self.strategies if known else ()
 
+    def wary(self, problem: Problem) -> frozenset[str]:
+        return frozenset({"fast-intrinsics"})
+
     def translate(self, problem: Problem, plan: Plan) -> str:
         real = Plan(tuple(choice for choice in plan.choices if choice.strategy != "pretence"))
         return f"/* {real} */ int launch();\n"

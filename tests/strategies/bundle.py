@@ -118,7 +118,13 @@ def _emulated(body: str) -> str:
     body = re.sub(r"extern __shared__ .* (\w+)\[\];", r"unsigned char* \1 = emulated::dynamic_bytes;", body)
     body = re.sub(r'asm\("tanh\.approx.*\);', "y = tanhf(x);", body)
     body = re.sub(r"^\s*#pragma unroll.*$", "", body, flags=re.MULTILINE)
-    return _LAUNCH.sub(r"\1emulated::launch(\3, \4, \5, [&] { \2(\6); });", body)
+    return _LAUNCH.sub(_call, body)
+
+
+def _call(launch: re.Match[str]) -> str:
+    indent, kernel, grid, threads, shared, arguments = launch.groups()
+    name = "launch_clusters(CLUSTER, " if kernel.startswith("cluster") else "launch("
+    return f"{indent}emulated::{name}{grid}, {threads}, {shared}, [&] {{ {kernel}({arguments}); }});"
 
 
 def run(library: ctypes.CDLL, number: int, case: Case, workload: Workload) -> tuple[list[Tensor], list[Tensor]]:

@@ -1,22 +1,28 @@
 // CUDA on a processor, for tests of generated kernels where there is no GPU: every thread of a block is a coroutine.
-// Slow and strictly in order: it finds wrong indices and wrong sums, not races between warps.
+// Slow and strictly in order: it finds wrong indices and wrong sums, not races between warps. The blocks of a cluster
+// are threads of the processor, each with memory of its own that the others can find.
 #pragma once
 #include <ucontext.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #define __global__
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __align__(n) __attribute__((aligned(n)))
-#define __shared__ static
+#define __shared__ static thread_local
 
 struct dim3 {
   unsigned x, y, z;
@@ -47,18 +53,18 @@ struct __nv_bfloat16 {
 };
 
 namespace emulated {
-enum Wait { RUNNABLE, WARP, BLOCK, DONE };
+enum Wait { RUNNABLE, WARP, BLOCK, CLUSTER_WIDE, DONE };
 struct Thread {
   ucontext_t context;
   Wait wait;
   std::vector<char> stack;
 };
-inline std::vector<Thread> threads(1024);
-inline ucontext_t scheduler;
-inline int current = 0, count = 0;
+inline thread_local std::vector<Thread> threads(1024);
+inline thread_local ucontext_t scheduler;
+inline thread_local int current = 0, count = 0;
 inline std::function<void()> body;
-alignas(16) inline unsigned char dynamic_bytes[256 << 10];
-alignas(16) inline unsigned char cells[1024][16];
+alignas(16) inline thread_local unsigned char dynamic_bytes[256 << 10];
+alignas(16) inline thread_local unsigned char cells[1024][16];
 
 inline void wait_for(Wait what) {
   threads[current].wait = what;
@@ -71,9 +77,31 @@ inline void entry() {
 }
 }  // namespace emulated
 
-inline dim3 threadIdx, blockIdx, gridDim, blockDim;
+inline thread_local dim3 threadIdx, blockIdx, gridDim, blockDim;
 
 namespace emulated {
+// Where the blocks of a cluster wait for each other, and where each has its memory.
+struct Cluster {
+  std::mutex lock;
+  std::condition_variable all_here;
+  int size = 1, here = 0, round = 0;
+  std::array<char*, 16> anchors = {};
+
+  void meet() {
+    std::unique_lock<std::mutex> held(lock);
+    const int mine = round;
+    if (++here == size) {
+      here = 0, ++round;
+      all_here.notify_all();
+    } else {
+      all_here.wait(held, [&] { return round != mine; });
+    }
+  }
+};
+inline Cluster cluster;
+inline thread_local char anchor;  // everything shared lies at a distance from it that is the same for all threads
+inline thread_local int rank = 0;
+
 inline bool release() {
   bool any = false;
   for (int warp = 0; warp < count; warp += 32) {
@@ -88,42 +116,77 @@ inline bool release() {
     }
   }
   if (any) return true;
-  for (int t = 0; t < count; ++t)
+  bool block = false, wide = false;
+  for (int t = 0; t < count; ++t) {
     if (threads[t].wait == WARP) std::abort();  // a warp whose lanes wait for different things
+    block |= threads[t].wait == BLOCK, wide |= threads[t].wait == CLUSTER_WIDE;
+  }
+  if (block && wide) std::abort();  // threads of a block that wait for different things
+  if (wide) cluster.meet();
   for (int t = 0; t < count; ++t)
-    if (threads[t].wait == BLOCK) threads[t].wait = RUNNABLE, any = true;
+    if (threads[t].wait == BLOCK || threads[t].wait == CLUSTER_WIDE) threads[t].wait = RUNNABLE, any = true;
   return any;
 }
-inline void launch(dim3 grid, int size, int64_t shared_bytes, std::function<void()> kernel) {
+inline void run_block(dim3 block, int64_t shared_bytes) {
+  std::memset(dynamic_bytes, 0xff, shared_bytes);  // NaN: what is read before it is written shows
+  for (int t = 0; t < count; ++t) {
+    Thread& thread = threads[t];
+    thread.stack.resize(64 << 10);
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.data();
+    thread.context.uc_stack.ss_size = thread.stack.size();
+    thread.context.uc_link = &scheduler;
+    makecontext(&thread.context, entry, 0);
+    thread.wait = RUNNABLE;
+  }
+  do {
+    for (int t = 0; t < count; ++t) {
+      if (threads[t].wait != RUNNABLE) continue;
+      current = t;
+      threadIdx = dim3(t, 0, 0), blockIdx = block;
+      swapcontext(&scheduler, &threads[t].context);
+    }
+  } while (release());
+}
+inline void begin(dim3 grid, int size, int64_t shared_bytes) {
   if (shared_bytes > int64_t(sizeof(dynamic_bytes)) || size > 1024) std::abort();
-  body = std::move(kernel);
   count = size;
   gridDim = grid, blockDim = dim3(size);
+}
+inline void launch(dim3 grid, int size, int64_t shared_bytes, std::function<void()> kernel) {
+  body = std::move(kernel);
+  begin(grid, size, shared_bytes);
   for (unsigned z = 0; z < grid.z; ++z)
     for (unsigned y = 0; y < grid.y; ++y)
-      for (unsigned x = 0; x < grid.x; ++x) {
-        std::memset(dynamic_bytes, 0xff, shared_bytes);  // NaN: what is read before it is written shows
-        for (int t = 0; t < size; ++t) {
-          Thread& thread = threads[t];
-          thread.stack.resize(64 << 10);
-          getcontext(&thread.context);
-          thread.context.uc_stack.ss_sp = thread.stack.data();
-          thread.context.uc_stack.ss_size = thread.stack.size();
-          thread.context.uc_link = &scheduler;
-          makecontext(&thread.context, entry, 0);
-          thread.wait = RUNNABLE;
-        }
-        do {
-          for (int t = 0; t < size; ++t) {
-            if (threads[t].wait != RUNNABLE) continue;
-            current = t;
-            threadIdx = dim3(t, 0, 0), blockIdx = dim3(x, y, z);
-            swapcontext(&scheduler, &threads[t].context);
-          }
-        } while (release());
-      }
+      for (unsigned x = 0; x < grid.x; ++x) run_block(dim3(x, y, z), shared_bytes);
+}
+inline void launch_clusters(int blocks, dim3 grid, int size, int64_t shared_bytes, std::function<void()> kernel) {
+  if (grid.x % blocks || blocks > int(cluster.anchors.size())) std::abort();
+  body = std::move(kernel);
+  cluster.size = blocks;
+  std::vector<std::thread> team;
+  for (int each = 0; each < blocks; ++each)
+    team.emplace_back([=] {
+      begin(grid, size, shared_bytes);
+      rank = each;
+      cluster.anchors[each] = &anchor;
+      cluster.meet();
+      for (unsigned x = each; x < grid.x; x += blocks) run_block(dim3(x, 0, 0), shared_bytes);
+    });
+  for (std::thread& each : team) each.join();
 }
 }  // namespace emulated
+
+namespace cooperative_groups {
+struct cluster_group {
+  void sync() const { emulated::wait_for(emulated::CLUSTER_WIDE); }
+  template <typename T> T* map_shared_rank(T* mine, int rank) const {
+    const auto away = reinterpret_cast<char*>(mine) - &emulated::anchor;
+    return reinterpret_cast<T*>(emulated::cluster.anchors[rank] + away);
+  }
+};
+inline cluster_group this_cluster() { return {}; }
+}  // namespace cooperative_groups
 
 inline void __syncthreads() { emulated::wait_for(emulated::BLOCK); }
 inline void __syncwarp() { emulated::wait_for(emulated::WARP); }

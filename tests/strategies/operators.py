@@ -91,6 +91,12 @@ OPERATORS = (
         "F.layer_norm(x, w.shape, w, b)",
     ),
     Operator("rms_weighted", 'x=normal("rows, cols"), w=normal("cols", mean=1)', "F.rms_norm(x, w.shape, w, 1e-5) + x"),
+    Operator("instance_norm", 'x=normal("rows, 3, cols, 5")', "F.instance_norm(x)"),
+    Operator(
+        "batch_norm",
+        'x=normal("rows, cols"), w=normal("cols", mean=1), b=normal("cols")',
+        "F.batch_norm(x, None, None, w, b, training=True)",
+    ),
     Operator(
         "batch_rms", 'x=normal("rows, 6, cols, 5")', "x / torch.sqrt(torch.mean(x**2, dim=1, keepdim=True) + 1e-5)"
     ),

@@ -39,6 +39,12 @@ class Strategy:
     least_arch: int = 0  # the oldest GPU that has what it uses: 80 for sm_80
 
 
+def arch_number(arch: str) -> int:
+    """90 for "sm_90a", to be compared with `least_arch`; 0 for a CPU."""
+    digits = re.search(r"\d+", arch)
+    return int(digits[0]) if digits else 0
+
+
 @dataclass(frozen=True)
 class Choice:
     """A strategy in a plan."""

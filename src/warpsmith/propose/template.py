@@ -29,9 +29,6 @@ _SECOND_STEP = 0.3  # the chance that it goes two steps from the best
 _RIVALS = 6  # plans drawn for each strategy that is asked for, of which the most promising is told
 _NEAR = 0.8  # the chance that one of several first strategies is a variant of the first, and not drawn anew
 _REDRAWS = 200  # plans whose code turned out to be that of a plan tried before
-# May cost as much as they give, and are not in the first kernel. A grid-stride loop: of gelu on an H200 the best
-# kernels with it reached 0.96x to 1.01x, without it 1.02x.
-_WARY = ("fast-intrinsics", "grid-stride", "online-softmax", "split-k")
 _FENCES = {"cuda": "cuda", "cpu": "cpp"}
 _ASKED = {
     Move.INIT: "a new kernel, started from the best one where there is one",
@@ -72,6 +69,10 @@ class Templates(Protocol):
 
     def abilities(self, problem: Problem) -> tuple[Strategy, ...]:
         """The strategies it can carry out there; () where no template fits."""
+        ...
+
+    def wary(self, problem: Problem) -> frozenset[str]:
+        """Those better left out of the first kernel of a search."""
         ...
 
     def translate(self, problem: Problem, plan: Plan) -> str:
@@ -250,7 +251,9 @@ class TemplateProposer:
             mended = genome.repair(failed, abilities, rng, tried, sound=plans, suspects=suspects)
             return mended, _Start(f"from {brief.failure.id}, which failed ({brief.failure.status})", (failed,))
         if not plans or (brief.move is Move.INIT and rng.random() < _FRESH):
-            return genome.initial(abilities, rng, tried, wary=_WARY), _Start("a new kernel")
+            return genome.initial(abilities, rng, tried, wary=self._templates.wary(brief.problem)), _Start(
+                "a new kernel"
+            )
         if brief.move is Move.DIVERGE:
             return genome.diverge(plans, abilities, rng, tried), _Start(f"unlike {ids}", plans)
         if brief.move is Move.CROSS and len(plans) > 1:

@@ -10,7 +10,7 @@ import re
 
 from warpsmith.core.registry import plugins
 from warpsmith.core.search import Problem
-from warpsmith.core.strategy import Strategy
+from warpsmith.core.strategy import Strategy, arch_number
 
 # What an operation's name says about the work, finer than `Family`: the word is searched for in ATen names such as
 # "aten.convolution.default" and, where no outline was recorded, in the reference's source.
@@ -64,7 +64,7 @@ def _applies(strategy: Strategy, problem: Problem, words: frozenset[str]) -> boo
         and (not strategy.zones or not problem.zone or _zone_hit(strategy, problem.zone))
         and (not strategy.families or not words or bool(words & set(strategy.families)))
         and (not strategy.precisions or problem.task.precision.value in strategy.precisions)
-        and (not strategy.least_arch or _arch(problem.arch) >= strategy.least_arch)
+        and (not strategy.least_arch or arch_number(problem.arch) >= strategy.least_arch)
     )
 
 
@@ -76,12 +76,6 @@ def _speaks(strategy: Strategy, problem: Problem) -> bool:
 
 def _zone_hit(strategy: Strategy, zone: str) -> bool:
     return zone in strategy.zones or (zone == _MIDDLE and bool(_SIDES & set(strategy.zones)))
-
-
-def _arch(text: str) -> int:
-    """90 for "sm_90a"; 0 for a CPU."""
-    digits = re.search(r"\d+", text)
-    return int(digits[0]) if digits else 0
 
 
 def _relevance(strategy: Strategy, problem: Problem, words: frozenset[str]) -> float:

@@ -24,7 +24,7 @@ from warpsmith.core.candidate import Candidate, SourceFile
 from warpsmith.core.errors import UsageError
 from warpsmith.core.sameness import fingerprint
 from warpsmith.core.search import Problem
-from warpsmith.core.strategy import Strategy
+from warpsmith.core.strategy import Strategy, arch_number
 from warpsmith.strategies.catalogue import families, strategies
 
 NOTABLE = 1.10
@@ -264,7 +264,7 @@ def _usable(record: PoolRecord, problem: Problem, apart_from: str) -> bool:
         fits = not wanted or bool(wanted & families(problem))
         near = not record.zones or not zone or zone in record.zones or zone == "middle"
         allowed = not record.precision or problem.task.precision.value in record.precision.split()
-        return fits and near and allowed and _arch(record.arch) <= _arch(problem.arch)
+        return fits and near and allowed and arch_number(record.arch) <= arch_number(problem.arch)
     return max(record.effect or 0.0, record.speedup or 0.0) > 1.0
 
 
@@ -277,7 +277,9 @@ def _score(record: PoolRecord, problem: Problem) -> float:
     score += 4.0 * _overlap(record.words, _words(problem))
     score += 0.5 * _overlap(record.dtypes, {tensor.dtype for tensor in task.tensors})
     score += 0.5 * _overlap(map(str, record.ranks), {str(len(tensor.dims)) for tensor in task.tensors})
-    score += 0.5 * (record.precision == task.precision.value) + 0.5 * (_arch(record.arch) == _arch(problem.arch))
+    score += 0.5 * (record.precision == task.precision.value) + 0.5 * (
+        arch_number(record.arch) == arch_number(problem.arch)
+    )
     brought = record.effect or record.speedup or 1.0
     return score + 1.0 + min(1.0, max(0.0, math.log2(brought)) / 3.0)
 
@@ -299,9 +301,3 @@ def _plain(text: str) -> Iterable[str]:
 def _overlap(one: Iterable[str], other: Iterable[str]) -> float:
     left, right = set(one), set(other)
     return len(left & right) / len(left | right) if left or right else 0.0
-
-
-def _arch(text: str) -> int:
-    """90 for "sm_90a"; 0 for a CPU."""
-    digits = re.search(r"\d+", text)
-    return int(digits[0]) if digits else 0

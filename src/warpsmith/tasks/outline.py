@@ -46,6 +46,8 @@ _REDUCTIONS = frozenset(
         "_softmax",
         "_log_softmax",
         "native_layer_norm",
+        "native_batch_norm",
+        "_native_batch_norm_legit",
         "var",
         "var_mean",
         "std",
@@ -79,6 +81,7 @@ _POINTWISE = frozenset(
         "hardswish",
         "hardswish_",
         "hardtanh",
+        "leaky_relu",
         "_to_copy",
         "copy_",
         "rsub",
@@ -318,6 +321,8 @@ def _family(trace: _Trace) -> Family:
             contractions += 1
         elif name in _REDUCTIONS and not (call.pointwise and len(call.results) == 1 and _keeps(call)):
             reductions.append(all(math.prod(shape) == 1 for _, _, shape in call.results[:1]) and call.operand > 1)
+        elif name == "empty" and all(math.prod(shape) == 0 for _, _, shape in call.results):
+            continue  # holds nothing
         elif not (call.pointwise or call.view or name in _VIEWS or name in _CONSTANTS or name in _POINTWISE):
             return Family.OTHER
     if contractions:

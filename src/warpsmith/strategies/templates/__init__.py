@@ -19,7 +19,7 @@ from warpsmith.strategies.templates.lower import lower
 from warpsmith.strategies.templates.stages import Layout, plan_stages
 from warpsmith.strategies.templates.switches import Switches
 
-__all__ = ["Unsupported", "abilities", "carried", "translate"]
+__all__ = ["Unsupported", "abilities", "carried", "translate", "wary"]
 
 BACKENDS = ("cpu", "cuda")
 
@@ -38,6 +38,12 @@ def abilities(problem: Problem) -> tuple[Strategy, ...]:
     except Unsupported:
         return ()
     return tuple(s for s in known if s.name in shown and shown.issuperset(s.needs))
+
+
+def wary(problem: Problem) -> frozenset[str]:
+    """The abilities that are better left out of the first kernel of a search."""
+    layout = _layout(problem)
+    return frozenset() if layout is None else _abilities.wary(problem, layout)
 
 
 def translate(problem: Problem, plan: Plan) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from warpsmith.backends.tunables import tunables
 from warpsmith.core.registry import plugins
 from warpsmith.core.search import Problem
-from warpsmith.core.strategy import Choice, Parameter, Plan, Strategy
-from warpsmith.core.task import DTYPE_BYTES, Precision
+from warpsmith.core.strategy import Choice, Parameter, Plan, Strategy, arch_number
+from warpsmith.core.task import Precision
 from warpsmith.strategies.templates.code import COSTLY, length, levels, softmax_pair
-from warpsmith.strategies.templates.cuda_rows import MOST_KEPT, MOST_SHARED_BYTES
+from warpsmith.strategies.templates.cuda_cluster import MOST_BLOCKS, clustered, row_bytes
+from warpsmith.strategies.templates.cuda_row_launch import MOST_KEPT, MOST_SHARED_BYTES
 from warpsmith.strategies.templates.cuda_split import long_rows
-from warpsmith.strategies.templates.graph import loads, parts
+from warpsmith.strategies.templates.graph import parts
 from warpsmith.strategies.templates.stages import Kind, Layout, Stage, product_of
 
 _FUNCTIONS = frozenset(("exp", "expm1", "tanh", "erf", "log", "log1p"))  # those that `functions` has vector forms of
@@ -106,8 +107,9 @@ def _cuda(problem: Problem, layout: Layout) -> dict[str, Values]:
     rows = [s for s in stages if s.kind is Kind.ROWS and not s.inner]
     exprs = [s.expr for stage in stages for s in stage.stores]
     found: dict[str, Values] = {}
+    wide = [_has_clusters(problem) and clustered(problem, layout, s)[0] for s in rows]
     if kinds - {Kind.PRODUCT}:
-        found["block-size"] = _ANY
+        found["block-size"] = _threads(problem, layout, rows, clustered=any(wide))
         found["read-only-loads"] = _ANY
         found["unroll"] = _ANY
     if Kind.MAP in kinds or rows or Kind.WHOLE in kinds:
@@ -117,9 +119,12 @@ def _cuda(problem: Problem, layout: Layout) -> dict[str, Values]:
     long = [long_rows(problem, layout, s) for s in rows]
     if any(some for some, _ in long):
         found["split-rows"] = _ANY
+    if any(wide):
+        found["cluster-shared-memory"] = _ANY
     if not all(always for _, always in long):
         found["block-per-row"] = _ANY
-        found |= dict.fromkeys(_short_rows(problem, layout, rows), _ANY)
+    if any(wide) or not all(always for _, always in long):
+        found |= dict.fromkeys(_short_rows(problem, layout, rows, MOST_BLOCKS if any(wide) else 1), _ANY)
     if rows or Kind.WHOLE in kinds:
         found["warp-shuffle-reduction"] = _ANY
     if any(softmax_pair(s) and not always for s, (_, always) in zip(rows, long, strict=True)):
@@ -141,17 +146,49 @@ def _cuda(problem: Problem, layout: Layout) -> dict[str, Values]:
     return found
 
 
-def _short_rows(problem: Problem, layout: Layout, rows: list[Stage]) -> list[str]:
+def _has_clusters(problem: Problem) -> bool:
+    strategy: Strategy = plugins("warpsmith.strategies")["cluster-shared-memory"]
+    return arch_number(problem.arch) >= strategy.least_arch
+
+
+def _short_rows(problem: Problem, layout: Layout, rows: Sequence[Stage], blocks: int) -> list[str]:
     """What is only for rows up to some length, as far as there is such a row."""
     shortest = min(length(layout, s.along, w) for s in rows for w in problem.task.workloads)
-    kept = [e for s in rows for e in loads(*(store.expr for store in s.stores))]
-    nbytes = min((DTYPE_BYTES[layout.dtypes[e.name]] for e in kept), default=1)
+    nbytes = min(row_bytes(layout, s, shortest) for s in rows)
     limits = {
         "warp-per-row": shortest <= _WARP_ROW,
         "row-in-registers": shortest <= MOST_KEPT,
-        "row-in-shared": shortest * nbytes <= MOST_SHARED_BYTES,
+        "row-in-shared": nbytes <= MOST_SHARED_BYTES * blocks,
     }
     return [name for name, fits in limits.items() if fits]
+
+
+def _threads(problem: Problem, layout: Layout, rows: Sequence[Stage], *, clustered: bool) -> Values:
+    """Sizes of blocks, first the one with about 32 elements of a long row for each thread.
+
+    On an H200 rows of 65535 floats take 10.1 ms with 256 threads each and 7.3 ms with 1024, or 5.0 and 7.6 ms where
+    the eight blocks of a cluster share a row.
+    """
+    longest = max((length(layout, s.along, w) for s in rows for w in problem.task.workloads), default=0)
+    wanted = longest // (MOST_BLOCKS if clustered else 1) // 32
+    if wanted <= 256:
+        return _ANY
+    return {"threads": ("1024", "512", "256")} if wanted >= 1024 else {"threads": ("512", "1024", "256")}
+
+
+def wary(problem: Problem, layout: Layout) -> frozenset[str]:
+    """What may cost as much as it gives, and is not in the first kernel of a search.
+
+    Measured on an H200: a grid-stride loop (the best kernels of gelu reached 0.96x to 1.01x with it, 1.02x without),
+    several packs for each thread of an element-wise kernel (3.13 ms with four, 3.01 ms with one).
+    """
+    found = {"fast-intrinsics", "grid-stride", "online-softmax", "split-k"}
+    if problem.backend == "cuda" and all(s.kind is Kind.MAP for s in layout.stages):
+        found.add("unroll")
+    rows = [s for s in layout.stages if s.kind is Kind.ROWS and not s.inner]
+    if not all(clustered(problem, layout, s)[1] for s in rows):
+        found.add("cluster-shared-memory")
+    return frozenset(found)
 
 
 def _few_tiles(problem: Problem, layout: Layout) -> bool:
@@ -219,6 +256,7 @@ _MARKS: Mapping[str, Mapping[str, Mark]] = {
         "double-buffer": Mark(r"\bfetched_a_\b"),
         "padded-shared": Mark(r"\bPAD = 4\b"),
         "async-copy": Mark(r"__pipeline_memcpy_async\("),
+        "cluster-shared-memory": Mark(r"\b__cluster_dims__\(CLUSTER\b", {"blocks": "CLUSTER"}),
         "split-rows": Mark(r"\bROW_BLOCKS\b", {"blocks": "ROW_BLOCKS"}),
         "split-k": Mark(r"\bSPLIT\b", {"parts": "SPLIT"}),
         "tensor-cores": Mark(r"wmma::mma_sync"),

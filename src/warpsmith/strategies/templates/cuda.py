@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warpsmith.core.search import Problem
-from warpsmith.strategies.templates import cuda_columns, cuda_product, cuda_rows, cuda_split
+from warpsmith.strategies.templates import cuda_cluster, cuda_columns, cuda_product, cuda_rows, cuda_split
 from warpsmith.strategies.templates.code import Context, Emitter, combined, initial, nest, slot_offsets, stored
 from warpsmith.strategies.templates.cuda_library import library
 from warpsmith.strategies.templates.cuda_packs import Kernel, Packs, arguments, parameters
@@ -47,6 +47,7 @@ def translate(problem: Problem, layout: Layout, on: Switches) -> str:
         p
         for p in (
             on.tune_lines,
+            "#include <cooperative_groups.h>\n" if any("across_cluster(" in k for k in kernels) else "",
             "#include <cuda_pipeline.h>\n" if any("__pipeline_" in k for k in kernels) else "",
             "#include <mma.h>\n" if any("wmma::" in k for k in kernels) else "",
             head,
@@ -69,6 +70,8 @@ def _kernel(context: Context, stage: Stage, on: Switches, number: int, used: str
     if stage.kind is Kind.ROWS:
         if "split-rows" in on and cuda_split.long_rows(context.problem, context.layout, stage)[0]:
             return cuda_split.split_kernel(context, stage, on, number, used)
+        if "cluster-shared-memory" in on and cuda_cluster.clustered(context.problem, context.layout, stage)[0]:
+            return cuda_cluster.cluster_kernel(context, stage, on, number)
         write = cuda_columns.columns_kernel if stage.inner else cuda_rows.rows_kernel
         return write(context, stage, on, number)
     if stage.kind is Kind.WHOLE:

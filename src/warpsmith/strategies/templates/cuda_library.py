@@ -84,6 +84,23 @@ __device__ __forceinline__ T across_block(T value, Op op) {
 }
 """
 
+_CLUSTER = """
+// Afterwards every thread of the cluster has the result.
+template <typename T, typename Op>
+__device__ __forceinline__ T across_cluster(T value, Op op) {
+  __shared__ T part;
+  const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+  value = across_block(value, op);
+  if (threadIdx.x == 0) part = value;
+  cluster.sync();
+  value = *cluster.map_shared_rank(&part, 0);
+#pragma unroll
+  for (int rank = 1; rank < CLUSTER; ++rank) value = op(value, *cluster.map_shared_rank(&part, rank));
+  cluster.sync();  // nobody leaves or writes anew while others still read
+  return value;
+}
+"""
+
 _SMS = """
 static int multiprocessors() {
   int device = 0, count = 0;
@@ -104,9 +121,12 @@ def library(on: Switches, kernels: str, *, counts: bool) -> str:
     text = _PACK.replace("LOAD", load).replace("STORE", store)
     if "_of()" in kernels:
         text += _OPERATIONS
-    shuffles = "warp-shuffle-reduction" in on
-    if "across_warp(" in kernels or ("across_block(" in kernels and shuffles):
+    shuffles, clusters = "warp-shuffle-reduction" in on, "across_cluster(" in kernels
+    blocks = "across_block(" in kernels or clusters
+    if "across_warp(" in kernels or (blocks and shuffles):
         text += _WARP
-    if "across_block(" in kernels:
+    if blocks:
         text += _BLOCK_SHUFFLE if shuffles else _BLOCK_TREE
+    if clusters:
+        text += _CLUSTER
     return text + (_SMS if counts else "")

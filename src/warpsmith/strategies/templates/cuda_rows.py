@@ -4,7 +4,7 @@ kept in registers or shared memory."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from warpsmith.strategies.templates.code import (
     COSTLY,
@@ -12,20 +12,16 @@ from warpsmith.strategies.templates.code import (
     Emitter,
     combined,
     initial,
-    lengths,
     levels,
     nest,
     softmax_pair,
     stored,
 )
-from warpsmith.strategies.templates.cuda_packs import Kernel, arguments, parameters, split, unrolled
+from warpsmith.strategies.templates.cuda_packs import Kernel, parameters, split, unrolled
+from warpsmith.strategies.templates.cuda_row_launch import MEMORY, REGISTERS, SHARED, RowLaunch
 from warpsmith.strategies.templates.graph import Expr, loads, needed, parts, without
 from warpsmith.strategies.templates.stages import Stage
 from warpsmith.strategies.templates.switches import Switches
-
-MEMORY, REGISTERS, SHARED = "memory", "registers", "shared"
-MOST_KEPT = 32768  # elements of a row in the registers of a block
-MOST_SHARED_BYTES = 208 << 10  # what one block may have on current devices, less what reductions take
 
 
 @dataclass
@@ -35,6 +31,7 @@ class Body:
     mode: str
     scope: Emitter
     kept: dict[Expr, str]  # loads that wait in registers or shared memory
+    filling: dict[Expr, str] = field(default_factory=dict)  # those that the first pass puts there, pack by pack
     kept_value: tuple[Expr, str] | None = None  # a computed part that has replaced a load there
 
 
@@ -43,10 +40,12 @@ def rows_kernel(context: Context, stage: Stage, on: Switches, number: int) -> Ke
     return Rows(context, stage, on, number).kernel()
 
 
-class Rows:
+class Rows(RowLaunch):
     """The kernel of one stage."""
 
+    bounds = "__launch_bounds__(THREADS)"
     first = "lane_ == 0"  # who writes what a row has once
+    pack_at = "p_"  # where a pack of the row lies in shared memory
 
     def __init__(self, context: Context, stage: Stage, on: Switches, number: int) -> None:
         self.context = context
@@ -75,23 +74,26 @@ class Rows:
     def _reads(self) -> int:
         return len(levels(self.stage)) + bool(self.wide)
 
+    def _places(self) -> list[str]:
+        """Which row a thread works at, and which lane of it it is."""
+        if self.lanes == "THREADS":
+            return ["const int64_t row_ = blockIdx.x;", "const int lane_ = threadIdx.x;"]
+        end = f"if (row_ >= {self._outer()}) return;"
+        if self.lanes == "32":
+            row = "const int64_t row_ = int64_t(blockIdx.x) * ROWS_PER_BLOCK + threadIdx.x / 32;"
+            return ["constexpr int ROWS_PER_BLOCK = THREADS / 32;", "const int lane_ = threadIdx.x % 32;", row, end]
+        row = "const int64_t row_ = int64_t(blockIdx.x) * THREADS + threadIdx.x;"
+        return [row, "constexpr int lane_ = 0;", end]
+
     def kernel(self) -> Kernel:
         context = self.context
         body = [
-            f"const int64_t outer_ = {' * '.join(f'({context.extent(g)})' for g in self.stage.outer) or '1'};",
             f"const int64_t along_ = {context.extent(self.stage.along)};",
             "const int64_t packs_ = along_ / W;",
+            *self._places(),
+            "int64_t o_ = row_;",
+            *split(context, self.stage.outer),
         ]
-        if self.lanes == "THREADS":
-            body += ["const int64_t row_ = blockIdx.x;", "const int lane_ = threadIdx.x;"]
-        elif self.lanes == "32":
-            body += ["constexpr int ROWS_PER_BLOCK = THREADS / 32;", "const int lane_ = threadIdx.x % 32;"]
-            body += ["const int64_t row_ = int64_t(blockIdx.x) * ROWS_PER_BLOCK + threadIdx.x / 32;"]
-        else:
-            body += ["const int64_t row_ = int64_t(blockIdx.x) * THREADS + threadIdx.x;", "constexpr int lane_ = 0;"]
-        if self.lanes != "THREADS":
-            body.append("if (row_ >= outer_) return;")
-        body += ["int64_t o_ = row_;", *split(context, self.stage.outer)]
         for mode in reversed(self.modes):
             test = {REGISTERS: "if constexpr (KEEP > 0) {", SHARED: "if constexpr (KEEP < 0) {"}.get(mode)
             lines = self._passes(mode)
@@ -103,68 +105,11 @@ class Rows:
         head = "template <int W, int KEEP>" if len(self.modes) > 1 else "template <int W>"
         text = [
             head,
-            f"__global__ void __launch_bounds__(THREADS) {self.name}({parameters(context)}) {{",
+            f"__global__ void {self.bounds} {self.name}({parameters(context)}) {{",
             *nest(body),
             "}",
         ]
         return Kernel("\n".join(text) + "\n", self._launch())
-
-    def _launch(self) -> list[str]:
-        per_block = {"32": "(THREADS / 32)", "THREADS": "1", "1": "THREADS"}[self.lanes]
-        lines = [
-            f"const int64_t outer_ = {' * '.join(f'({self.context.extent(g)})' for g in self.stage.outer) or '1'};",
-            f"const int64_t along_ = {self.context.extent(self.stage.along)};",
-            f"const int64_t blocks_ = (outer_ + {per_block} - 1) / {per_block};",
-        ]
-        given = arguments(self.context)
-        width = self.on.macro("VECTOR", "vector-loads", "width") if "vector-loads" in self.on else ""
-        widths = [(width, f"along_ % {width} == 0"), ("1", "")] if width else [("1", "")]
-        calls: list[tuple[str, list[str]]] = []
-        if REGISTERS in self.modes:
-            for length in lengths(self.context, self.stage.along)[:4]:
-                for w, test in widths:
-                    fits = f"keep_for({length}, {w}) > 0 && along_ <= {length}" + (f" && {test}" if test else "")
-                    kernel = f"{self.name}<{w}, keep_for({length}, {w})>"
-                    calls.append((fits, [f"{kernel}<<<blocks_, THREADS, 0, stream_>>>({given});"]))
-        if SHARED in self.modes:
-            rows = per_block if self.lanes == "32" else "1"
-            sizes = " + ".join(f"(along_ * {self._bytes(e)} + 15) / 16 * 16" for e in self.row_loads)
-            lines.append(f"const int64_t shared_ = ({sizes}) * {rows};")
-            for w, test in widths:
-                fits = f"shared_ <= {MOST_SHARED_BYTES}" + (f" && {test}" if test else "")
-                kernel = f"{self.name}<{w}, -1>"
-                allow = "cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_)"
-                shared_call = [
-                    f"const cudaError_t allowed_ = cudaFuncSetAttribute({kernel}, {allow});",
-                    "if (allowed_ != cudaSuccess) return static_cast<int>(allowed_);",
-                    f"{kernel}<<<blocks_, THREADS, shared_, stream_>>>({given});",
-                ]
-                calls.append((fits, shared_call))
-        for w, test in widths:
-            chosen = f"<{w}, 0>" if len(self.modes) > 1 else f"<{w}>"
-            calls.append((test, [f"{self.name}{chosen}<<<blocks_, THREADS, 0, stream_>>>({given});"]))
-        for number, (test, call) in enumerate(calls):
-            word = "if" if number == 0 else "} else if"
-            lines += [f"{word} ({test}) {{" if test else "} else {" if number else "{", *nest(call)]
-        return [*self._keep_for(), *lines, "}"]
-
-    def _keep_for(self) -> list[str]:
-        """How many packs a thread holds of a row of some length; 0 where that is too many for its registers."""
-        if REGISTERS not in self.modes:
-            return []
-        most = f"{64 // max(1, len(self.row_loads))}"
-        return [
-            "struct Keep {",
-            "  static constexpr int count(int64_t length, int width) {",
-            f"    const int64_t packs = (length / width + {self.lanes} - 1) / {self.lanes};",
-            f"    return packs * width <= {most} && packs * width * THREADS <= {MOST_KEPT} ? int(packs) : 0;",
-            "  }",
-            "};",
-            "#define keep_for(length, width) Keep::count(length, width)",
-        ]
-
-    def _bytes(self, load: Expr) -> str:
-        return f"int64_t(sizeof({self.context.element(load.name)}))"
 
     def _passes(self, mode: str) -> list[str]:
         """Every pass over one row."""
@@ -211,7 +156,7 @@ class Rows:
         return f"{self.context.names.get(name, name)} + {offset}"
 
     def _fill(self, body: Body) -> list[str]:
-        """Load the row once, where it is kept."""
+        """Load the row once, where it is kept: into registers at once, into shared memory in the first pass."""
         lines: list[str] = []
         if body.mode == MEMORY:
             return lines
@@ -219,8 +164,7 @@ class Rows:
         if body.mode == SHARED:
             lines.append("extern __shared__ __align__(16) unsigned char shared_bytes_[];")
             rows = "threadIdx.x / 32" if self.lanes == "32" else "0"
-            total = " + ".join(f"(along_ * {self._bytes(e)} + 15) / 16 * 16" for e in self.row_loads)
-            before = f"int64_t({rows}) * ({total})"
+            before = f"int64_t({rows}) * ({self._shared_bytes()})"
         for load in self.row_loads:
             kind = self.context.element(load.name)
             if body.mode == REGISTERS:
@@ -231,11 +175,10 @@ class Rows:
             else:
                 name = self.context.fresh("shared")
                 lines.append(f"{kind}* {name} = reinterpret_cast<{kind}*>(shared_bytes_ + {before});")
-                before += f" + (along_ * {self._bytes(load)} + 15) / 16 * 16"
-                fetched = f"load_pack<W>({self._pointer(load.name, load.axes)})"
-                inside.append(f"reinterpret_cast<Pack<{kind}, W>*>({name})[p_] = {fetched};")
-                body.kept[load] = f"{name}[p_ * W + j_]"
-        return [*lines, *self._walk(body, inside)]
+                before += f" + ({self.kept_length} * {self._bytes(load)} + 15) / 16 * 16"
+                body.filling[load] = f"reinterpret_cast<Pack<{kind}, W>*>({name})[{self.pack_at}]"
+                body.kept[load] = f"{body.filling[load]}.at[j_]"
+        return [*lines, *(self._walk(body, inside) if inside else [])]
 
     def _walk(self, body: Body, inside: Sequence[str]) -> list[str]:
         """The loop of a lane over its packs of the row."""
@@ -254,18 +197,21 @@ class Rows:
 
     def _inner(self, body: Body, exprs: Sequence[Expr]) -> tuple[list[str], Emitter]:
         """Lines that load the packs of some expressions, and an emitter for one element j_ of them."""
-        names = dict(body.kept)
+        filling, body.filling = body.filling, {}
+        names = {load: text for load, text in body.kept.items() if load not in filling}
         lines: list[str] = []
         known = dict(body.scope.known)
         if body.kept_value:
             known[body.kept_value[0]] = body.kept_value[1]
         wanted = needed(exprs, known)
-        for load in wanted:
+        for load in [*wanted, *(load for load in filling if load not in wanted)]:
             if load in names or not load.free & self.bound or not self._contiguous(load):
                 continue
             name = self.context.fresh("pack")
             kind = self.context.element(load.name)
             lines.append(f"const Pack<{kind}, W> {name} = load_pack<W>({self._pointer(load.name, load.axes)});")
+            if load in filling:
+                lines.append(f"{filling[load]} = {name};")
             names[load] = f"{name}.at[j_]"
 
         def text(expr: Expr) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from warpsmith.core.search import Problem
 from warpsmith.strategies.templates.code import Context, combined, initial, length, levels, nest
 from warpsmith.strategies.templates.cuda_packs import Kernel, arguments, parameters, split, unrolled
-from warpsmith.strategies.templates.cuda_rows import MEMORY, Body, Rows
+from warpsmith.strategies.templates.cuda_row_launch import MEMORY
+from warpsmith.strategies.templates.cuda_rows import Body, Rows
 from warpsmith.strategies.templates.graph import Expr
 from warpsmith.strategies.templates.stages import Kind, Layout, Stage
 from warpsmith.strategies.templates.switches import Switches
@@ -74,9 +75,6 @@ class _Split(Rows):
             self._launches(used, len(levels(self.stage)) + 1),
             f"{used} + {cells} * {_CELL * len(self._cells)}",
         )
-
-    def _outer(self) -> str:
-        return " * ".join(f"({self.context.extent(g)})" for g in self.stage.outer) or "1"
 
     def _head(self) -> list[str]:
         return [

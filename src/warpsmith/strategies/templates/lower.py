@@ -59,6 +59,8 @@ def _structural(call: Call) -> list[Term] | None:
         padded = (NO_AXIS,) * (len(dims) - len(term.axes)) + term.axes
         fresh = tuple(lowering.axes.fresh(d) if a == NO_AXIS else a for a, d in zip(padded, dims, strict=True))
         return [Term(term.expr, fresh)]
+    if name == "empty" and 0 in dims:  # a batch norm makes one for its backward pass
+        return [Term(lowering.pool.const(0, "int64_t"), (NO_AXIS,) * len(dims))]
     if name in _FILLS or name in ("full", "full_like", "scalar_tensor"):
         number = _FILLS.get(name, call.args[0 if name == "scalar_tensor" else 1] if name not in _FILLS else 0.0)
         if not isinstance(number, int | float) or call.result.dtype not in CTYPES:

@@ -158,6 +158,30 @@ def _layer_norm(call: Call) -> list[Term]:
     return [Term(made, axes), *rest]
 
 
+def _batch_norm(call: Call) -> list[Term]:
+    """With the statistics of the batch, for each channel; instance norm is one with a channel for each instance."""
+    legit = call.name == "_native_batch_norm_legit"
+    if legit and call.overload != "no_stats":
+        raise Unsupported("running statistics of a batch norm")
+    training, eps = (call.number(3), call.number(5)) if legit else (call.number(5), call.number(7))
+    if not training or (not legit and (call.is_tensor(3) or call.is_tensor(4))):
+        raise Unsupported("running statistics of a batch norm")
+    x = call.term(0)
+    do = Algebra(call.pool, call.ctype)
+    along = [axis for place, axis in enumerate(x.axes) if place != 1]
+    value = do.cast(x.expr)
+    mean, variance = _moments(call, do, value, along, 0.0)
+    rstd = do("rsqrt", do("add", variance, float(eps)))
+    made, terms = do("mul", do("sub", value, mean), rstd), [x]
+    for place, op in ((1, "mul"), (2, "add")):
+        if call.is_tensor(place):
+            each = call.term(place)
+            made = do(op, made, do.cast(each.expr))
+            terms.append(Term(each.expr, (*each.axes, *((NO_AXIS,) * (len(x.axes) - 2)))))
+    channels = (x.axes[1],)
+    return [Term(made, call.broadcast(terms)), Term(mean, channels), Term(rstd, channels)]
+
+
 def _norm(call: Call) -> list[Term]:
     x = call.term(0)
     do = Algebra(call.pool, call.ctype)
@@ -278,6 +302,7 @@ _HANDLERS: Mapping[str, Callable[[Call], list[Term]]] = {
     "logsumexp": _logsumexp,
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), _variance),
     **dict.fromkeys(("native_layer_norm", "_fused_rms_norm"), _layer_norm),
+    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), _batch_norm),
     **dict.fromkeys(("norm", "linalg_vector_norm"), _norm),
     **dict.fromkeys(("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss"), _loss),
     "nll_loss_forward": _nll,
