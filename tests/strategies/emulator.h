@@ -210,7 +210,9 @@ inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }
 inline float __powf(float x, float y) { return powf(x, y); }
 inline float __fdividef(float x, float y) { return x / y; }
-inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t zeros = 0) {
+  std::memcpy(to, from, bytes - zeros), std::memset(static_cast<char*>(to) + bytes - zeros, 0, zeros);
+}
 inline void __pipeline_commit() {}
 inline void __pipeline_wait_prior(int) {}
 

@@ -15,8 +15,9 @@ PLUGIN = Strategy(
         "before is being used: commit each stage, wait for the oldest only."
     ),
     effect=(
-        "Frees the registers that a double buffer needs and keeps more bytes in flight. Needs compute "
-        "capability 8.0, and 4, 8 or 16 bytes per copy."
+        "Frees the registers that a double buffer needs and keeps more bytes in flight. Slower than a double buffer "
+        "where a tile has to be transposed, 4 bytes at a time. Needs compute capability 8.0, and 4, 8 or 16 bytes per "
+        "copy."
     ),
     example="""\
 __pipeline_memcpy_async(&As[next][i], &a[j], 4);

@@ -15,9 +15,12 @@ PLUGIN = Strategy(
         "tile, each on a part of the depth, write partial sums to the workspace and add them in a second "
         "kernel."
     ),
-    effect=("Many times faster for small outputs with a long depth; a loss where there are enough tiles already."),
+    effect=(
+        "Many times faster for small outputs with a long depth, with about as many parts as give every multiprocessor "
+        "two blocks; a loss where there are enough tiles already."
+    ),
     example="""\
 const int64_t first = depth * blockIdx.z / SPLIT, last = depth * (blockIdx.z + 1) / SPLIT;
 """,
-    parameters=(Parameter("parts", ("4", "2", "8", "16")),),
+    parameters=(Parameter("parts", ("4", "2", "8", "16", "32", "64", "128")),),
 )

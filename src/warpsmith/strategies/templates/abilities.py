@@ -14,6 +14,7 @@ from warpsmith.core.task import Precision
 from warpsmith.strategies.templates.code import COSTLY, length, levels, softmax_pair
 from warpsmith.strategies.templates.cuda_cluster import MOST_BLOCKS, clustered, row_bytes
 from warpsmith.strategies.templates.cuda_row_launch import MOST_KEPT, MOST_SHARED_BYTES
+from warpsmith.strategies.templates.cuda_shapes import depth_parts, few_tiles, starved, tile_rows
 from warpsmith.strategies.templates.cuda_split import long_rows
 from warpsmith.strategies.templates.graph import parts
 from warpsmith.strategies.templates.stages import Kind, Layout, Stage, product_of
@@ -48,7 +49,6 @@ _NEEDS = {
 }
 """What a strategy builds on in products of one language only."""
 
-_FEW_RESULTS = 256 * 128 * 128  # of a product: two tiles of 128 by 128 for each multiprocessor of a large device
 _WARP_ROW = 4096  # longer rows were never best with one warp each, on an H200
 Values = Mapping[str, tuple[str, ...]]
 _ANY: Values = {}
@@ -89,7 +89,7 @@ def _cpu(layout: Layout) -> dict[str, Values]:
         found["online-softmax"] = _ANY
     if Kind.PRODUCT in kinds:
         found["packed-panels"] = _ANY
-        found["register-tile"] = _ANY
+        found["register-tile"] = {"rows": ("8", "4", "12")}
     found["simd"] = _ANY
     if Kind.WHOLE in kinds and not any(
         r.name.startswith("arg") for s in stages if s.kind is Kind.WHOLE for r in s.reduces
@@ -137,12 +137,17 @@ def _cuda(problem: Problem, layout: Layout) -> dict[str, Values]:
         found["two-stage-reduction"] = {"block": ()}
         found["atomic-reduction"] = _ANY
     if Kind.PRODUCT in kinds:
-        found |= {"shared-tile": _ANY, "register-tile": {"rows": ("8", "4")}, "double-buffer": _ANY}
-        found |= {"padded-shared": _ANY, "async-copy": _ANY, "vector-loads": {"width": ("4",)}}
-        if _few_tiles(problem, layout):
-            found["split-k"] = _ANY
-        if _tensor_cores(problem, layout):
+        # Of those that exclude each other, the first is in the first kernel: it is faster on an H200.
+        found["shared-tile"] = {"depth": ("8", "16", "32")}
+        if _tensor_cores(problem, layout) and not starved(problem, layout):
             found["tensor-cores"] = _ANY
+        found["register-tile"] = {"rows": tile_rows(problem, layout)}
+        found |= {"double-buffer": _ANY, "async-copy": _ANY}
+        found |= {"padded-shared": _ANY, "vector-loads": {"width": ("4",)}}
+        if few_tiles(problem, layout):
+            found["split-k"] = {"parts": depth_parts(problem, layout)}
+        if _tensor_cores(problem, layout):
+            found.setdefault("tensor-cores", _ANY)
     return found
 
 
@@ -182,20 +187,15 @@ def wary(problem: Problem, layout: Layout) -> frozenset[str]:
     Measured on an H200: a grid-stride loop (the best kernels of gelu reached 0.96x to 1.01x with it, 1.02x without),
     several packs for each thread of an element-wise kernel (3.13 ms with four, 3.01 ms with one).
     """
-    found = {"fast-intrinsics", "grid-stride", "online-softmax", "split-k"}
+    found = {"fast-intrinsics", "grid-stride", "online-softmax"}
+    if not starved(problem, layout):
+        found.add("split-k")
     if problem.backend == "cuda" and all(s.kind is Kind.MAP for s in layout.stages):
         found.add("unroll")
     rows = [s for s in layout.stages if s.kind is Kind.ROWS and not s.inner]
     if not all(clustered(problem, layout, s)[1] for s in rows):
         found.add("cluster-shared-memory")
     return frozenset(found)
-
-
-def _few_tiles(problem: Problem, layout: Layout) -> bool:
-    """Whether a product has so few results, in some workload, that they leave a device idle."""
-    products = [s for s in layout.stages if s.kind is Kind.PRODUCT]
-    axes = [[axis for group in s.outer for axis in group] for s in products]
-    return any(length(layout, each, w) <= _FEW_RESULTS for each in axes for w in problem.task.workloads)
 
 
 def _tensor_cores(problem: Problem, layout: Layout) -> bool:
