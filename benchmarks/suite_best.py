@@ -274,6 +274,7 @@ def work(options: Options, began: float) -> int:
                 record = replace(
                     record,
                     date=datetime.now(UTC).isoformat(timespec="seconds"),
+                    covered=len(titles) or record.covered,
                     tasks=merged(record.tasks, figures),
                     seconds=round(record.seconds + time.monotonic() - start, 1),
                     versions=record.versions | sitting.versions,

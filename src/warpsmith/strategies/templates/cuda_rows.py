@@ -12,6 +12,7 @@ from warpsmith.strategies.templates.code import (
     Emitter,
     combined,
     initial,
+    lengths,
     levels,
     nest,
     softmax_pair,
@@ -22,6 +23,8 @@ from warpsmith.strategies.templates.cuda_row_launch import MEMORY, REGISTERS, SH
 from warpsmith.strategies.templates.graph import Expr, loads, needed, parts, without
 from warpsmith.strategies.templates.stages import Stage
 from warpsmith.strategies.templates.switches import Switches
+
+_THREAD_ROW = 4096  # elements; the threads of a warp that have a longer row each read from as many pages of memory
 
 
 @dataclass
@@ -55,7 +58,8 @@ class Rows(RowLaunch):
         self.bound = frozenset(stage.along)
         self.where = [(group, f"o{n}_") for n, group in enumerate(stage.outer)]
         keeps = "row-in-registers" in on or "row-in-shared" in on  # too much for one thread
-        whole = "block-per-row" in on or keeps or "warp-shuffle-reduction" in on
+        long = lengths(context, stage.along)[0] > _THREAD_ROW
+        whole = "block-per-row" in on or keeps or "warp-shuffle-reduction" in on or long
         self.lanes = "32" if "warp-per-row" in on else "THREADS" if whole else "1"
         self.across = {"32": "across_warp", "THREADS": "across_block", "1": ""}[self.lanes]
         self.wide = [s for s in stage.stores if set(s.axes) & self.bound]
