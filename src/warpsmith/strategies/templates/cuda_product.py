@@ -194,8 +194,8 @@ class _Tiled:
         """Through the depth, tile by tile."""
         tiles = self.tiles
 
-        def fetched(first: bool = False) -> list[str]:
-            return [line for tile in tiles for line in tile.fetched(first=first)]
+        def fetched(first: bool = False, when: str = "") -> list[str]:
+            return [line for tile in tiles for line in tile.fetched(first=first, when=when)]
 
         def placed(buffer: str) -> list[str]:
             return [line for tile in tiles for line in tile.placed(buffer)]
@@ -218,8 +218,9 @@ class _Tiled:
             body += ["if (more_ > 0) {", *nest([*copied("now_ ^ 1"), *ahead]), "}"]
             body += [*self._compute("now_"), "if (more_ == 0) break;"]
         else:
-            body = ["if (more_ > 0) {", *nest([*fetched(), *ahead]), "}"]
-            body += [*self._compute("now_"), "if (more_ == 0) break;", *placed("now_ ^ 1"), "__syncthreads();"]
+            # Something is fetched and placed after the last tile, too: see `Tile.fetched`.
+            body = [*fetched(when="more_ > 0"), *ahead, *self._compute("now_"), *placed("now_ ^ 1")]
+            body += ["__syncthreads();", "if (more_ == 0) break;"]
         return [*begin, loop, *nest([*body, "now_ ^= 1;"]), "}"]
 
     def _end(self) -> list[str]:

@@ -55,12 +55,21 @@ class Tile:
         stride = self._stride(across=False)
         return f"from_{self.mark} += {count if stride == '1' else f'{count} * ({stride})'};"
 
-    def fetched(self, *, first: bool) -> list[str]:
-        """Global memory to registers, with zeros for what is outside."""
-        return self._each(first, [
-            f"if (inside_) {self.held}[i_] = load_pack<W>(at_);",
-            f"else {self.held}[i_] = Pack<{self.element}, W>{{}};",
-        ])  # fmt: skip
+    def fetched(self, *, first: bool, when: str = "") -> list[str]:
+        """Global memory to registers, with zeros for what is outside along the depth.
+
+        What is outside across the operand, or not wanted (`when`), is anything: only results that nobody stores hang on
+        it. So every pack is loaded, from a place that exists: were the loads conditions of something, the compiler
+        would move them behind the products, and nothing would hide how long they take.
+        """
+        base = self.operands.context.names.get(self.load.name, self.load.name)
+        if first:
+            return self._each(first, [
+                f"if (inside_) {self.held}[i_] = load_pack<W>(at_);",
+                f"else {self.held}[i_] = Pack<{self.element}, W>{{}};",
+            ])  # fmt: skip
+        test = f"{when} && inside_" if when else "inside_"
+        return self._each(first, [f"{self.held}[i_] = load_pack<W>({test} ? at_ : {base});"])
 
     def placed(self, buffer: str) -> list[str]:
         """Registers to shared memory, in one piece where the tile lies like the operand."""
