@@ -145,7 +145,7 @@ def test_sanitizers_get_the_lighter_ones(tmp_path: Path) -> None:
     )
     program = load_task(path)
     given = heldout._smallest(program.task, heldout.extended(program, CPU, path))
-    assert [w.name for w in given] == ["smaller: rows=2048 cols=4096", "smaller: rows=2039 cols=4093"]
+    assert [w.name for w in given] == ["smaller: rows=1024 cols=1024", "smaller: rows=1021 cols=1021"]
 
 
 def test_sizes_the_reference_refuses_are_no_lighter_ones(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_sizes_that_follow_from_others_are_left_alone(tmp_path: Path) -> None:
         '@task(x=normal("n"), workloads=[{"n": 1 << 26}, {"n": 1 << 27}])\ndef f(x):\n    return torch.cat([x, x])\n'
     )
     found, _ = heldout._lighter(load_task(path), CPU, path)
-    assert found.sizes["n"] == 1 << 22
-    assert found.name == f"{heldout.LIGHTER}n={1 << 22}"
+    assert found.sizes["n"] == 1 << 19
+    assert found.name == f"{heldout.LIGHTER}n={1 << 19}"
 
 
 # --- samples for processes without a judge ---
