@@ -234,9 +234,15 @@ def test_the_best_is_searched_for_then_verified(tmp_path: Path, capsys: pytest.C
     capsys.readouterr()
     assert suite_best.main(common) == 0
     assert capsys.readouterr().out == "", "nothing is left to do"
+    assert suite_best.main([*common, "--again", "--seconds", "30"]) == 0
+    third = read_best(path)
 
     assert first is not None
     assert second is not None
+    assert third is not None
+    assert len(third.tasks) == 1
+    assert third.date > second.date, "it was searched for anew"
+    assert third.covered > 1
     assert first.tasks[0].kernel is not None
     assert first.tasks[0].verified is None
     assert second.tasks[0].verified is not None
