@@ -100,7 +100,6 @@ struct Cluster {
 };
 inline Cluster cluster;
 inline thread_local char anchor;  // everything shared lies at a distance from it that is the same for all threads
-inline thread_local int rank = 0;
 
 inline bool release() {
   bool any = false;
@@ -168,7 +167,6 @@ inline void launch_clusters(int blocks, dim3 grid, int size, int64_t shared_byte
   for (int each = 0; each < blocks; ++each)
     team.emplace_back([=] {
       begin(grid, size, shared_bytes);
-      rank = each;
       cluster.anchors[each] = &anchor;
       cluster.meet();
       for (unsigned x = each; x < grid.x; x += blocks) run_block(dim3(x, 0, 0), shared_bytes);

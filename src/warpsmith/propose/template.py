@@ -251,9 +251,8 @@ class TemplateProposer:
             mended = genome.repair(failed, abilities, rng, tried, sound=plans, suspects=suspects)
             return mended, _Start(f"from {brief.failure.id}, which failed ({brief.failure.status})", (failed,))
         if not plans or (brief.move is Move.INIT and rng.random() < _FRESH):
-            return genome.initial(abilities, rng, tried, wary=self._templates.wary(brief.problem)), _Start(
-                "a new kernel"
-            )
+            wary = self._templates.wary(brief.problem)
+            return genome.initial(abilities, rng, tried, wary=wary), _Start("a new kernel")
         if brief.move is Move.DIVERGE:
             return genome.diverge(plans, abilities, rng, tried), _Start(f"unlike {ids}", plans)
         if brief.move is Move.CROSS and len(plans) > 1:
