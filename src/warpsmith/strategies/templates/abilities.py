@@ -137,8 +137,8 @@ def _cuda(problem: Problem, layout: Layout) -> dict[str, Values]:
         found["two-stage-reduction"] = {"block": ()}
         found["atomic-reduction"] = _ANY
     if Kind.PRODUCT in kinds:
-        # Of those that exclude each other, the first is in the first kernel. A double buffer is faster than asynchronous
-        # copies on an H200; that tensor cores are faster than either has not been measured.
+        # Of those that exclude each other, the first is in the first kernel. A double buffer is faster than
+        # asynchronous copies on an H200; that tensor cores are faster than either has not been measured.
         found["shared-tile"] = {"depth": ("8", "16", "32")}
         if _tensor_cores(problem, layout) and not starved(problem, layout):
             found["tensor-cores"] = _ANY
