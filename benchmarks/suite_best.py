@@ -185,8 +185,12 @@ class Sitting:
         )
         for trial in ledger.trials:
             told = session.evaluation(trial)
-            if told is not None and not told.ok:
+            if told is None:
+                continue
+            if not told.ok:
                 figures.refused.setdefault(told.status.value, told.reason[:_REASON])
+            elif speedup := told.speedup():
+                figures.tried.setdefault(ledger.trials[trial].strategy, round(speedup, 4))
         evaluation = session.evaluation(ledger.best) if ledger.best else None
         if evaluation is None:
             return figures

@@ -126,6 +126,7 @@ class BestFigures:
     verify_seconds: float = 0.0
     failure: str = ""  # why there was no run
     refused: dict[str, str] = field(default_factory=dict)  # what became of the other trials: a reason for each status
+    tried: dict[str, float] = field(default_factory=dict)  # the speedup of every valid strategy, as measured last
 
     @property
     def name(self) -> str:

@@ -244,6 +244,7 @@ def test_the_best_is_searched_for_then_verified(tmp_path: Path, capsys: pytest.C
     assert third.date > second.date, "it was searched for anew"
     assert third.covered > 1
     assert first.tasks[0].kernel is not None
+    assert first.tasks[0].strategy in first.tasks[0].tried
     assert first.tasks[0].verified is None
     assert second.tasks[0].verified is not None
     assert second.tasks[0].kernel == first.tasks[0].kernel
