@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from tests.tasks.conftest import Load
 
 from warpsmith.core.outline import Family
@@ -139,3 +140,27 @@ def test_a_reference_that_looks_at_values_gives_an_outline_that_says_nothing(nat
     """)
 
     assert outline(program).family is Family.OTHER
+
+
+def test_some_operators_are_element_wise_although_older_versions_of_torch_do_not_say_so(
+    native: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = native("""
+        @task(x=normal("n"), workloads=[{"n": 64}])
+        def leaky(x):
+            return torch.nn.functional.leaky_relu(x, 0.01)
+    """)
+    monkeypatch.setattr(torch.Tag, "pointwise", torch.Tag.nondeterministic_seeded)  # which it has not
+
+    assert outline(program).family is Family.ELEMENTWISE
+
+
+@pytest.mark.parametrize("of", ["instance_norm(x)", "batch_norm(x, None, None, training=True)"])
+def test_a_norm_with_the_statistics_of_its_input_is_a_reduction(of: str, native: Load) -> None:
+    program = native(f"""
+        @task(x=normal("n, 3, h"), workloads=[{{"n": 64, "h": 32}}])
+        def norm(x):
+            return torch.nn.functional.{of}
+    """)
+
+    assert outline(program).family is Family.ROW_REDUCTION
