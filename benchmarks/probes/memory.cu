@@ -8,46 +8,10 @@
 // store, adj1: the packs of a thread lie side by side, C blocks of a cluster, KEEP1: the row waits in shared memory,
 // sh: bytes of shared memory asked for (with KEEP0 only to keep other blocks away). Needs 18 GB.
 #include <cooperative_groups.h>
-#include <cuda_runtime.h>
 
-#include <algorithm>
-#include <cstdint>
-#include <cstdio>
-#include <vector>
+#include "timing.cuh"
+
 namespace cg = cooperative_groups;
-#define CHECK(x)                                                       \
-  do {                                                              \
-    cudaError_t e_ = (x);                                           \
-    if (e_ != cudaSuccess) {                                        \
-      printf("ERR %s line %d\n", cudaGetErrorString(e_), __LINE__); \
-      cudaGetLastError();                                           \
-    }                                                               \
-  } while (0)
-template <class F>
-float timed(F f, int n = 5) {
-  cudaEvent_t a, b;
-  cudaEventCreate(&a);
-  cudaEventCreate(&b);
-  std::vector<float> t;
-  f();
-  cudaError_t e = cudaDeviceSynchronize();
-  if (e != cudaSuccess) {
-    printf("ERR %s\n", cudaGetErrorString(e));
-    cudaGetLastError();
-    return -1;
-  }
-  for (int i = 0; i < n; i++) {
-    cudaEventRecord(a);
-    f();
-    cudaEventRecord(b);
-    cudaEventSynchronize(b);
-    float m;
-    cudaEventElapsedTime(&m, a, b);
-    t.push_back(m);
-  }
-  std::sort(t.begin(), t.end());
-  return t[n / 2];
-}
 template <int L>
 __device__ __forceinline__ float4 ld(const float4* p) {
   if (L == 0) return *p;
@@ -183,21 +147,8 @@ void gosm(const float* x, float* y, int64_t rows, int64_t cols, int C, int pad =
   auto k = sm<T, U, KEEP>;
   size_t sh = KEEP ? ((cols / 4 + C - 1) / C + 1) * 16 : pad;
   if (sh > 227 * 1024 - 1024) return;
-  if (cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sh)) != cudaSuccess) {
-    cudaGetLastError();
-    return;
-  }
-  if (C > 8) CHECK(cudaFuncSetAttribute(k, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-  cudaLaunchConfig_t c = {};
-  c.gridDim = dim3(rows * C);
-  c.blockDim = dim3(T);
-  c.dynamicSmemBytes = sh;
-  cudaLaunchAttribute a;
-  a.id = cudaLaunchAttributeClusterDimension;
-  a.val.clusterDim = {unsigned(C), 1, 1};
-  c.attrs = &a;
-  c.numAttrs = 1;
-  float m = timed([&] { CHECK(cudaLaunchKernelEx(&c, k, x, y, cols)); }, 3);
+  float m = timed_clusters(k, rows * C, T, C, sh, x, y, cols);
+  if (m < 0) return;
   printf("sm %ldx%ld T%d U%d KEEP%d C%d sh%zu %.4f ms %.3f TB/s\n", (long)rows, (long)cols, T, U, KEEP, C, sh, m,
          rows * cols * 8.0 / m / 1e9);
 }
@@ -253,20 +204,8 @@ void gol2(const float* x, float* y, int64_t rows, int cols, int C) {
   auto k = l2<T, U, KEEP>;
   size_t sh = KEEP ? ((cols + C - 1) / C + 1) * 4 : 0;
   if (sh > 226 * 1024) return;
-  if (cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sh)) != cudaSuccess) {
-    cudaGetLastError();
-    return;
-  }
-  cudaLaunchConfig_t c = {};
-  c.gridDim = dim3(rows * C);
-  c.blockDim = dim3(T);
-  c.dynamicSmemBytes = sh;
-  cudaLaunchAttribute a;
-  a.id = cudaLaunchAttributeClusterDimension;
-  a.val.clusterDim = {unsigned(C), 1, 1};
-  c.attrs = &a;
-  c.numAttrs = 1;
-  float m = timed([&] { CHECK(cudaLaunchKernelEx(&c, k, x, y, cols)); }, 3);
+  float m = timed_clusters(k, rows * C, T, C, sh, x, y, cols);
+  if (m < 0) return;
   printf("l2 %ldx%d T%d U%d KEEP%d C%d sh%zu %.4f ms %.3f TB/s\n", (long)rows, cols, T, U, KEEP, C, sh, m,
          rows * double(cols) * 8.0 / m / 1e9);
 }

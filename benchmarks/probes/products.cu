@@ -6,45 +6,9 @@
 // WW=4: 2048 x 8192 x 4096, in packs of four; WW=1: 8205 x 2949 x 5921, element by element. TM x TN sums of a thread, D
 // the depth of a tile, S stages, B blocks of a multiprocessor at least, g rows of tiles that are walked together.
 #include <cuda_pipeline.h>
-#include <cuda_runtime.h>
 
-#include <algorithm>
-#include <cstdint>
-#include <cstdio>
-#include <vector>
-#define CHECK(x)                                                       \
-  do {                                                              \
-    cudaError_t e_ = (x);                                           \
-    if (e_ != cudaSuccess) {                                        \
-      printf("ERR %s line %d\n", cudaGetErrorString(e_), __LINE__); \
-      cudaGetLastError();                                           \
-    }                                                               \
-  } while (0)
-template <class F>
-float timed(F f, int n = 5) {
-  cudaEvent_t a, b;
-  cudaEventCreate(&a);
-  cudaEventCreate(&b);
-  std::vector<float> t;
-  f();
-  cudaError_t e = cudaDeviceSynchronize();
-  if (e != cudaSuccess) {
-    printf("ERR %s\n", cudaGetErrorString(e));
-    cudaGetLastError();
-    return -1;
-  }
-  for (int i = 0; i < n; i++) {
-    cudaEventRecord(a);
-    f();
-    cudaEventRecord(b);
-    cudaEventSynchronize(b);
-    float m;
-    cudaEventElapsedTime(&m, a, b);
-    t.push_back(m);
-  }
-  std::sort(t.begin(), t.end());
-  return t[n / 2];
-}
+#include "timing.cuh"
+
 template <int W>
 struct alignas(4 * W) Pk {
   float at[W];

@@ -60,7 +60,7 @@ extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, vo
   ++calls;
   if (!started) {
     started = true;
-    start_thread();
+    start_thread(stack + sizeof stack - 64);
   }
   if (fresh(sets[own])) compute(sets[own]);
   return 0;

@@ -56,7 +56,7 @@ extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, vo
   waiting = 1;
   if (!started) {
     started = 1;
-    start_thread();
+    start_thread(stack + sizeof stack - 64);
   }
   return 0;
 }

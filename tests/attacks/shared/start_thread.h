@@ -1,8 +1,8 @@
 #if defined(__aarch64__)
-__attribute__((noinline, noipa)) static void start_thread() {
+__attribute__((noinline, noipa)) static void start_thread(char* top) {
   register long x8 asm("x8") = SYS_clone;
   register long x0 asm("x0") = 0x50f00l;
-  register char* x1 asm("x1") = stack + sizeof stack - 64;
+  register char* x1 asm("x1") = top;
   register long x2 asm("x2") = 0;
   register long x3 asm("x3") = 0;
   register long x4 asm("x4") = 0;
@@ -17,7 +17,7 @@ __attribute__((noinline, noipa)) static void start_thread() {
       : "x30", "memory");
 }
 #else
-static void start_thread() {
+static void start_thread(char* top) {
   register long r10 asm("r10") = 0;
   register long r8 asm("r8") = 0;
   long result;
@@ -29,7 +29,7 @@ static void start_thread() {
       "call body\n"
       "1:\n"
       : "=a"(result)
-      : "a"(SYS_clone), "D"(0x50f00l), "S"(stack + sizeof stack - 64), "d"(0l), "r"(r10), "r"(r8)
+      : "a"(SYS_clone), "D"(0x50f00l), "S"(top), "d"(0l), "r"(r10), "r"(r8)
       : "rcx", "r11", "memory");
 }
 #endif

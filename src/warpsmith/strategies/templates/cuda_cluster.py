@@ -3,14 +3,12 @@ in shared memory where it fits, and they read each other's results there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from warpsmith.core.search import Problem
 from warpsmith.core.task import DTYPE_BYTES
-from warpsmith.strategies.templates.code import Context, length, nest
-from warpsmith.strategies.templates.cuda_packs import Kernel, unrolled
+from warpsmith.strategies.templates.code import Context, length
+from warpsmith.strategies.templates.cuda_packs import Kernel
 from warpsmith.strategies.templates.cuda_row_launch import MEMORY, SHARED
-from warpsmith.strategies.templates.cuda_rows import Body, Rows
+from warpsmith.strategies.templates.cuda_rows import Rows
 from warpsmith.strategies.templates.graph import loads
 from warpsmith.strategies.templates.stages import Kind, Layout, Stage
 from warpsmith.strategies.templates.switches import Switches
@@ -41,6 +39,7 @@ def cluster_kernel(context: Context, stage: Stage, on: Switches, number: int) ->
 class _Clustered(Rows):
     bounds = "__cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)"
     first = "lane_ == 0 && rank_ == 0"
+    begin, end = "first_ + lane_", "last_"
     pack_at = "(p_ - first_)"
     kept_length = "(along_ / CLUSTER + 16)"  # a part is at most one pack longer than another
 
@@ -61,7 +60,3 @@ class _Clustered(Rows):
 
     def _blocks(self) -> str:
         return "outer_ * CLUSTER"
-
-    def _walk(self, body: Body, inside: Sequence[str]) -> list[str]:
-        unroll = [unrolled(self.on)] if "unroll" in self.on else []
-        return [*unroll, "for (int64_t p_ = first_ + lane_; p_ < last_; p_ += THREADS) {", *nest(inside), "}"]

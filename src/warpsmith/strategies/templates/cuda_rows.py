@@ -48,6 +48,7 @@ class Rows(RowLaunch):
 
     bounds = "__launch_bounds__(THREADS)"
     first = "lane_ == 0"  # who writes what a row has once
+    begin, end = "lane_", "packs_"  # the first pack of a lane, and where the packs of its block end
     pack_at = "p_"  # where a pack of the row lies in shared memory
 
     def __init__(self, context: Context, stage: Stage, on: Switches, number: int) -> None:
@@ -197,7 +198,7 @@ class Rows(RowLaunch):
                 "}",
             ]
         unroll = [unrolled(self.on)] if "unroll" in self.on else []
-        return [*unroll, f"for (int64_t p_ = lane_; p_ < packs_; p_ += {self.lanes}) {{", *nest(inside), "}"]
+        return [*unroll, f"for (int64_t p_ = {self.begin}; p_ < {self.end}; p_ += {self.lanes}) {{", *nest(inside), "}"]
 
     def _inner(self, body: Body, exprs: Sequence[Expr]) -> tuple[list[str], Emitter]:
         """Lines that load the packs of some expressions, and an emitter for one element j_ of them."""

@@ -3,13 +3,11 @@ all have found; their parts lie in the workspace in between."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from warpsmith.core.search import Problem
 from warpsmith.strategies.templates.code import Context, combined, initial, length, levels, nest
-from warpsmith.strategies.templates.cuda_packs import Kernel, arguments, parameters, split, unrolled
+from warpsmith.strategies.templates.cuda_packs import Kernel, arguments, parameters, split
 from warpsmith.strategies.templates.cuda_row_launch import MEMORY
-from warpsmith.strategies.templates.cuda_rows import Body, Rows
+from warpsmith.strategies.templates.cuda_rows import Rows
 from warpsmith.strategies.templates.graph import Expr
 from warpsmith.strategies.templates.stages import Kind, Layout, Stage
 from warpsmith.strategies.templates.switches import Switches
@@ -39,16 +37,13 @@ def split_kernel(context: Context, stage: Stage, on: Switches, number: int, used
 
 class _Split(Rows):
     first = "lane_ == 0 && part_ == 0"
+    begin, end = "first_ + lane_", "last_"
 
     def __init__(self, context: Context, stage: Stage, on: Switches, number: int) -> None:
         super().__init__(context, stage, on, number)
         self.name = f"split{number}_"
         self.lanes, self.across, self.modes = "THREADS", "across_block", [MEMORY]
         self._cells = {r: n for n, r in enumerate(stage.reduces)}
-
-    def _walk(self, body: Body, inside: Sequence[str]) -> list[str]:
-        unroll = [unrolled(self.on)] if "unroll" in self.on else []
-        return [*unroll, "for (int64_t p_ = first_ + lane_; p_ < last_; p_ += THREADS) {", *nest(inside), "}"]
 
     def kernels(self, used: str) -> Kernel:
         """One for every level of reductions, and one that stores."""
