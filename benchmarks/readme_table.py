@@ -131,10 +131,12 @@ def _searched(best: BestRecord | None) -> list[str]:
     kernels = [task for task in best.tasks if task.verified]
     faster = sum(task.low is not None and task.low > 1.0 for task in kernels)
     trials = max(task.trials for task in best.tasks)
+    ran = "all" if len(best.tasks) == best.covered else str(len(best.tasks))
+    right = "all" if len(kernels) == len(best.tasks) else str(len(kernels))
     said = [
-        f"The catalogue's templates cover {best.covered} of the tasks; {len(best.tasks)} had a run of at most {trials} "
-        f"trials without a model ({best.tasks[0].method}, {best.date[:10]}), {len(kernels)} of the kernels found are "
-        f"verified, and {faster} of those are surely faster than eager. A family without a figure there has none."
+        f"The catalogue's templates cover {best.covered} of the tasks; {ran} had a run of at most {trials} trials "
+        f"without a model ({best.tasks[0].method}, {best.date[:10]}), {right} of the kernels found are verified, and "
+        f"{faster} of those are surely faster than eager. A family without a figure there has none."
     ]
     apart: dict[str, list[str]] = {}
     for task in best.tasks:

@@ -145,7 +145,37 @@ def test_sanitizers_get_the_lighter_ones(tmp_path: Path) -> None:
     )
     program = load_task(path)
     given = heldout._smallest(program.task, heldout.extended(program, CPU, path))
-    assert [w.name for w in given] == ["smaller: rows=1024 cols=1024", "smaller: rows=1021 cols=1021"]
+    few = ["smaller: rows=256 cols=4096", "smaller: rows=251 cols=4093"]
+    assert [w.name for w in given] == [*few, "smaller: rows=251 cols=251"]
+
+
+ROWS = """import torch
+from warpsmith import normal, task
+
+
+@task(
+    x=normal("rows, cols"),
+    weight=normal("cols"),
+    workloads=[{"rows": 4096, "cols": 393_216}, {"rows": 4100, "cols": 400_000}],
+)
+def f(x, weight):
+    return torch.softmax(x, 1) * weight
+"""
+
+
+def test_a_few_rows_of_full_length_stay_and_many_short_ones_come_beside_them(tmp_path: Path) -> None:
+    path = tmp_path / "rows.py"
+    path.write_text(ROWS)
+    program = load_task(path)
+    found, odd, many = (w.sizes for w in heldout._lighter(program, CPU, path))
+    assert found == {"rows": 4, "cols": 393_216 // 2}  # with fewer rows the weights are large, and have none
+    assert odd == {"rows": 3, "cols": 196_597}
+    assert many == {"rows": 251, "cols": 191}  # more rows than a device has multiprocessors
+
+
+def test_what_comes_first_in_one_operand_only_is_no_row(tmp_path: Path) -> None:
+    found, _ = lighter(tmp_path, '{"m": 4096, "k": 4096, "n": 4096}, {"m": 4097, "k": 4098, "n": 4099}')
+    assert found == {"m": 512, "k": 1024, "n": 1024}
 
 
 def test_sizes_the_reference_refuses_are_no_lighter_ones(tmp_path: Path) -> None:

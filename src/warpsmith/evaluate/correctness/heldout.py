@@ -38,6 +38,9 @@ _DUMP_BYTES = 1 << 30  # a workload larger than this is not run under a sanitize
 _LIGHT_BYTES = 8 << 20
 _LIGHT_FLOPS = 2 << 30  # likewise: under racecheck a product takes about a second on an H200 for each 2**30
 _TILE = 32  # a size stays a multiple of this when it is halved
+_LEAST_ROWS = 2  # what comes first in all large tensors is halved as far as this
+_FEWER = 16  # times less in many short rows
+_LARGE = 1 / 16  # of all bytes: a tensor that counts when it is asked what all have in common
 LIGHTER = "smaller: "
 CASES = "cases.json"
 
@@ -116,38 +119,69 @@ def _lighter(program: Program, device: torch.device, path: Path) -> list[Workloa
     """The smallest declared workload with sizes halved until a sanitizer can run it in seconds, and one with odd sizes
     beside it; [] where it can as it is, or where its sizes are constants.
 
-    As long as possible they stay multiples of what vectors and tiles need.
+    Rows go before their length: with a few rows of full length a kernel does what it does with all of them. Where that
+    makes a difference, one with many short rows comes third, for what happens between the rows of one block. It is the
+    smallest, because each short row may get the threads of a long one, and racecheck is slow by the thread.
+    """
+    few = _halved(program, device, path, _LIGHT_BYTES, rows_first=True)
+    many = _halved(program, device, path, _LIGHT_BYTES, rows_first=False)
+    found = [] if few is None else [few, _odd(program, few, path)]
+    if few is not None and many is not None and many.sizes != few.sizes:
+        shorter = _halved(program, device, path, _LIGHT_BYTES // _FEWER, rows_first=False)
+        found.append(shorter and _odd(program, shorter, path))
+    given = {axis for tensor in program.task.inputs for axis in tensor.dims}  # others follow
+    axes = [axis for axis in program.task.axes if axis in given and axis not in program.task.fixed_axes]
+    named = [replace(w, name=LIGHTER + " ".join(f"{axis}={w.sizes[axis]}" for axis in axes)) for w in found if w]
+    return list({w.name: w for w in named}.values())
+
+
+def _halved(program: Program, device: torch.device, path: Path, limit: int, *, rows_first: bool) -> Workload | None:
+    """The smallest declared workload made light enough; None where that is not needed, or not to be had.
+
+    As long as possible its sizes stay multiples of what vectors and tiles need.
     """
     task = program.task
     axes = [axis for axis in task.axes if axis not in task.fixed_axes]
     made: Workload | None = min(task.workloads, key=lambda w: total_bytes(task, w))
     halved = False
-    while made is not None and _is_heavy(program, made, device, path):
+    while made is not None and _is_heavy(program, made, device, path, limit):
         sizes = made.sizes
+        rows = [axis for axis in _leading(task, made) if axis in axes and sizes[axis] >= 2 * _LEAST_ROWS]
         even = [axis for axis in axes if sizes[axis] % (2 * _TILE) == 0]
-        most = max(even or axes, key=sizes.__getitem__, default="")
+        most = max((rows_first and rows) or even or axes, key=sizes.__getitem__, default="")
         if not most or sizes[most] == 1:
-            return []
+            return None
         half = sizes[most] // 2 | sizes[most] % 2  # what is odd stays odd
         made, halved = _made(program, sizes | {most: half}, path, math.inf), True
         if made is not None and made.sizes[most] != half:
             axes.remove(most)  # it follows from others
-    if made is None or not halved:
-        return []
-    odd = _made(program, made.sizes | {axis: _prime_below(made.sizes[axis]) for axis in axes}, path, math.inf)
-    found = [made] if odd is None or odd.sizes == made.sizes else [made, odd]
-    return [replace(w, name=LIGHTER + " ".join(f"{axis}={w.sizes[axis]}" for axis in axes)) for w in found]
+    return made if halved else None
 
 
-def _is_heavy(program: Program, workload: Workload, device: torch.device, path: Path) -> bool:
+def _odd(program: Program, workload: Workload, path: Path) -> Workload | None:
+    """Another one that is hardly smaller, with primes for sizes."""
+    task, sizes = program.task, workload.sizes
+    primes = {axis: _prime_below(sizes[axis]) for axis in task.axes if axis not in task.fixed_axes}
+    return _made(program, sizes | primes, path, math.inf)
+
+
+def _is_heavy(program: Program, workload: Workload, device: torch.device, path: Path, limit: int) -> bool:
     """Whether a sanitizer would take long; not where the reference refuses the sizes, which `_accepted` finds out."""
-    if _changing_bytes(program.task, workload) > _LIGHT_BYTES:
+    if _changing_bytes(program.task, workload) > limit:
         return True
     with Attempt(path) as attempt:
         fake = program.fake_inputs(workload)
         with fake.mode:
             work = count_work(program.run, fake.tensors, structured=program.structured(device=device))
     return attempt.error is None and work.flops > _LIGHT_FLOPS
+
+
+def _leading(task: Task, workload: Workload) -> list[str]:
+    """The axis that comes first in all large tensors, if there is one."""
+    sizes = [(tensor, tensor.nbytes(workload.sizes)) for tensor in task.tensors]
+    limit = _LARGE * sum(nbytes for _, nbytes in sizes)
+    first = {tensor.dims[:1] for tensor, nbytes in sizes if nbytes >= limit}
+    return [axis for dims in first for axis in dims if isinstance(axis, str)] if len(first) == 1 else []
 
 
 def _changing_bytes(task: Task, workload: Workload) -> int:

@@ -59,9 +59,11 @@ __device__ __forceinline__ T across_block(T value, Op op) {
   value = across_warp(value, op);
   if (threadIdx.x % 32 == 0) cells[threadIdx.x / 32] = value;
   __syncthreads();
-  value = cells[0];
+  constexpr int WARPS = THREADS / 32;
+  static_assert((WARPS & (WARPS - 1)) == 0, "THREADS has to be a power of two");
+  value = cells[threadIdx.x % WARPS];
 #pragma unroll
-  for (int warp = 1; warp < THREADS / 32; ++warp) value = op(value, cells[warp]);
+  for (int step = WARPS / 2; step > 0; step /= 2) value = op(value, __shfl_xor_sync(0xffffffffu, value, step));
   __syncthreads();
   return value;
 }
@@ -93,12 +95,22 @@ __device__ __forceinline__ T across_cluster(T value, Op op) {
   value = across_block(value, op);
   if (threadIdx.x == 0) part = value;
   cluster.sync();
-  value = *cluster.map_shared_rank(&part, 0);
-#pragma unroll
-  for (int rank = 1; rank < CLUSTER; ++rank) value = op(value, *cluster.map_shared_rank(&part, rank));
+  GATHER
   cluster.sync();  // nobody leaves or writes anew while others still read
   return value;
 }
+"""
+# Every thread reads one part, or all of them.
+_GATHER_SHUFFLE = """
+  static_assert((CLUSTER & (CLUSTER - 1)) == 0, "CLUSTER has to be a power of two");
+  value = *cluster.map_shared_rank(&part, threadIdx.x % CLUSTER);
+#pragma unroll
+  for (int step = CLUSTER / 2; step > 0; step /= 2) value = op(value, __shfl_xor_sync(0xffffffffu, value, step));
+"""
+_GATHER_LOOP = """
+  value = *cluster.map_shared_rank(&part, 0);
+#pragma unroll
+  for (int rank = 1; rank < CLUSTER; ++rank) value = op(value, *cluster.map_shared_rank(&part, rank));
 """
 
 _SMS = """
@@ -128,5 +140,5 @@ def library(on: Switches, kernels: str, *, counts: bool) -> str:
     if blocks:
         text += _BLOCK_SHUFFLE if shuffles else _BLOCK_TREE
     if clusters:
-        text += _CLUSTER
+        text += _CLUSTER.replace("  GATHER", (_GATHER_SHUFFLE if shuffles else _GATHER_LOOP).strip("\n"))
     return text + (_SMS if counts else "")

@@ -120,7 +120,7 @@ class Rows(RowLaunch):
         """Every pass over one row."""
         body = self._body(mode)
         lines = self._fill(body)
-        pair = softmax_pair(self.stage) if "online-softmax" in self.on and mode == MEMORY else None
+        pair = softmax_pair(self.stage) if "online-softmax" in self.on and mode != REGISTERS else None
         rounds = levels(self.stage)
         for number, level in enumerate(rounds):
             if pair and pair[0] in level:
