@@ -131,6 +131,7 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack(
         "early_thread", 18, "impossible speed: .* not called on|in a timed call", "knows_its_buffers", _REJECTED, _WRONG
     ),
+    _attack("timer_ahead", 18, "forged clock", "product", task="product_256"),
     _attack("writes_from_constructor", 18, "out differs", "uses_workspace", _WRONG),
     _attack("reads_files", 19, "reaching out", "reports_errors", unfiltered=(_LAUNCH,), unfiltered_says=_REFUSED),
     _attack("reads_files_raw", 19, _REFUSED, "reports_errors", _LAUNCH),

@@ -391,6 +391,7 @@ PYTHON_ON_GPU: tuple[Attack, ...] = (
 
 PYTHON_ON_CPU: tuple[Attack, ...] = (
     _python("works_while_preparing", 18, _LATE, Status.WRONG, twin="plain", names_harness=True),
+    _python("detects_trace", 15, "something else when its operators are listed", task="softmax", twin="extension"),
     _python("borrows_numpy", 15, "library call", task="softmax", twin="extension"),
     _python("borrows_numpy_quietly", 15, "library call", task="softmax", twin="extension"),
 )
@@ -404,6 +405,9 @@ def _on_gpu(attack: Attack) -> Attack:
         attack = replace(attack, unfiltered=statuses, unfiltered_says=says)
     return replace(attack, twin="python/honest_triton_module.py") if "extension" in attack.twin else attack
 
+
+AHEAD = _python("timer_ahead", 18, "forged clock", task="product_256_torch", twin="product")
+"""On a CPU: found out, or without a gain, as its timer happens to fire."""
 
 HARMLESS_ON_GPU: dict[str, str] = {  # by file: why there is nothing to find out on a GPU, if its text does not say it
     "python/lazy_delivery.py": "what its process says about time is not used",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.corpus_gpu import CUDA, PYTHON, PYTHON_ON_CPU, PYTHON_ON_GPU
+from tests.attacks.corpus_gpu import AHEAD, CUDA, PYTHON, PYTHON_ON_CPU, PYTHON_ON_GPU
 from tests.attacks.model import FOLDER, Attack, judge, record_attack, record_honest
 from warpsmith.backends.pysource import modules_named
 from warpsmith.backends.source import read_candidate
@@ -26,7 +26,7 @@ Record = Callable[[str, object], None]
 Verdicts = dict[tuple[Path, Path], Evaluation]
 Made = Callable[[Settings], AbstractContextManager[Evaluator]]
 _HERE = (*PYTHON, *PYTHON_ON_CPU)
-_ALL = (*CUDA, *_HERE, *PYTHON_ON_GPU)
+_ALL = (*CUDA, *_HERE, *PYTHON_ON_GPU, AHEAD)
 _BY_TASK = sorted(_HERE, key=lambda attack: attack.task)
 _TWINS = {attack.twin: attack for attack in _HERE}
 pytestmark = pytest.mark.timeout(900)  # one batch: a busy machine needs its time
@@ -61,6 +61,17 @@ def test_a_text_that_names_the_harness_is_enough(attack: Attack) -> None:
     if found is not None:
         assert found.status in attack.statuses
         assert re.search(attack.says, found.reason)
+
+
+def test_working_ahead_of_the_clock_gains_nothing(patient: Settings, all_processors: Made) -> None:
+    with all_processors(replace(patient, without=("imports",))) as evaluator:
+        found = judge(evaluator, [(AHEAD.task_path, file) for file in (AHEAD.path, AHEAD.twin_path)])
+    attack, honest = found[AHEAD.task_path, AHEAD.path], found[AHEAD.task_path, AHEAD.twin_path]
+    assert honest.ok, honest.reason
+    if attack.ok:  # seven eighths of its work would be hidden
+        assert attack.workloads[0].latency_ms > honest.workloads[0].latency_ms / 3
+    else:
+        assert not AHEAD.failings(attack)
 
 
 def test_such_a_file_is_not_even_imported(patient: Settings, cache_folder: Path) -> None:

@@ -74,6 +74,7 @@ DISHONEST: tuple[tuple[Traced, int, str], ...] = (
         "computes with aten.mm.default;",
     ),
     (Traced("torch_module", operators=("aten::softmax",)), 15, "it computes with aten::softmax"),
+    (Traced("torch_module", special=True), 15, "something else when its operators are listed"),
     (Traced("torch_module", operators=("aten.mm.default",), allow=("cudnn",)), 15, "aten.mm.default"),
     (Traced("torch_module", operators=("aten.empty.memory_format", "numpy.numpy")), 15, "it computes with numpy.numpy"),
     (python("own_kernel", others=(ADD,)), 15, "at::native::vectorized_elementwise_kernel"),

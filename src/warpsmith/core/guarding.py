@@ -34,6 +34,7 @@ class Traced:
     own: tuple[str, ...] = ()  # kernels that the candidate's own object defines; () where that is not known
     operators: tuple[str, ...] = ()  # torch operators a Python candidate called
     allow: tuple[str, ...] = ()
+    special: bool = False  # the call gave other bits than calls that were not traced, which agree among themselves
 
 
 @dataclass(frozen=True)

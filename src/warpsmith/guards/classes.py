@@ -135,8 +135,9 @@ CLASSES: tuple[AttackClass, ...] = (
         "library call",
         "calls a library, openly or as a fallback, instead of computing",
         "the built object's imports are allow-listed; CPU: no library can be opened once the process is set up; traced "
-        "kernel and operator names",
-        "a library's kernel copied into the candidate's own source",
+        "kernel and operator names, and a traced call gives the same bits as others",
+        "a library's kernel copied into the candidate's own source; Python: a call that notices the trace and then "
+        "computes the same bits by itself; CPU: functions of libraries that are loaded anyway, called by their address",
     ),
     AttackClass(
         16,

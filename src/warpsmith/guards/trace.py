@@ -36,7 +36,7 @@ class TraceGuard:
             return _native(evidence) or _elsewhere(evidence)
         if "torch" in evidence.allow:
             return _elsewhere(evidence)
-        return _operators(evidence) or _kernels(evidence) or _elsewhere(evidence)
+        return _operators(evidence) or _kernels(evidence) or _elsewhere(evidence) or _special(evidence)
 
 
 def _native(evidence: Traced) -> Objection | None:
@@ -94,6 +94,13 @@ def _kernels(evidence: Traced) -> Objection | None:
     if theirs and len(theirs) == len(evidence.kernels) and not allowed:
         return _library(f"only kernels of a library run: {listed(readable(theirs))}", "torch")
     return None
+
+
+def _special(evidence: Traced) -> Objection | None:
+    """A call that is not what it is while it is watched."""
+    if not evidence.special:
+        return None
+    return _library("it computes something else when its operators are listed than when they are not", "torch")
 
 
 def _matches(name: str, patterns: Collection[re.Pattern[str]]) -> bool:

@@ -90,6 +90,7 @@ class Host:
         self._keep: list[Any] = []  # pointer tables must outlive their calls
         self._recorder: Recorder | None = None
         self._operators: tuple[str, ...] = ()  # of torch, in the traced call of a Python candidate
+        self._untraced: tuple[int, Callable[[], int]] | None = None  # the call that is traced, as it was
 
     @property
     def side(self) -> CpuSide | CudaSide:
@@ -235,6 +236,7 @@ class Host:
         return Ran(int(returned), code, text, time.perf_counter_ns() - start)
 
     def _trace_on(self, message: TraceOn, _fds: tuple[int, ...]) -> Acknowledged:
+        self._untraced = message.index, self._calls[message.index]
         call = self.traced(self._calls[message.index])
         if self._recorder is not None:
             self._recorder.start()
@@ -248,6 +250,8 @@ class Host:
 
     def _trace_off(self, _message: TraceOff, _fds: tuple[int, ...]) -> TraceReport:
         recorder = self._recorder
+        if self._untraced is not None:
+            index, self._calls[index] = self._untraced
         if recorder is None:
             return TraceReport((), (), (), self._operators, "")
         recorder.stop()

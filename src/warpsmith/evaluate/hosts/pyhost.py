@@ -47,7 +47,9 @@ from warpsmith.evaluate.messages import (
     Run,
     Sample,
     Sampled,
+    TraceOff,
     TraceOn,
+    TraceReport,
 )
 from warpsmith.evaluate.replay.callgraph import encode
 from warpsmith.evaluate.wire import Channel
@@ -249,6 +251,12 @@ class PythonHost(Host):
     def _trace_on(self, message: TraceOn, fds: tuple[int, ...]) -> Acknowledged:
         done = super()._trace_on(message, fds)
         self._checked[message.index] = self._calls[message.index]
+        return done
+
+    def _trace_off(self, message: TraceOff, fds: tuple[int, ...]) -> TraceReport:
+        done = super()._trace_off(message, fds)
+        if self._untraced is not None:
+            index, self._checked[index] = self._untraced
         return done
 
     def traced(self, call: Callable[[], int]) -> Callable[[], int]:

@@ -138,8 +138,10 @@ class Contest:
         return baseline_ns, candidate_ns
 
     def _lay_out(self, surprised: Surprise | None) -> None:
-        """New data for all sets. A host that copies state does so before it can see anything of the arguments."""
+        """New data for all sets. A host that copies state does so before it can see anything of the arguments; what it
+        is asked besides comes before either, since it could work ahead in any request that no clock covers."""
         bench = self._bench
+        self._way.rouse()
         for index in self._indices:
             bench.shift_state(index, self._rng)
         for index, inputs in surprised.inputs.items() if surprised else ():

@@ -82,6 +82,11 @@ class OnCpu:
     def calls(self) -> int:
         return most_calls(self._parties.bench)
 
+    def rouse(self) -> None:
+        # Its threads have slept; the host wakes them, as the baseline does. That can take long, and whatever our own
+        # clock shows beyond a claim is room for a forged one: so the long part is a request apart.
+        self._parties.ask(Sample((), wake_ms=_WAKE_MS))
+
     def renew(self) -> None:
         if self._parties.peer.renews:
             self._parties.peer.ask(Flush(), Acknowledged, self._parties.limit_s)
@@ -90,9 +95,6 @@ class OnCpu:
         parties = self._parties
         parties.side.flush()  # here, not in the candidate's process: it must not run between data and clock
         time.sleep(CPU_SETTLE_S)
-        # Its threads have slept; the host wakes them before its clock starts, as the baseline does. That can take long,
-        # and whatever our own clock shows beyond a claim is room for a forged one: so the long part is a request apart.
-        parties.ask(Sample((), wake_ms=_WAKE_MS))
         before = self._meter.read()
         # A Python host has more to hide behind already: it is not woken inside.
         brief_ms = 0 if parties.peer.renews else _WAKE_BRIEFLY_MS

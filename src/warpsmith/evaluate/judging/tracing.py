@@ -13,10 +13,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import torch
+
 from warpsmith.backends.toolchain import TOOLKIT
 from warpsmith.core.config import Settings
 from warpsmith.core.contract import Contract
 from warpsmith.core.guarding import Recounted, Traced
+from warpsmith.evaluate.correctness.oracle import Case
 from warpsmith.evaluate.judging.bench import Bench
 from warpsmith.evaluate.judging.check import Checker
 from warpsmith.evaluate.judging.findings import face
@@ -62,10 +65,12 @@ class Tracing:
         if "trace" in self._settings.without or not (python or contract.backend == _NATIVE):
             return ()
         bench = secrets.choice(self._premises.benches)
-        report = self._traced(peer, bench, checker, limit_s)
+        case = self._case(bench)
+        report = self._traced(peer, bench, case, checker, limit_s(bench))
         on_gpu = self._premises.device.type == "cuda"
         if report.problem and not python:
             return (f"kernel names were not traced: {report.problem}",)
+        watched = python and "torch" not in self._premises.task.allow
         evidence = Traced(
             backend=contract.backend,
             calls=report.calls[:_MOST_NAMES],
@@ -74,23 +79,48 @@ class Tracing:
             own=_own(report.kernels, self._objects),
             operators=report.operators[:_MOST_NAMES],
             allow=self._premises.task.allow,
+            special=watched and self._differs(peer, bench, case, checker, limit_s(bench)),
         )
         face(evidence, self._settings.without)
         if not (python or self._premises.task.allow):
             for other in (b for b in self._premises.benches if b.first_set in recorded):
-                again = report if other is bench else self._traced(peer, other, checker, limit_s)
+                again = report
+                if other is not bench:
+                    again = self._traced(peer, other, self._case(other), checker, limit_s(other))
                 said = tuple(sorted(recorded[other.first_set]))
                 face(Recounted(again.kernels[:_MOST_NAMES], said), self._settings.without)
         return (f"kernel names were not traced: {report.problem}",) if report.problem and on_gpu else ()
 
-    def _traced(self, peer: Peer, bench: Bench, checker: Checker, limit_s: Callable[[Bench], float]) -> TraceReport:
+    def _case(self, bench: Bench) -> Case:
+        oracle = self._premises.oracle
+        cases = self._premises.cases[bench.workload.name]
+        return secrets.choice([case for case in cases if not oracle.surely_unusable(case)])
+
+    def _traced(self, peer: Peer, bench: Bench, case: Case, checker: Checker, limit_s: float) -> TraceReport:
         """One call on the first set of a workload."""
-        cases, oracle = self._premises.cases[bench.workload.name], self._premises.oracle
-        case = secrets.choice([case for case in cases if not oracle.surely_unusable(case)])
         start_s = self._settings.limits.start_s
         peer.ask(TraceOn(bench.first_set), Acknowledged, start_s)
-        checker.examine(peer, bench, (case,), limit_s(bench) + start_s, first_set=True)
+        checker.examine(peer, bench, (case,), limit_s + start_s, first_set=True)
         return peer.ask(TraceOff(), TraceReport, start_s)
+
+    def _differs(self, peer: Peer, bench: Bench, case: Case, checker: Checker, limit_s: float) -> bool:
+        """Whether the call that was traced just now gave other bits than two calls give that nobody watches: whoever
+        notices the trace and does something else then rounds differently."""
+        found = [_bits(bench)]
+        for _ in range(2):
+            checker.examine(peer, bench, (case,), limit_s, first_set=True)
+            found.append(_bits(bench))
+        watched, once, again = found
+        return _equal(once, again) and not _equal(watched, once)
+
+
+def _bits(bench: Bench) -> list[torch.Tensor]:
+    """The results of the last call on the first set."""
+    return [output.clone().reshape(-1).view(torch.uint8) for output in bench.sets[0].outputs]
+
+
+def _equal(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    return all(torch.equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
 def _own(kernels: Sequence[str], objects: Sequence[bytes]) -> tuple[str, ...]:

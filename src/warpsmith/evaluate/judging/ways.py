@@ -77,6 +77,10 @@ class Way(Protocol):
         """How many sets of the bench a sample calls. Some are always left out, if there are several."""
         ...
 
+    def rouse(self) -> None:
+        """Before there is anything new to see: whatever else the candidate's process is asked around its calls."""
+        ...
+
     def renew(self) -> None:
         """When new state is there, and the arguments are not."""
         ...
@@ -145,6 +149,9 @@ class Replayed:
     def calls(self) -> int:
         return most_calls(self._parties.bench)
 
+    def rouse(self) -> None:
+        pass
+
     def renew(self) -> None:
         pass
 
@@ -185,9 +192,13 @@ class FromOutside:
         self._device = parties.bench.sets[0].outputs[0].device
         self._claims = _Claims(parties)
         self._spares = spares  # where results are copied to, for a candidate that returns them
+        self._journey_ns = 0
 
     def calls(self) -> int:
         return min(most_calls(self._parties.bench), _MOST_OUTSIDE)
+
+    def rouse(self) -> None:
+        self._journey_ns = self._journeyed_ns(self.calls())
 
     def renew(self) -> None:
         pass
@@ -204,18 +215,18 @@ class FromOutside:
         return max(1, total_ns)
 
     def baseline(self, called: Sequence[int]) -> int:
-        return max(1, self._journey_ns(called) + self._worked_ns(called))
+        return max(1, self._journey_ns + self._worked_ns(called))
 
     def baseline_alone(self, called: Sequence[int]) -> int:
         """The same without the candidate's process: the journey is one to another, or else what it was before any code
         of the candidate was there."""
         lost = self._parties.peer.useless is not None  # it replayed calls of the candidate, and did not survive it
-        journey_ns = round(self._parties.idle.usual_ns * len(called)) if lost else self._journey_ns(called)
+        journey_ns = round(self._parties.idle.usual_ns * len(called)) if lost else self._journeyed_ns(len(called))
         return max(1, journey_ns + self._worked_ns(called))
 
-    def _journey_ns(self, called: Sequence[int]) -> int:
+    def _journeyed_ns(self, times: int) -> int:
         total_ns = 0
-        for _ in called:
+        for _ in range(times):
             start_ns = self._start()
             self._parties.ask(Sample((), flush=False))
             take_back(self._device)
