@@ -59,7 +59,7 @@ def finish(session: Session, evaluator: Evaluator, stopping: Callable[[], bool] 
                 return
 
     try:
-        tuned = tune_best(session, judge, usual)
+        tuned = tune_best(session, judge, usual, stopping)
     finally:
         if evaluator.settings != usual:
             evaluator.renew(usual)
@@ -68,12 +68,19 @@ def finish(session: Session, evaluator: Evaluator, stopping: Callable[[], bool] 
     return tuned
 
 
-def tune_best(session: Session, judge: Judge, settings: Settings) -> Tuned:
-    """Try values of the best kernel; a point that is surely better is a candidate of the run then, to be judged."""
+def tune_best(
+    session: Session, judge: Judge, settings: Settings, stopping: Callable[[], bool] = lambda: False
+) -> Tuned:
+    """Try values of the best kernel; a point that is surely better is a candidate of the run then, to be judged.
+
+    Where somebody stops it, nothing of it is kept: a resumed run tunes anew.
+    """
     ledger, best = session.ledger, session.ledger.best
     candidate = session.candidate(best)
     since = time.monotonic()
     tuned = tune(judge, candidate, POINTS, ledger.begun.config.seed, settings=settings)
+    if stopping():
+        return tuned
     event = events.Tuned(best, tuned.tried, tuned.total, tuned.gain, time.monotonic() - since)
     better = None
     if tuned.improved and tuned.best is not None:

@@ -216,7 +216,7 @@ def _better(record: PoolRecord, known: PoolRecord | None) -> bool:
 
 def _read(path: Path) -> list[PoolRecord]:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")  # JSON leaves U+2028 as it is
     except FileNotFoundError:
         return []
     except OSError as refused:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.run.bench.test_plan import planned
-from tests.searching import answered, begun, invalid, judged, valid
+from tests.searching import answered, begun, invalid, judged, proposed, valid
 from warpsmith.archive.events import Budget, Opened
 from warpsmith.archive.log import Archive
 from warpsmith.core.candidate import Candidate
@@ -20,6 +23,7 @@ from warpsmith.core.certificate import (
     Outcome,
     required,
 )
+from warpsmith.core.errors import RunError
 from warpsmith.core.evaluation import Evaluation
 from warpsmith.evaluate.verification.certificate import write_certificate
 from warpsmith.hardware.device import select_device
@@ -231,6 +235,66 @@ def test_failed_cells_are_taken_up_again_only_when_told_to(tmp_path: Path, plan:
     assert (before.settled, before.failed) == (2, 2)
     assert (after.settled, after.failed, after.begun) == (0, 0, 1)
     assert cell_of(plan, tmp_path / "bench").trials == 3  # nothing of it was lost
+
+
+def not_a_database(file: Path) -> None:
+    file.write_bytes(b"nothing of the kind" * 400)
+
+
+def an_unknown_event(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as log, log:
+        log.execute("INSERT INTO events (at, kind, brief, trial, body) VALUES (0, 'dreamt', 0, 0, '{}')")
+
+
+@pytest.mark.parametrize("spoil", [not_a_database, an_unknown_event])
+def test_a_damaged_run_is_one_failed_cell_and_ends_no_bench(
+    tmp_path: Path, plan: Plan, spoil: Callable[[Path], None]
+) -> None:
+    plan = replace(plan, verify=False)
+    settle(plan, tmp_path / "bench")
+    for key in plan.cells:
+        searched(tmp_path / "bench", key, rising)
+    folder = tmp_path / "bench" / plan.cells[0].folder
+    spoil(folder / "run.db")
+
+    bench = Runner(tmp_path / "bench", plan, [select_device("cpu")]).run()
+
+    assert [cell.status for cell in bench.cells] == [CellStatus.FAILED, CellStatus.DONE]
+    assert "run.db" in bench.cells[0].reason
+    again = Runner(tmp_path / "bench", plan, [select_device("cpu")], retry_failed=True)
+    assert (again.tally.settled, again.tally.failed) == (2, 1)  # nobody can go on with it
+    shutil.rmtree(folder)
+    assert cell_of(plan, tmp_path / "bench").status is CellStatus.UNFINISHED
+
+
+def test_a_run_that_cannot_be_written_stops_the_bench(
+    tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(plan, verify=False)
+    settle(plan, tmp_path / "bench")
+    for key in plan.cells:
+        searched(tmp_path / "bench", key, rising, end="interrupted")
+
+    def full(self: Archive, *happened: object) -> None:
+        raise RunError(f"{self.folder} cannot be written; free some space and resume.")
+
+    monkeypatch.setattr(Archive, "append", full)
+    with pytest.raises(RunError, match="free some space"):
+        Runner(tmp_path / "bench", plan, [select_device("cpu")]).run()
+    assert not list((tmp_path / "bench").rglob("failed.json"))
+
+
+def test_trials_that_nobody_judged_are_in_no_rate(tmp_path: Path, plan: Plan) -> None:
+    made = begun(load(plan.cells[0].method), budget=Budget(trials=10))
+    with Session.begin(tmp_path / plan.cells[0].folder, made) as session:
+        proposed(session, 1, 2)
+        for job in session.pending()[:1]:
+            session.judge(job, rising(job.candidate))
+        session.end("time")
+
+    cell = cell_of(plan, tmp_path)
+
+    assert (cell.trials, cell.settled, cell.valid) == (2, 1, 1)
 
 
 def test_results_can_be_published_without_the_runs(tmp_path: Path, plan: Plan) -> None:

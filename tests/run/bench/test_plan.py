@@ -99,6 +99,25 @@ def test_a_suite_is_selected_from_by_family_and_tag(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        (["a", "a"], ["a", "a-2"]),
+        (["a", "a", "a"], ["a", "a-2", "a-3"]),
+        (["a", "a", "a-2"], ["a", "a-3", "a-2"]),  # what has a name of its own keeps it
+        (["a-2", "a", "a", "a-2", "a"], ["a-2", "a", "a-3", "a-2-2", "a-4"]),
+    ],
+)
+def test_tasks_of_one_name_are_told_apart(folder: Path, files: list[str], names: list[str]) -> None:
+    words = []
+    for number, name in enumerate(files):
+        (folder / f"in{number}").mkdir()
+        (folder / f"in{number}" / f"{name}.py").write_text(f"class Model: number = {number}\n")
+        words.append(f"in{number}/{name}.py")
+
+    assert [task.name for task in select(words)] == names
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         ([], "the suites are"),

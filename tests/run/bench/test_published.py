@@ -59,7 +59,7 @@ def test_claims_are_read_from_csv(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(UsageError, match=said):
             read_claims(path, tasks)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match=r"cannot be read \(No such file or directory\); name a CSV file"):
         read_claims(tmp_path / "absent.csv", tasks)
 
 

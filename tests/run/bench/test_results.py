@@ -25,6 +25,16 @@ def test_results_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert read_results(tmp_path / "deep" / "results.json") == made
 
 
+def test_results_of_a_release_that_did_not_count_settled_trials_can_be_read() -> None:
+    made = bench([replace(cell("a", best(2.0)), settled=7)])
+    text = dump_results(made)
+    assert text.count('"settled": 7,') == 1
+
+    (old,) = load_results(text.replace('"settled": 7,', "")).cells
+
+    assert old == replace(made.cells[0], settled=None)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

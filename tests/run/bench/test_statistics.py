@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.run.bench.making import bench, best, cell, speedup
@@ -11,6 +13,7 @@ from warpsmith.run.bench.results import CellStatus
 from warpsmith.run.bench.statistics import (
     Estimate,
     Verdict,
+    _draws,
     compared,
     counted,
     duels,
@@ -104,6 +107,20 @@ def test_rates_are_over_all_proposals_and_spending_is_per_cell() -> None:
     assert summaries(bench([cell("a", None, usd=None), cell("b", None)]))[0].usd is None
 
 
+def test_rates_leave_out_what_awaited_a_verdict_when_its_run_ended() -> None:
+    cells = [
+        replace(cell("a", None, trials=6, valid=3, compiled=3), settled=3),
+        cell("b", None, trials=1, valid=0, compiled=1),  # of a release that did not say
+        replace(cell("c", None, trials=4, valid=0, compiled=0), settled=0),
+    ]
+
+    (found,) = summaries(bench(cells))
+
+    assert found.validity is not None
+    assert found.compile_rate is not None
+    assert (found.validity.value, found.compile_rate.value) == pytest.approx((3 / 4, 4 / 4))
+
+
 def test_fast_p_is_a_share_of_cells_by_task_above_and_not_at_p() -> None:
     cells = [
         *(cell("a", best(2.0), seed=seed) for seed in range(3)),
@@ -131,6 +148,43 @@ def test_intervals_are_repeatable_and_cover_the_spread() -> None:
     # Twenty logarithms that deviate by log 2: the mean's error is log 2 / sqrt 20, and 1.96 of it a factor of 1.355.
     assert interval.low == pytest.approx(4.0 / 1.355, rel=0.05)
     assert interval.high == pytest.approx(4.0 * 1.355, rel=0.05)
+
+
+def test_a_task_with_fewer_repeats_is_drawn_as_often_as_others() -> None:
+    # Ten tasks at 1 with five repeats, ten at 4 of which one repeat is done: the same as one repeat of each.
+    short = [cell(f"t{number}", best(4.0)) for number in range(10)]
+    long = [cell(f"u{number}", best(1.0), seed=seed) for number in range(10) for seed in range(5)]
+
+    (found,) = summaries(bench([*short, *long]))
+    (even,) = summaries(bench([*short, *(each for each in long if each.seed == 0)]))
+
+    assert found.eager is not None
+    assert even.eager is not None
+    ours, theirs = found.eager.geometric.interval, even.eager.geometric.interval
+    assert ours is not None
+    assert theirs is not None
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), rel=0.05)
+    assert (ours.low * ours.high) ** 0.5 == pytest.approx(found.eager.geometric.value, rel=0.05)
+
+
+def test_a_task_with_fewer_repeats_weighs_no_more_in_a_rate() -> None:
+    # One repeat of task a with no valid trial, nine of task b with nothing else: a tenth of all trials is not valid.
+    cells = [
+        cell("a", None, trials=10, valid=0),
+        *(cell("b", None, trials=10, valid=10, seed=seed) for seed in range(9)),
+    ]
+
+    (found,) = summaries(bench(cells))
+
+    assert found.validity is not None
+    assert found.validity.value == pytest.approx(0.9)
+    assert found.validity.interval is not None
+    assert (found.validity.interval.low, found.validity.interval.high) == pytest.approx((0.0, 1.0))
+    tasks, repeats = _draws((1, 9), 7)
+    for task, length in ((0, 1), (1, 9)):
+        drawn = repeats[(tasks == task)[..., 0]]
+        assert sorted(set(drawn[:, :length].ravel())) == list(range(length))  # each of its own, and no other
+        assert (drawn[:, length:] == np.arange(length, 9)).all()  # what fills its row is no repeat
 
 
 def test_one_cell_alone_has_no_interval() -> None:

@@ -109,6 +109,21 @@ def is_begun(folder: Path) -> bool:
         return any(True for _ in archive.entries())
 
 
+def damage(folder: Path) -> str:
+    """Why the run of a cell cannot be gone on with as it is kept; "" where it can, or where none was begun."""
+    if not (folder / FILE).is_file():
+        return ""
+    try:
+        with Session.peek(folder):
+            return ""
+    except RunError as fault:
+        why = str(fault)
+    try:
+        return why if is_begun(folder) else ""
+    except RunError:
+        return why
+
+
 def _folded(plan: Plan, root: Path, key: CellKey, session: Session, failure: str) -> FoldedCell:
     ledger = session.ledger
     totals, problem = ledger.totals, ledger.begun.problem
@@ -123,6 +138,7 @@ def _folded(plan: Plan, root: Path, key: CellKey, session: Session, failure: str
         reason=reason,
         run=key.folder,
         trials=totals.trials,
+        settled=totals.settled,
         valid=totals.valid,
         compiled=totals.compiled,
         best=best,

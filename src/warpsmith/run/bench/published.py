@@ -101,7 +101,10 @@ def read_claims(path: Path, tasks: Sequence[PlannedTask]) -> dict[str, float]:
             rows = list(csv.DictReader(file))
             head = list(rows[0]) if rows else []
     except (OSError, UnicodeDecodeError, csv.Error) as fault:
-        raise UsageError(f"the claims {path} cannot be read ({fault}).") from None
+        why = fault.strerror if isinstance(fault, OSError) else str(fault)
+        raise UsageError(
+            f"the claims {path} cannot be read ({why}); name a CSV file with the columns task and speedup."
+        ) from None
     if not {"task", "speedup"} <= set(head):
         raise UsageError(f"{path} needs a line of headings with task and speedup, and a line for each claim.")
     names = _names(tasks)

@@ -116,6 +116,7 @@ class Cell:
     trials: int = 0
     valid: int = 0
     compiled: int = 0
+    settled: int | None = None  # trials of which nothing was awaited at the end; None in older results: all of them
     best: Best | None = None
     tokens: int = 0
     usd: float | None = 0.0  # None where a price is not known

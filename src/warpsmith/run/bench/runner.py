@@ -24,7 +24,7 @@ from warpsmith.hardware.device import Device
 from warpsmith.llm.spec import is_spec
 from warpsmith.propose.making import Choice, choose
 from warpsmith.run import opening
-from warpsmith.run.bench.folding import FAILED, FoldedCell, assemble, fold_cell, is_begun, write_failure
+from warpsmith.run.bench.folding import FAILED, FoldedCell, assemble, damage, fold_cell, is_begun, write_failure
 from warpsmith.run.bench.plan import CellKey, Plan
 from warpsmith.run.bench.results import RESULTS, Bench, Cell, CellStatus, write_results
 from warpsmith.run.bench.winners import Examination, examine, folder_of, read_winner
@@ -171,16 +171,17 @@ class Runner:
                 return
             if self._cells[key].cell.status is not CellStatus.UNFINISHED:
                 continue
+            folder = self._folder / key.folder
             try:
-                if broken:
-                    write_failure(self._folder / key.folder, broken)
+                if why := broken or damage(folder):
+                    write_failure(folder, why)
                 else:
                     self._search(key, evaluator)
             except TaskError as fault:  # the task's own: the other cells have the same
                 broken = str(fault)
-                write_failure(self._folder / key.folder, broken)
+                write_failure(folder, broken)
             except (HarnessFault, ProposerFault) as fault:
-                write_failure(self._folder / key.folder, str(fault))
+                write_failure(folder, str(fault))
             self.watch.ended(evaluator.device.spec, self._refold(key))
         for key in shard:
             if self._stopping:
@@ -283,12 +284,13 @@ class Runner:
         return self._wanted.complete(known)
 
     def _forgive(self) -> None:
-        """Failed cells are taken up again, where they stopped."""
+        """Failed cells are taken up again, where they stopped; not those whose run is damaged."""
         for key, each in self._cells.items():
-            if each.cell.status is CellStatus.FAILED:
-                (self._folder / key.folder / FAILED).unlink(missing_ok=True)
-                if is_begun(self._folder / key.folder):
-                    with Session.resume(self._folder / key.folder) as session:
+            folder = self._folder / key.folder
+            if each.cell.status is CellStatus.FAILED and not damage(folder):
+                (folder / FAILED).unlink(missing_ok=True)
+                if is_begun(folder):
+                    with Session.resume(folder) as session:
                         session.end("interrupted", "to be tried again")
                 self._cells[key] = fold_cell(self._plan, self._folder, key)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from glob import glob
+from itertools import count
 from pathlib import Path
 
 from warpsmith.core.errors import TaskError, UsageError
@@ -154,12 +155,17 @@ def _planned(found: _Found) -> PlannedTask:
 
 
 def _named_apart(tasks: Sequence[PlannedTask]) -> tuple[PlannedTask, ...]:
-    """Tasks of one name get numbers: results are kept by name."""
-    count: dict[str, int] = {}
+    """Tasks of one name get numbers, the first keeps its own: results are kept by name."""
+    taken = {task.name for task in tasks}
+    seen: set[str] = set()
     named = []
     for task in tasks:
-        count[task.name] = seen = count.get(task.name, 0) + 1
-        named.append(task if seen == 1 else replace(task, name=f"{task.name}-{seen}"))
+        name = task.name
+        if name in seen:
+            name = next(f"{name}-{number}" for number in count(2) if f"{name}-{number}" not in taken)
+        taken.add(name)
+        seen.add(task.name)
+        named.append(replace(task, name=name))
     return tuple(named)
 
 

@@ -11,9 +11,10 @@ How figures are made, so that anybody can make them again:
   different tasks.
 - fast_p is the share of cells whose winner is more than p times as fast as PyTorch eager, a missing one never, brought
   together by task.
-- Rates are over all proposals of all cells. Spending is per cell, that is for one run on one task.
-- Intervals are 95 % percentile bootstraps, seeded: tasks are drawn anew, and within each its repeats. With one task
-  only repeats are drawn; with one cell there is no interval.
+- Rates are over all proposals of all cells, without those that still awaited a verdict when their run ended. Spending
+  is per cell, that is for one run on one task.
+- Intervals are 95 % percentile bootstraps, seeded: tasks are drawn anew, and within each as many repeats as it has.
+  With one task only repeats are drawn; with one cell there is no interval.
 - Two methods are compared on a task by the ratio of their speedups, with the intervals of the measurements and, where
   there are repeats, their spread. Where the interval of that ratio holds 1, or is within 1 % of it, they tie.
 """
@@ -78,8 +79,8 @@ class Summary:
     start: Means | None
     or_pytorch: Estimate | None  # geometric mean over all tasks, PyTorch kept where nothing is faster
     fast: tuple[tuple[float, float], ...]  # (p, fast_p)
-    validity: Estimate | None  # share of proposals that are valid
-    compile_rate: Estimate | None  # share of proposals that compile
+    validity: Estimate | None  # share of settled proposals that are valid
+    compile_rate: Estimate | None  # share of settled proposals that compile
     share_of_floor: Estimate | None  # arithmetic mean over tasks with a winner
     tokens: float | None  # per cell, as is what follows; None without a done cell
     usd: float | None  # None also where a price is not known
@@ -137,6 +138,7 @@ def summary(group: Group, cells: Sequence[Cell], *, unverified: bool = False) ->
     """What the cells of one method say."""
     done = [cell for cell in cells if cell.done]
     by_task = _by_task(done)
+    lengths = tuple(map(len, by_task.values()))
 
     def table(figure: Callable[[Cell], float | None]) -> Floats:
         return _table([[figure(cell) for cell in group] for group in by_task.values()])
@@ -151,7 +153,7 @@ def summary(group: Group, cells: Sequence[Cell], *, unverified: bool = False) ->
     eager = of_winner(lambda best: best.eager.value)
     kept = table(lambda cell: max(1.0, best.eager.value) if (best := counted(cell, unverified=unverified)) else 1.0)
     winners = [cell for cell in done if counted(cell, unverified=unverified) is not None]
-    trials = table(lambda cell: float(cell.trials))
+    settled = table(lambda cell: float(cell.trials if cell.settled is None else cell.settled))
     prices = [cell.usd for cell in done]
     return Summary(
         method=group[0],
@@ -162,14 +164,14 @@ def summary(group: Group, cells: Sequence[Cell], *, unverified: bool = False) ->
         winners=len(winners),
         unverified=sum(cell.best is not None for cell in done) - len(winners),
         tasks=len(by_task),
-        eager=_means(eager),
-        compile=_means(of_winner(lambda best: best.compile.value if best.compile else None)),
-        start=_means(of_winner(lambda best: best.start.value if best.start else None)),
-        or_pytorch=_estimate(geometric_mean, kept),
+        eager=_means(eager, lengths),
+        compile=_means(of_winner(lambda best: best.compile.value if best.compile else None), lengths),
+        start=_means(of_winner(lambda best: best.start.value if best.start else None), lengths),
+        or_pytorch=_estimate(geometric_mean, kept, lengths),
         fast=fast_curve(done, THRESHOLDS, unverified=unverified),
-        validity=_rate(table(lambda cell: float(cell.valid)), trials),
-        compile_rate=_rate(table(lambda cell: float(cell.compiled)), trials),
-        share_of_floor=_estimate(arithmetic_mean, of_winner(lambda best: best.share_of_floor)),
+        validity=_rate(table(lambda cell: float(cell.valid)), settled, lengths),
+        compile_rate=_rate(table(lambda cell: float(cell.compiled)), settled, lengths),
+        share_of_floor=_estimate(arithmetic_mean, of_winner(lambda best: best.share_of_floor), lengths),
         tokens=_per_cell([float(cell.tokens) for cell in done]),
         usd=None if None in prices else _per_cell([price for price in prices if price is not None]),
         device_seconds=_per_cell([cell.device_seconds for cell in done]),
@@ -215,13 +217,15 @@ def fast_p(rows: Sequence[Sequence[float | None]], p: float) -> float:
     return sum(shares) / len(shares)
 
 
-def bootstrap(statistic: Statistic, values: Floats, seed: int = _SEED) -> Interval | None:
-    """The interval of a statistic of one table; with three axes, of a pair of tables, which are drawn alike."""
-    rows, columns = values.shape[-2:]
+def bootstrap(statistic: Statistic, values: Floats, lengths: tuple[int, ...], seed: int = _SEED) -> Interval | None:
+    """The interval of a statistic of one table; with three axes, of a pair of tables, which are drawn alike.
+
+    `lengths` is how many repeats each task has: what follows them in its row only fills the table.
+    """
     first = values if values.ndim == 2 else values[0]
     if np.count_nonzero(~np.isnan(first)) < 2:
         return None
-    tasks, repeats = _draws(rows, columns, seed)
+    tasks, repeats = _draws(lengths, seed)
     found = statistic(values[..., tasks, repeats])
     kept = found[~np.isnan(found)]
     if not kept.size:
@@ -231,34 +235,37 @@ def bootstrap(statistic: Statistic, values: Floats, seed: int = _SEED) -> Interv
 
 
 @lru_cache(maxsize=8)
-def _draws(rows: int, columns: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _draws(lengths: tuple[int, ...], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Which tasks, and which repeats of each, every resample takes: the same for all figures of a method."""
     rng = np.random.default_rng(seed)
+    rows, places = len(lengths), np.arange(max(lengths))
     tasks = rng.integers(0, rows, size=(RESAMPLES, rows, 1))
-    return tasks, rng.integers(0, columns, size=(RESAMPLES, rows, columns))
+    known = np.array(lengths)[tasks]
+    drawn = rng.integers(0, known, size=(RESAMPLES, rows, places.size))
+    return tasks, np.where(places < known, drawn, places)  # as many as there are; the filling stays where it is
 
 
-def _estimate(statistic: Statistic, values: Floats) -> Estimate | None:
+def _estimate(statistic: Statistic, values: Floats, lengths: tuple[int, ...]) -> Estimate | None:
     value = float(statistic(values)) if values.size else math.nan
-    return None if math.isnan(value) else Estimate(value, bootstrap(statistic, values))
+    return None if math.isnan(value) else Estimate(value, bootstrap(statistic, values, lengths))
 
 
-def _means(values: Floats) -> Means | None:
-    median, geometric = _estimate(median_of_medians, values), _estimate(geometric_mean, values)
+def _means(values: Floats, lengths: tuple[int, ...]) -> Means | None:
+    median, geometric = (_estimate(statistic, values, lengths) for statistic in (median_of_medians, geometric_mean))
     if median is None or geometric is None:
         return None
     return Means(median, geometric, int((~np.isnan(values)).any(axis=1).sum()))
 
 
-def _rate(part: Floats, whole: Floats) -> Estimate | None:
-    """A share of all proposals."""
+def _rate(part: Floats, whole: Floats, lengths: tuple[int, ...]) -> Estimate | None:
+    """A share of all proposals that were settled."""
 
     def share(both: Floats) -> Floats:
         sums = np.nansum(both, axis=(-2, -1))
         shares: Floats = np.divide(sums[0], sums[1], out=np.full_like(sums[0], np.nan), where=sums[1] > 0)
         return shares
 
-    return _estimate(share, np.stack((part, whole)))
+    return _estimate(share, np.stack((part, whole)), lengths)
 
 
 def _mean(values: Floats) -> Floats:
@@ -334,7 +341,7 @@ def duel(one: Group, ones: Sequence[Cell], other: Group, others: Sequence[Cell],
         verdicts.append((task, compared(mine, theirs)))
         if mine is not None and theirs is not None:
             ratios.append([mine.value / theirs.value])
-    return Duel(one, other, tuple(verdicts), _estimate(geometric_mean, _table(ratios)))
+    return Duel(one, other, tuple(verdicts), _estimate(geometric_mean, _table(ratios), (1,) * len(ratios)))
 
 
 def compared(one: Speedup | None, other: Speedup | None) -> Verdict:

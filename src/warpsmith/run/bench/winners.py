@@ -60,8 +60,11 @@ def folder_of(root: Path, task: str, candidate: str) -> Path:
 
 
 def read_winner(folder: Path) -> Winner:
-    """What is known; a file that is damaged counts as not there."""
-    return Winner(_read_evaluation(folder / EVALUATION), _read_certificate(folder / CERTIFICATE))
+    """What is known. A damaged file counts as not there, as does what says only that we failed to judge."""
+    evaluation = _read_evaluation(folder / EVALUATION)
+    if evaluation is not None and evaluation.status is Status.NOT_JUDGED:
+        return Winner(None, None)  # older releases kept these, and certificates made of them
+    return Winner(evaluation, _read_certificate(folder / CERTIFICATE))
 
 
 def examine(
@@ -73,13 +76,20 @@ def examine(
     folder: Path,
     on_event: Callable[[Event], None] = lambda _: None,
 ) -> Winner:
-    """Find out what is wanted and not known yet, and keep it; the evaluator's settings are as before."""
+    """Find out what is wanted and not known yet, and keep it; the evaluator's settings are as before.
+
+    A HarnessFault where it could not be judged: nothing is kept then, and the next call tries again.
+    """
     known = read_winner(folder)
     usual = evaluator.settings
     try:
         first = known.evaluation
         if first is None:
             first = _measured(evaluator, task, candidate, precision, wanted)
+            if first.status is Status.NOT_JUDGED:
+                raise HarnessFault(first.reason)
+            if known.certificate is None:
+                (folder / CERTIFICATE).unlink(missing_ok=True)  # one that counts for nothing must not count beside this
             write_evaluation(first, folder / EVALUATION)
         if wanted.verify and known.certificate is None:
             evaluator.renew(replace(usual, baselines=("eager",)))
