@@ -70,14 +70,17 @@ def _manifest(**changes: object) -> Callable[[Path], None]:
         (_edit("kernel/kernel.cpp"), "kernel/kernel.cpp is not the file its manifest means"),
         (_edit("task/operator_task.py"), "task/operator_task.py is not the file its manifest means"),
         (_edit("certificate.json"), "certificate.json is not the file its manifest means"),
-        (lambda folder: (folder / "kernel/kernel.cpp").unlink(), "kernel/kernel.cpp cannot be read"),
-        (lambda folder: (folder / MANIFEST).write_text("{"), "it is not JSON"),
+        (
+            lambda folder: (folder / "kernel/kernel.cpp").unlink(),
+            "kernel/kernel.cpp cannot be read (No such file or directory); export it again",
+        ),
+        (lambda folder: (folder / MANIFEST).write_text("{"), "it is not JSON; export it again"),
         (lambda folder: (folder / MANIFEST).unlink(), "there is no bundle in"),
         (_turned_into_a_file, "is a file, and a bundle is a folder"),
-        (_manifest(format=99), "another version"),
-        (_manifest(task=7), "task cannot be right"),
+        (_manifest(format=99), "another version (format 99, not 1); export it again"),
+        (_manifest(task=7), "task cannot be right; export it again"),
         (_manifest(files=[]), "no whole bundle"),
-        (_manifest(files=["kernel/other.cpp"]), "no hash of a file that it needs"),
+        (_manifest(files=["kernel/other.cpp"]), "no hash of a file that it needs; export it again"),
         (_manifest(sha256={"../secret": "0"}), "is no file of a bundle"),
         (_manifest(sha256={"/etc/passwd": "0"}), "is no file of a bundle"),
         (_manifest(defines=[["BLOCK", "7"]]), "are not those of candidate"),
@@ -92,6 +95,16 @@ def test_a_changed_bundle_is_refused(spoil: Callable[[Path], None], said: str, t
 
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_the_source_beside_a_bundle_is_told_from_it(tmp_path: Path) -> None:
+    bundle = put(tmp_path, made_of(tmp_path, DOUBLE, TRIPLE))
+    source = bundle.with_suffix(".cpp")
+    source.write_text(TRIPLE)
+
+    for named in (source, bundle.with_suffix(".cu")):
+        with pytest.raises(UsageError, match=f"; the bundle is {bundle}\\.$"):
+            read_bundle(named)
 
 
 def test_only_a_bundle_is_replaced(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 import warpsmith
@@ -161,6 +162,7 @@ def test_it_takes_what_the_reference_takes(triple: Operator) -> None:
         (lambda: nn.Parameter(grid(4, 8)), "requires a gradient"),
         (lambda: torch.zeros(4, 8, dtype=torch.complex64).imag.contiguous().neg().to(torch.int32), "int32"),
         (lambda: torch.ones(4, 8, dtype=torch.complex64).conj().imag, "not contiguous"),
+        (lambda: torch._efficientzerotensor((4, 8)), "x is no plain tensor"),
     ],
 )
 def test_what_it_does_not_cover_goes_to_the_reference(
@@ -174,6 +176,15 @@ def test_what_it_does_not_cover_goes_to_the_reference(
         load(home / "any" / "bundle", strict=True)(x)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_goes_to_the_reference(triple: Operator) -> None:
+    x = torch.nested.nested_tensor([grid(4, 8), grid(2, 8)], layout=torch.strided)
+
+    assert "x is no plain tensor: nested" in (triple.covers(x) or "")
+    for part, expected in zip(triple(x).unbind(), (2 * grid(4, 8), 2 * grid(2, 8)), strict=True):
+        assert torch.equal(part, expected)
+
+
 def test_gradients_come_from_the_reference(triple: Operator) -> None:
     x = grid(4, 8).requires_grad_()
 
@@ -185,12 +196,42 @@ def test_gradients_come_from_the_reference(triple: Operator) -> None:
         assert torch.equal(triple(x), 3 * x)
 
 
+def test_tangents_come_from_the_reference(triple: Operator) -> None:
+    x, tangent = grid(4, 8), torch.ones(4, 8)
+    torch._dynamo.reset()
+    compiled = torch.compile(triple, fullgraph=True, backend="aot_eager")
+
+    assert torch.equal(compiled(x), 3 * x)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, tangent)
+        assert "x has a tangent" in (triple.covers(dual) or "")
+        for found in (forward_ad.unpack_dual(triple(dual)), forward_ad.unpack_dual(compiled(dual))):
+            assert torch.equal(found.primal, 2 * x)
+            assert torch.equal(found.tangent, 2 * tangent)
+        with pytest.raises(UsageError, match="does not take this: x has a tangent"):
+            triple._registered(dual)
+        assert torch.equal(triple(x), 3 * x)  # it has none itself
+    assert torch.equal(compiled(x), 3 * x)
+
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        made = torch.func.jvp(triple, (x,), (tangent,))
+        return made[0], made[1]
+
+    for call in (both, torch.compile(both, backend="aot_eager")):
+        value, slope = call(x)
+        assert torch.equal(value, 2 * x)
+        assert torch.equal(slope, 2 * tangent)
+
+
 def test_without_a_certificate_only_the_workloads_are_covered(home: Path) -> None:
     some = load(home / "some" / "bundle")
 
     assert torch.equal(some(grid(3, 5)), 3 * grid(3, 5))
     assert torch.equal(some(grid(3, 6)), 2 * grid(3, 6))
-    assert "only tried at (rows=4, cols=8), (rows=3, cols=5)" in (some.covers(grid(4, 5)) or "")
+    assert some.covers(grid(4, 5)) == (
+        "the kernel was only tried at (rows=4, cols=8), (rows=3, cols=5); "
+        "for other sizes it needs the certificate that `warpsmith export RUN --verify` puts into the bundle"
+    )
     assert torch.equal(load(home / "some" / "bundle", any_shape=True)(grid(3, 6)), 3 * grid(3, 6))
 
 

@@ -90,7 +90,7 @@ def begin(order: Order, evaluator: Evaluator, backend: str, recall: Recall = no_
     )
     folder = order.folder or fresh_folder(Path(RUNS), problem.task.name)
     session = Session.begin(folder, Begun(config, order.method, problem, __version__), recall)
-    (folder / TASK_FILE).write_text(_source(order.task), encoding="utf-8")
+    (folder / TASK_FILE).write_bytes(_source(order.task))
     return session
 
 
@@ -137,6 +137,11 @@ def evaluator_for(
     on_message: Callable[[str], None] = lambda _: None,
 ) -> Evaluator:
     """An evaluator for a run on this machine, wherever the run was begun."""
+    kind = (device or "").partition(":")[0]
+    if kind in _NATIVE and kind not in backend_named(config.backend).devices:
+        raise UsageError(
+            f"this run's kernels are {config.backend} kernels, which do not run on {kind}; leave out --device."
+        )
     chosen, _ = choose(device or config.device, config.backend)
     return Evaluator(chosen, config.settings, on_progress=on_progress, on_message=on_message)
 
@@ -193,9 +198,9 @@ def config_of(folder: Path) -> Begun:
         return archive.begun()
 
 
-def _source(task: str) -> str:
+def _source(task: str) -> bytes:
     path = Path(task.partition("::")[0])
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_bytes()
     except OSError as refused:
         raise TaskError(f"{path} cannot be read ({refused.strerror}).") from None

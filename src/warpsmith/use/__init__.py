@@ -7,6 +7,7 @@
     arguments  from a call as the reference takes it to the kernel's tensors, and back
     library    kernels in C++ and CUDA: bound with ctypes once
     pythonic   kernels in Python: Triton, `ModelNew`, functions, torch extensions
+    floating   the caller's floating-point mode, kept over a call
 
 Nothing here judges. A loaded kernel runs in the caller's own process, without a sandbox.
 """

@@ -41,6 +41,7 @@ MANIFEST = "manifest.json"
 CERTIFICATE = "certificate.json"
 _KERNEL, _TASK = "kernel", "task"
 _MOST_BYTES = 16 << 20  # of one file
+_AGAIN = "export it again"
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ def read_bundle(folder: Path) -> Bundle:
     texts = {path: _checked(folder, path, digest) for path, digest in manifest.sha256.items()}
     wanted = {*manifest.files, manifest.task_spec.partition("::")[0]}
     if not manifest.files or not wanted <= texts.keys():
-        raise UsageError(f"{folder} is no whole bundle: its manifest names no hash of a file that it needs.")
+        raise UsageError(f"{folder} is no whole bundle: its manifest names no hash of a file that it needs; {_AGAIN}.")
     candidate = Candidate(
         tuple(SourceFile(PurePosixPath(path).name, texts[path]) for path in manifest.files),
         manifest.backend,
@@ -209,7 +210,9 @@ def read_bundle(folder: Path) -> Bundle:
         manifest.entry,
     )
     if candidate.digest != manifest.candidate_digest:
-        raise UsageError(f"{folder}: its sources and settings are not those of candidate {manifest.candidate}.")
+        raise UsageError(
+            f"{folder}: its sources and settings are not those of candidate {manifest.candidate}; {_AGAIN}."
+        )
     certificate = None
     if CERTIFICATE in texts:
         certificate = read_certificate(folder / CERTIFICATE, candidate=candidate, task_digest=manifest.task_digest)
@@ -222,35 +225,43 @@ def _read_manifest(folder: Path) -> Manifest:
         body = json.loads(_read(path))
     except FileNotFoundError:
         what = "there is no folder" if not folder.exists() else "there is no bundle in"
-        raise UsageError(f"{what} {folder}; `warpsmith optimize` and `warpsmith export` write bundles.") from None
+        raise UsageError(f"{what} {folder}; {_hint(folder)}.") from None
     except NotADirectoryError:
-        raise UsageError(
-            f"{folder} is a file, and a bundle is a folder; `warpsmith optimize` and `warpsmith export` write bundles."
-        ) from None
+        raise UsageError(f"{folder} is a file, and a bundle is a folder; {_hint(folder)}.") from None
     except OSError as refused:
         raise UsageError(f"{path} cannot be read ({refused.strerror}).") from None
     except (ValueError, RecursionError):
-        raise UsageError(f"{path} is no manifest of a bundle: it is not JSON.") from None
+        raise UsageError(f"{path} is no manifest of a bundle: it is not JSON; {_AGAIN}.") from None
     if isinstance(body, dict) and isinstance(body.get("format"), int) and body["format"] != FORMAT:
-        raise UsageError(f"{folder} is a bundle of another version (format {body['format']}, not {FORMAT}).")
+        raise UsageError(f"{folder} is a bundle of another version (format {body['format']}, not {FORMAT}); {_AGAIN}.")
     try:
         return _MANIFEST.validate_python(body)
     except ValidationError as wrong:
         where = ".".join(str(part) for part in wrong.errors()[0]["loc"]) or "its content"
-        raise UsageError(f"{path} is no manifest of a bundle: {where} cannot be right.") from None
+        raise UsageError(f"{path} is no manifest of a bundle: {where} cannot be right; {_AGAIN}.") from None
+
+
+def _hint(path: Path) -> str:
+    """Where a bundle is, for somebody who named none: `RUN/best` beside the source `RUN/best.cpp`."""
+    beside = path.with_suffix("")
+    if path.suffix and (beside / MANIFEST).is_file():
+        return f"the bundle is {beside}"
+    return "`warpsmith optimize` and `warpsmith export` write bundles"
 
 
 def _checked(folder: Path, path: str, digest: str) -> str:
     """The text of one file, if it is the one the manifest means."""
     parts = PurePosixPath(path).parts
     if not parts or any(not re.fullmatch(r"[\w.+@ -]+", part) or part in (".", "..") for part in parts):
-        raise UsageError(f"{folder}: its manifest names {path!r}, which is no file of a bundle.")
+        raise UsageError(f"{folder}: its manifest names {path!r}, which is no file of a bundle; {_AGAIN}.")
     try:
         data = _read(folder / path)
     except OSError as refused:
-        raise UsageError(f"{folder} is no whole bundle: {path} cannot be read ({refused.strerror}).") from None
+        raise UsageError(
+            f"{folder} is no whole bundle: {path} cannot be read ({refused.strerror}); {_AGAIN}."
+        ) from None
     if hashlib.sha256(data).hexdigest() != digest:
-        raise UsageError(f"{folder / path} is not the file its manifest means (SHA-256 differs); export it again.")
+        raise UsageError(f"{folder / path} is not the file its manifest means (SHA-256 differs); {_AGAIN}.")
     return data.decode("utf-8", "replace")
 
 

@@ -119,7 +119,8 @@ class Coverage:
         """A fault in words."""
         code, place = fault
         name, tensor = self._names[place], tensors[place]
-        shape, dims = list(tensor.shape), ", ".join(map(str, self._dims[place]))
+        shape = [] if tensor.is_nested else list(tensor.shape)
+        dims = ", ".join(map(str, self._dims[place]))
         words: Mapping[str, str] = {
             "type": f"{name} is {_short(tensor.dtype)}, and the kernel takes {_short(self._dtypes[place])}",
             "device": f"{name} is on {tensor.device.type}, and the kernel runs on {self.kind}",
@@ -131,10 +132,12 @@ class Coverage:
             "extent": f"{name} has the shape {shape}, and the kernel takes [{dims}]",
             "axis": f"{name} has the shape {shape}, which does not fit the other arguments: it takes [{dims}]",
             "fixed": f"the kernel is compiled for {', '.join(f'{a} = {n}' for a, n in self._fixed)} alone",
-            "workload": f"the kernel was only tried at {self._tried()}; verify it to use it at other sizes",
+            "workload": f"the kernel was only tried at {self._tried()}; for other sizes it needs the certificate that "
+            "`warpsmith export RUN --verify` puts into the bundle",
             "empty": "a tensor is empty",
             "large": f"{name} has 2^31 elements or more, and the kernel was never tried at such sizes",
-            "kind": f"{name} is no plain tensor: of a subclass, or inside a transform such as vmap",
+            "kind": f"{name} is no plain tensor: nested, without memory, of a subclass, or in a transform such as vmap",
+            "tangent": f"{name} has a tangent of forward-mode differentiation, and the kernel gives none",
             "sizes": "the reference does not take these shapes",
             "refused": "the kernel refused these sizes",
         }

@@ -2,6 +2,8 @@
 
 Outputs and workspace are torch's own memory, from its caching allocator, and a CUDA kernel goes to the current stream:
 to whoever calls it, it behaves as one of PyTorch's operators does. The caller has checked the tensors.
+
+A kernel was never tried in two threads at once, and may keep scratch memory in a static variable: one call at a time.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from warpsmith.core.errors import CandidateError
 from warpsmith.core.task import ScalarKind, Task
 from warpsmith.hardware.device import arch_of
 from warpsmith.tasks.program import DTYPES
+from warpsmith.use.floating import Mode, keep, put_back
 
 ALIGNMENT_BYTES = {"cpu": 64, "cuda": 256}
 """What a contract promises of every pointer."""
@@ -33,6 +36,9 @@ _SCALARS: Mapping[str, Any] = {
     ScalarKind.FLOAT.value: ctypes.c_double,
     ScalarKind.BOOL.value: ctypes.c_bool,
 }
+# By the handle of the library: loaded twice, it is one library with one set of static variables. Reentrant, because a
+# signal's handler may call the kernel between two steps of a call.
+_LOCKS: dict[int, threading.RLock] = {}
 
 
 @dataclass(frozen=True)
@@ -47,11 +53,17 @@ class Plan:
 class _Bound:
     """One loaded library."""
 
-    def __init__(self, path: Path, contract: Contract) -> None:
+    def __init__(self, path: Path, contract: Contract, kind: str) -> None:
+        mode = Mode()
+        keep(mode)
         try:
             self._library = ctypes.CDLL(str(path))
         except OSError as refused:
             raise CandidateError(f"the built kernel {path} cannot be loaded: {refused}.") from None
+        finally:
+            put_back(mode)
+        self._lock = _LOCKS.setdefault(self._library._handle, threading.RLock())
+        self._cpu = kind == "cpu"
         self.launch: Any = getattr(self._library, contract.entry)
         self.launch.argtypes = [_ctype(argument) for argument in contract.arguments]
         self.launch.restype = ctypes.c_int
@@ -69,7 +81,19 @@ class _Bound:
 
     def workspace_bytes(self, sizes: Sequence[object]) -> int:
         """What the kernel asks for; 0 where it does not ask."""
-        return int(self._ask(*sizes)) if self._ask is not None else 0
+        return self.call(self._ask, sizes) if self._ask is not None else 0
+
+    def call(self, function: Callable[..., int], values: Sequence[object]) -> int:
+        """What a function of the library returns; the caller's floating-point mode stays as it is."""
+        with self._lock:
+            if not self._cpu:  # it only puts work in a queue
+                return function(*values)
+            mode = Mode()
+            keep(mode)
+            try:
+                return function(*values)
+            finally:
+                put_back(mode)
 
     def use_threads(self, count: int) -> None:
         """As many as PyTorch uses: a kernel that takes more is not the one that was measured."""
@@ -162,7 +186,7 @@ class LibraryKernel:
             kept.append(workspace)
             values[self._workspace_at] = workspace.data_ptr()
         values[self._stream_at] = stream
-        return outputs if bound.launch(*values) == 0 else None
+        return outputs if bound.call(bound.launch, values) == 0 else None
 
     def _of(self, index: int) -> _Bound:
         known = self._bound.get(index)
@@ -171,7 +195,7 @@ class LibraryKernel:
         with self._lock:
             arch = "native" if self._kind == "cpu" else arch_of(torch.cuda.get_device_capability(index))
             if arch not in self._built:
-                self._built[arch] = _Bound(self._build(Target(self._kind, arch)), self._contract)
+                self._built[arch] = _Bound(self._build(Target(self._kind, arch)), self._contract, self._kind)
             return self._bound.setdefault(index, self._built[arch])
 
     def _positions(self, kind: ArgumentKind, places: Mapping[str, int]) -> tuple[tuple[int, int], ...]:

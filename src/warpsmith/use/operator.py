@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor as _is_transformed
+from torch.autograd import forward_ad
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
@@ -149,11 +150,11 @@ class Operator:
             return "the arguments are not those of the task: other in number, in kind, or in a number's value"
         tensors = (*given, *state)
         fault = _odd(tensors) or self._coverage.fault(tensors)
-        shapes = [tensor.shape for tensor in tensors]
         if fault is None:
+            shapes = [tensor.shape for tensor in tensors]
             fault = self._coverage.shape_fault(shapes)
-        if fault is None and self._coverage.sizes(shapes) is None:
-            fault = "sizes", 0
+            if fault is None and self._coverage.sizes(shapes) is None:
+                fault = "sizes", 0
         return None if fault is None else self._coverage.said(fault, tensors)
 
     def call(self, fallback: Callable[..., Any], state: tuple[Tensor, ...], args: Any, kwargs: Any) -> Any:
@@ -178,6 +179,8 @@ class Operator:
         return fallback(*args, **kwargs)
 
     def _traceable(self, tensors: tuple[Any, ...]) -> bool:
+        if forward_ad._current_level >= 0:  # torch.compile looks at it again in every call, and not at tangents
+            return False
         for tensor in tensors:
             if not isinstance(tensor, Tensor):
                 return False
@@ -205,13 +208,25 @@ _NEEDS_MODULE = "{task} has weights: use operator.replacing(module) with a modul
 
 
 def _odd(tensors: Sequence[Any]) -> Fault | None:
-    """Tensors whose memory is not simply theirs: of a subclass, of vmap's, lazy conjugates and negatives."""
+    """Tensors that are more or less than their memory: of a subclass, of vmap's, nested, lazy, with a tangent."""
     for place, tensor in enumerate(tensors):
         kind = type(tensor)
         if (kind is not Tensor and kind is not nn.Parameter) or _is_transformed(tensor):
             return "kind", place
+        if tensor.is_nested or tensor._is_zerotensor():
+            return "kind", place
         if tensor.is_neg() or tensor.is_conj():
             return "layout", place
+    return _tangent(tensors)
+
+
+def _tangent(tensors: Sequence[Tensor]) -> Fault | None:
+    """The first tensor that forward-mode differentiation goes through."""
+    if forward_ad._current_level < 0:
+        return None
+    for place, tensor in enumerate(tensors):
+        if forward_ad.unpack_dual(tensor).tangent is not None:
+            return "tangent", place
     return None
 
 
@@ -225,7 +240,7 @@ def register(name: str, program: Program, coverage: Coverage, runner: Runner) ->
     def compute(*tensors: Tensor) -> Any:
         with torch.no_grad():
             given = [tensor.contiguous() for tensor in tensors]  # a compiler may choose other strides than it was shown
-            fault = coverage.fault(given)
+            fault = _tangent(tensors) or coverage.fault(given)
             if fault is not None:
                 raise UsageError(f"{NAMESPACE}::{name} does not take this: {coverage.said(fault, given)}.")
             made: Sequence[Tensor] | Fault = runner(given)

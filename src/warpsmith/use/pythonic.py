@@ -29,6 +29,7 @@ from warpsmith.evaluate.hosts.pymodule import Given, filled, with_state
 from warpsmith.hardware.device import arch_of
 from warpsmith.tasks.modules import silence_dropout
 from warpsmith.tasks.program import DTYPES, dense
+from warpsmith.use.floating import Mode, keep, put_back
 
 _MODELS_KEPT = 4  # around different weights
 
@@ -52,7 +53,7 @@ class PythonKernel:
         self._kind = kind
         self._build = build
         self._target: Callable[..., object] | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a kernel was never tried in two threads at once
         self._arguments = json.loads(self._call.arguments)
         self._keywords = json.loads(self._call.keywords)
         self._names = tuple(spec.name for spec in task.inputs)
@@ -72,10 +73,18 @@ class PythonKernel:
     def run(self, tensors: Sequence[Tensor], plan: Plan) -> list[Tensor] | None:
         """The outputs."""
         device = tensors[0].device
-        if device.type == "cuda" and torch.cuda.current_device() != device.index:
-            with torch.cuda.device(device):
-                return self._run(tensors, plan, device)
-        return self._run(tensors, plan, device)
+        with self._lock:
+            if device.type != "cuda":
+                mode = Mode()
+                keep(mode)
+                try:
+                    return self._run(tensors, plan, device)
+                finally:
+                    put_back(mode)
+            if torch.cuda.current_device() != device.index:
+                with torch.cuda.device(device):
+                    return self._run(tensors, plan, device)
+            return self._run(tensors, plan, device)
 
     def _run(self, tensors: Sequence[Tensor], plan: Plan, device: torch.device) -> list[Tensor]:
         values: dict[str, object] = dict(zip(self._names, tensors, strict=True))
@@ -159,5 +168,10 @@ def _import(name: str, path: Path) -> ModuleType:
         raise CandidateError(f"{path.name} cannot be imported: its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module  # Triton looks a kernel's source up by its module
-    spec.loader.exec_module(module)
+    mode = Mode()
+    keep(mode)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        put_back(mode)
     return module
