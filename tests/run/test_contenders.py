@@ -13,10 +13,13 @@ from warpsmith.archive.log import Archive
 from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.search import Outcome, Record, Reply
 from warpsmith.methods.loading import load
+from warpsmith.run.budgets import MOST_FAULTS
 from warpsmith.run.contenders import beaten, fastest
+from warpsmith.run.exhibits import Gallery
 from warpsmith.run.ledger import Ledger
 from warpsmith.run.loop import judge_pending
 from warpsmith.run.session import Job, Session, fold
+from warpsmith.run.unconfirmed import MOST_RETRIES, once_more
 
 FULL = load("evoengineer-full")
 
@@ -88,6 +91,127 @@ def test_the_next_one_moves_up_where_the_first_drops_out(tmp_path: Path, second:
         known = [1.1, 1.5, 1.6] if second is Status.NOT_JUDGED else [1.1, 1.5]  # its first verdict stands
         assert scores(session.ledger) == known
         assert session.ledger.totals.valid == len(known)
+
+
+def test_a_kernel_that_we_failed_to_measure_again_is_measured_once_more(tmp_path: Path) -> None:
+    folder, judge = tmp_path / "run", ScriptedJudge({1: [5.0, Status.NOT_JUDGED, 4.8], 2: [3.0]})
+    with new_session(folder, FULL) as session:
+        proposed(session, 1)
+        judge_pending(session, judge, quiet)
+        ledger = session.ledger
+        assert judge.seen == [(1, False), (1, True), (1, True)]
+        assert ledger.best == 1
+        assert not ledger.unconfirmed
+        assert ledger.trials[1].score == pytest.approx(4.8)
+        assert (ledger.found, ledger.totals.valid, len(ledger.population.members)) == ([1], 1, 1)
+        proposed(session, 2)
+        judge_pending(session, judge, quiet)
+        assert ledger.best == 1
+        assert state(replayed(folder)) == state(ledger)
+
+
+def test_it_is_measured_twice_more_at_most_and_stays_what_it_was(tmp_path: Path) -> None:
+    folder, judge = tmp_path / "run", ScriptedJudge({1: [2.0], 2: [5.0, Status.NOT_JUDGED], 3: [Status.WRONG]})
+    with new_session(folder, FULL, repairs=0) as session:
+        proposed(session, 2)
+        records: list[Record] = []
+        judge_pending(session, judge, lambda record, _: records.append(record))
+        assert judge.again == [2, 2, 2]
+        assert [each.outcome for each in records] == [Outcome.PENDING] * 3 + [Outcome.JUDGED]
+        proposed(session, 3)
+        judge_pending(session, judge, quiet)
+        assert judge.again == [2, 2, 2]  # no more for every other verdict
+        ledger = session.ledger
+        assert (ledger.best, ledger.contenders, ledger.pending) == (0, {}, {})
+        assert ledger.unconfirmed == {1: pytest.approx(5.0)}
+        assert (ledger.found, ledger.totals.valid) == ([1], 1)
+        known = ledger.trials[1]
+        assert (known.status, known.share, known.measured) == (Status.OK, 0.5, 4)
+        assert state(replayed(folder)) == state(ledger)
+
+
+def test_a_slower_best_does_not_end_its_chance(tmp_path: Path) -> None:
+    """It is measured when the run is opened again, and only while it would be the best."""
+    folder = tmp_path / "run"
+    judge = ScriptedJudge({1: [1.5], 2: [1.6, Status.NOT_JUDGED, 1.55], 3: [1.52, Status.NOT_JUDGED]})
+    with new_session(folder, FULL) as session:
+        proposed(session, 1, 2, 3)
+        judge_pending(session, judge, quiet)
+        assert judge.again == [2, 3, 1]
+        assert session.ledger.best == 1
+        assert session.ledger.unconfirmed == {2: pytest.approx(1.6), 3: pytest.approx(1.52)}
+        session.end("told")
+    with Session.resume(folder) as session:
+        assert session.ledger.contenders == {2: pytest.approx(1.6), 3: pytest.approx(1.52)}
+        assert [(job.trial, job.again) for job in session.pending()] == [(2, True)]
+        judge_pending(session, judge, quiet)
+        assert judge.again == [2, 3, 1, 2]  # which is above the other one now
+        assert session.ledger.best == 2
+        assert not session.ledger.unconfirmed
+        assert state(replayed(folder)) == state(session.ledger)
+
+
+def test_it_is_over_once_a_faster_one_is_the_best(tmp_path: Path) -> None:
+    folder, judge = tmp_path / "run", ScriptedJudge({1: [1.5], 2: [1.6, Status.NOT_JUDGED], 3: [1.7]})
+    with new_session(folder, FULL) as session:
+        proposed(session, 1, 2)
+        judge_pending(session, judge, quiet)
+        assert list(session.ledger.unconfirmed) == [2]
+        proposed(session, 3)
+        judge_pending(session, judge, quiet)
+        assert session.ledger.best == 3
+        assert not session.ledger.unconfirmed
+    with Session.resume(folder) as session:
+        assert not session.pending()
+
+
+def test_opening_a_run_for_one_command_after_the_other_does_not_measure_it_every_time(tmp_path: Path) -> None:
+    folder, judge = tmp_path / "run", ScriptedJudge({1: [1.5], 2: [1.6, Status.NOT_JUDGED]})
+    with new_session(folder, FULL) as session:
+        proposed(session, 1, 2)
+        judge_pending(session, judge, quiet)
+    for _ in range(4):
+        with Session.resume(folder, keep=True) as session:
+            judge_pending(session, judge, quiet)
+    assert judge.again == [2, 1, 2, 2]
+    with Session.resume(folder) as session:
+        assert [job.trial for job in session.pending()] == [2]
+
+
+def test_an_evaluator_that_fails_at_everything_is_not_asked_once_more() -> None:
+    assert once_more({1: 2.0, 2: 3.0}, {}, MOST_FAULTS - 1) == 2
+    assert once_more({1: 2.0, 2: 3.0}, {2: MOST_RETRIES}, 0) == 1
+    assert once_more({1: 2.0, 2: 3.0}, {}, MOST_FAULTS) == 0
+    assert once_more({1: 2.0}, {1: MOST_RETRIES}, 0) == 0
+
+
+def test_whoever_asks_sees_the_verdict_that_stands(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    judge = ScriptedJudge({1: [1.5], 2: [1.6, Status.NOT_JUDGED], 3: [1.7, Status.WRONG], 4: [Status.NOT_JUDGED]})
+    with new_session(folder, FULL, repairs=0) as session:
+        proposed(session, 1, 2, 3, 4)
+        judge_pending(session, judge, quiet)
+    for reopened in (Session.resume(folder), Session.peek(folder)):
+        with reopened as session:
+            statuses = [each.status for trial in (1, 2, 3, 4) if (each := session.evaluation(trial)) is not None]
+            assert statuses == [Status.OK, Status.OK, Status.WRONG, Status.NOT_JUDGED]
+            shown = Gallery(session._archive, session.ledger).show(2)
+            assert (shown.status, shown.reason) == (Status.OK, "")
+            assert shown.speedup == pytest.approx(1.6)
+            assert (shown.share_of_floor, session.ledger.trials[2].share) == (0.5, 0.5)
+            record = session.record(2)
+            assert (record.status, record.reason) == (Status.OK, "")
+            assert record.speedup == pytest.approx(1.6)
+
+
+def test_the_effect_of_a_kernel_stays_where_we_fail_to_measure_it_again(tmp_path: Path) -> None:
+    judge = ScriptedJudge({1: [2.0], 2: [3.0, Status.NOT_JUDGED]})
+    with new_session(tmp_path / "run", FULL) as session:
+        for number in (1, 2):
+            proposed(session, number)
+            judge_pending(session, judge, quiet)
+        assert session.ledger.trials[2].parents == (1,)
+        assert session.ledger.trials[2].effect == pytest.approx(1.5)
 
 
 def test_one_at_a_time_is_pending_and_nobody_who_waits_is_a_parent(tmp_path: Path) -> None:

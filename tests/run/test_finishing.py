@@ -196,5 +196,11 @@ def test_whoever_stops_the_end_of_a_run_keeps_what_it_has(tmp_path: Path) -> Non
         (tmp_path / "run" / TASK_FILE).write_text("# the task")
         finish(session, cast(Evaluator, stand), lambda: stand.judged > 0)
         assert session.ledger.best == 1
+        session.end("interrupted")
     assert stand.judged == 1
     assert stand.settings == Settings()
+    with Session.resume(tmp_path / "run") as session:  # half of it tried is not tuned
+        assert not session.ledger.tuned
+        assert can_be_tuned(session, "trials")
+        finish(session, cast(Evaluator, stand))
+        assert session.ledger.trials[session.ledger.best].score == 1.5

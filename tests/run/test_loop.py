@@ -13,9 +13,12 @@ from tests.searching import CannedJudge, CannedProposer, factor, invalid, new_se
 from warpsmith.archive.events import Budget
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.errors import HarnessFault, ProposerFault, ProposerRefused
-from warpsmith.core.evaluation import Evaluation
+from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.search import Brief, Outcome, Prompt, Record, Reply
+from warpsmith.llm.model import Patience
 from warpsmith.methods.loading import load
+from warpsmith.run import loop as loop_module
+from warpsmith.run.budgets import MOST_FAULTS
 from warpsmith.run.loop import Loop, Watcher, judge_pending
 from warpsmith.run.session import Session
 
@@ -204,6 +207,120 @@ def test_time_ends_a_run_though_nothing_comes_back(tmp_path: Path, monkeypatch: 
     with new_session(tmp_path / "run", FULL, budget=Budget(trials=9, seconds=0.3)) as session:
         assert Loop(session, Stuck(lambda b: reply_text(b.number)), judge(), Watcher(), parallel=1).run() == "time"
     release.set()
+
+
+def test_a_trial_that_we_failed_to_judge_last_is_asked_for_again(tmp_path: Path) -> None:
+    """All trials were spent until that verdict came."""
+    judging = CannedJudge(
+        lambda c: invalid(c, Status.NOT_JUDGED, "fell off") if factor(c) == 6 else valid(c, 1 + factor(c) / 100)
+    )
+    with new_session(tmp_path / "run", FULL, budget=Budget(trials=6)) as session:
+        assert Loop(session, CannedProposer(lambda b: reply_text(b.number)), judging, Watcher()).run() == "trials"
+        assert session.ledger.totals.trials == session.ledger.totals.judged == 6
+
+
+def test_a_judge_that_never_reaches_a_verdict_ends_the_run(tmp_path: Path) -> None:
+    judging = CannedJudge(lambda c: invalid(c, Status.NOT_JUDGED, "fell off"))
+    with new_session(tmp_path / "run", FULL, budget=Budget(trials=2)) as session:
+        reason = Loop(session, CannedProposer(lambda b: reply_text(b.number)), judging, Watcher()).run()
+        assert reason == "evaluator_failed"
+        assert MOST_FAULTS <= judging.judged < MOST_FAULTS + 4
+
+
+def test_a_late_reply_does_not_undo_that_the_proposer_failed(tmp_path: Path) -> None:
+    failed = threading.Event()
+
+    class Flaky(CannedProposer):
+        def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+            if brief.number > 1:
+                raise ProposerFault("503")
+            failed.wait(60)
+            return super().propose(brief, prompt)
+
+    class Leaving(Notes):
+        def message(self, text: str) -> None:
+            failed.set()  # it waits for the reply now
+
+    notes = Leaving()
+    with new_session(tmp_path / "run", FULL, budget=Budget(trials=6)) as session:
+        proposer = Flaky(lambda b: reply_text(b.number), concurrency=2)
+        assert Loop(session, proposer, judge(), notes, parallel=2).run() == "proposer_failed"
+        assert len(notes.failures) == MOST_FAULTS
+        assert session.ledger.totals.trials == session.ledger.totals.judged == 1
+        assert not session.stopped_because
+
+
+def test_replies_under_way_are_kept_where_the_evaluator_fails(tmp_path: Path) -> None:
+    broken = threading.Event()
+
+    class Slow(CannedProposer):
+        def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+            if brief.number > 1:
+                broken.wait(60)
+                time.sleep(0.1 * brief.number)
+            return super().propose(brief, prompt)
+
+    def breaking(candidate: Candidate) -> Evaluation:
+        broken.set()
+        raise HarnessFault("the device is gone")
+
+    with new_session(tmp_path / "run", FULL, budget=Budget(trials=6)) as session:
+        proposer = Slow(lambda b: reply_text(b.number), concurrency=4)
+        with pytest.raises(HarnessFault, match="the device is gone"):
+            Loop(session, proposer, CannedJudge(breaking), Watcher(), parallel=4).run()
+        assert session.ledger.totals.replies == 4
+        assert not session.ledger.in_flight
+
+
+def test_a_reply_that_cannot_be_taken_does_not_cost_the_others(tmp_path: Path) -> None:
+    three = threading.Barrier(3)
+
+    class Buggy(CannedProposer):
+        def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+            three.wait(60)
+            if brief.number < 3:
+                raise AttributeError(f"bug {brief.number}")
+            time.sleep(0.3)
+            return super().propose(brief, prompt)
+
+    with new_session(tmp_path / "run", FULL, budget=Budget(trials=6)) as session:
+        proposer = Buggy(lambda b: reply_text(b.number), concurrency=3)
+        with pytest.raises(AttributeError, match=r"bug [12]") as raised:
+            Loop(session, proposer, judge(), Watcher(), parallel=3).run()
+        assert raised.value.__context__ is None  # the first, and not while another was handled
+        assert session.ledger.totals.replies == 1
+
+
+def test_one_interruption_leaves_the_replies_of_a_run_that_failed(tmp_path: Path) -> None:
+    release, started = threading.Event(), threading.Event()
+
+    class Stuck(CannedProposer):
+        def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+            if brief.number > 1:
+                started.set()
+                release.wait(20)
+            return super().propose(brief, prompt)
+
+    class Impatient(Watcher):
+        def message(self, text: str) -> None:
+            loop.interrupt()
+
+    def breaking(candidate: Candidate) -> Evaluation:
+        started.wait(60)
+        raise HarnessFault("the device is gone")
+
+    with new_session(tmp_path / "run", FULL) as session:
+        proposer = Stuck(lambda b: reply_text(b.number), concurrency=2)
+        loop = Loop(session, proposer, CannedJudge(breaking), Impatient(), parallel=2)
+        begun = time.monotonic()
+        with pytest.raises(HarnessFault):
+            loop.run()
+        assert time.monotonic() - begun < 15
+        release.set()
+
+
+def test_replies_are_waited_for_as_long_as_a_request_may_take() -> None:
+    assert Patience().request_s < loop_module._LAST_CALLS_S
 
 
 def _failing() -> list[tuple[int, Evaluation]]:

@@ -23,14 +23,26 @@ from tests.searching import (
 from warpsmith.archive.events import Budget, Replied
 from warpsmith.archive.log import Archive
 from warpsmith.core.candidate import Candidate
-from warpsmith.core.errors import RunError
+from warpsmith.core.errors import RunError, UsageError
 from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.method import Move
-from warpsmith.core.search import Outcome, Proposal, Reply, Usage
+from warpsmith.core.search import Outcome, Precedent, Problem, Proposal, Reply, Usage
 from warpsmith.methods.loading import load, methods
 from warpsmith.run.session import Session, fold
 
 FULL = load("evoengineer-full")
+
+
+def test_a_memory_that_cannot_be_read_leaves_no_run_behind(tmp_path: Path) -> None:
+    def unreadable(problem: Problem) -> tuple[Precedent, ...]:
+        raise UsageError("the pool cannot be read.")
+
+    recalling = begun(load("cupilot"))
+    with pytest.raises(UsageError, match="the pool"):
+        Session.begin(tmp_path / "run", recalling, unreadable)
+    assert not (tmp_path / "run").exists()
+    with Session.begin(tmp_path / "run", recalling) as session:
+        assert session.ask() is not None
 
 
 def by_factor(candidate: Candidate) -> Evaluation:

@@ -137,6 +137,19 @@ def test_broken_lines_are_passed_over_and_mended(path: Path) -> None:
     assert len(records(path, seeds=False)) == 2
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\r\n", "\x0c", "\x1e"])
+def test_a_kernel_with_any_line_break_is_read_back_and_added_once(path: Path, mark: str) -> None:
+    odd = replace(better(1, 1.5), kernel=kernel(1, f"// one{mark}// two\n"))
+
+    added = add(harvest(SOFTMAX, odd), path)
+
+    assert records(path, seeds=False) == added
+    assert len(added) == 1
+    size = path.stat().st_size
+    assert add(harvest(SOFTMAX, odd), path) == ()
+    assert path.stat().st_size == size
+
+
 def test_runs_that_end_at_once_lose_nothing(path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda n: add(harvest(SOFTMAX, better(n, 2.0)), path), range(1, 21)))

@@ -23,6 +23,7 @@ class Gallery:
         self._archive = archive
         self._ledger = ledger
         self._kept: OrderedDict[tuple[int, int, bool], Exhibit] = OrderedDict()
+        self._standing: dict[tuple[int, int], Evaluation] = {}  # earlier than the latest: by trial, times measured
 
     def show(self, trial: int) -> Exhibit:
         """One trial with its code."""
@@ -34,6 +35,29 @@ class Gallery:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         return self._kept[key]
+
+    def evaluation(self, trial: int) -> Evaluation | None:
+        """The verdict on a trial: the latest, but for one that we failed to reach after a valid one, which stands."""
+        judged, known = self._archive.of_trial(trial, Judged), self._ledger.trials.get(trial)
+        if judged is None or known is None:
+            return None
+        if judged.evaluation.status is not Status.NOT_JUDGED or known.score is None:
+            return judged.evaluation
+        if (trial, known.measured) not in self._standing:
+            self._find_standing()
+        return self._standing[trial, known.measured]
+
+    def _find_standing(self) -> None:
+        """Of all that were valid before we failed to measure them again: few, but the whole log is read for it."""
+        again = {number: known.measured for number, known in self._ledger.trials.items() if known.measured > 1}
+        valid: dict[int, Evaluation] = {}
+        for entry in self._archive.entries():
+            event = entry.event
+            if isinstance(event, Judged) and event.trial in again:
+                if event.evaluation.ok:
+                    valid[event.trial] = event.evaluation
+                elif event.evaluation.status is Status.NOT_JUDGED and event.trial in valid:
+                    self._standing[event.trial, again[event.trial]] = valid[event.trial]
 
     def label(self, trial: int) -> Exhibit:
         """One trial without its code."""
@@ -67,7 +91,7 @@ class Gallery:
         candidate, known = proposed.candidate, self._ledger.trials[trial]
         if candidate is None:
             return self._unread(proposed)
-        judged = self._archive.of_trial(trial, Judged)
+        evaluation = self.evaluation(trial)
         profiled = self._archive.of_trial(trial, Profiled)
         bare = Exhibit(
             id=candidate.id,
@@ -80,7 +104,7 @@ class Gallery:
             trial=trial,
             profile=profiled.digest if profiled else "",
         )
-        return measured(bare, judged.evaluation) if judged else bare
+        return measured(bare, evaluation) if evaluation else bare
 
 
 def measured(exhibit: Exhibit, evaluation: Evaluation) -> Exhibit:

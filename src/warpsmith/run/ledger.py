@@ -6,8 +6,7 @@ about what to ask next; that is `run.session`.
 
 from __future__ import annotations
 
-import math
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 
 from warpsmith.archive.events import (
@@ -29,9 +28,11 @@ from warpsmith.core.method import Operator, Product
 from warpsmith.core.search import Effect, Member, Outcome, Population, Precedent, Standing
 from warpsmith.populations.making import create
 from warpsmith.run.contenders import beaten, fastest
+from warpsmith.run.credit import asked_again, effect, rewarded
 from warpsmith.run.effects import Effects
 from warpsmith.run.ideas import Ideas, niche
 from warpsmith.run.trials import StageState, Totals, Trial
+from warpsmith.run.unconfirmed import once_more, retriable
 
 __all__ = ["Ledger", "StageState", "Totals", "Trial"]
 
@@ -57,6 +58,7 @@ class Ledger:
     unread: dict[int, Asked] = field(default_factory=dict)  # replied, not looked at yet
     pending: dict[int, bool] = field(default_factory=dict)  # trials to be judged; True, one at most: once more
     contenders: dict[int, float] = field(default_factory=dict)  # trials that would be the best, by their one score
+    unconfirmed: dict[int, float] = field(default_factory=dict)  # those that we failed to measure a second time
     repairs: deque[int] = field(default_factory=deque)  # trials to be given back with their error
     returned: deque[Asked] = field(default_factory=deque)  # questions whose answers were unreadable and no trials
     alignments: deque[int] = field(default_factory=deque)  # trials whose strategies are to be put right
@@ -79,6 +81,7 @@ class Ledger:
     _asked: dict[int, Asked] = field(default_factory=dict)
     _models: dict[int, str] = field(default_factory=dict)
     _ids: dict[str, int] = field(default_factory=dict)
+    _retries: Counter[int] = field(default_factory=Counter)  # of unconfirmed ones, in this sitting
     _effects: Effects = field(default_factory=Effects)
     _last_at: float = 0.0
 
@@ -140,11 +143,17 @@ class Ledger:
     # --- one kind of event each ---
 
     def _open(self, event: Opened) -> None:
-        """Calls that were in flight when the last sitting ended are lost; what they showed can be asked again."""
+        """Calls that were in flight when the last sitting ended are lost; what they showed can be asked again. So can
+        second measurements that failed."""
         for brief in () if event.keep else tuple(self.in_flight):
             self._take_back(self.in_flight.pop(brief))
         self.opened, self.closed = event, None
         self.faults_in_a_row = self.not_judged_in_a_row = self.ideas.barren = 0
+        if not event.keep:
+            self._retries.clear()
+        for number in retriable(self.unconfirmed, self._retries):
+            self._retry(number)
+        self._line_up()
 
     def _ask(self, event: Asked) -> None:
         self.briefs = max(self.briefs, event.brief)
@@ -197,13 +206,7 @@ class Ledger:
         self.totals.replies += 1
         self.totals.book(usage)
         known = self.standings.get(reply.model, Standing(reply.model, 0, 0.0, 0.0, 0))
-        self.standings[reply.model] = Standing(
-            reply.model,
-            known.replies + 1,
-            known.gain,
-            known.cost_usd + (usage.cost_usd or 0.0),
-            known.tokens + usage.tokens,
-        )
+        self.standings[reply.model] = asked_again(known, usage)
 
     def _propose(self, event: Proposed) -> None:
         asked = self.unread.pop(event.brief)
@@ -288,26 +291,32 @@ class Ledger:
     def _judge(self, event: Judged) -> None:
         self.pending.pop(event.trial, None)
         self.contenders.pop(event.trial, None)
+        self.unconfirmed.pop(event.trial, None)
         self.totals.device_seconds += 0.0 if event.evaluation.cached else event.evaluation.seconds
         trial, evaluation = self.trials[event.trial], event.evaluation
         first = trial.measured == 0
         score = evaluation.speedup() if evaluation.ok else None
         shares = [each.share_of_floor for each in evaluation.workloads]
-        trial = replace(
-            trial,
-            outcome=Outcome.JUDGED,
-            status=evaluation.status,
-            score=score,
-            share=min(shares) if shares else None,
-            first_score=score if first else trial.first_score,
-            measured=trial.measured + 1,
-            effect=self._effect(trial, score),
-        )
+        stands = trial.score if evaluation.status is Status.NOT_JUDGED else None  # it was valid: that verdict stays
+        trial = replace(trial, measured=trial.measured + 1)
+        if stands is None:
+            trial = replace(
+                trial,
+                outcome=Outcome.JUDGED,
+                status=evaluation.status,
+                score=score,
+                share=min(shares) if shares else None,
+                effect=effect(trial, self.trials, score),
+            )
         self._know(trial)
         if first and not trial.free:
             self.totals.count(evaluation)
         self.not_judged_in_a_row = self.not_judged_in_a_row + 1 if evaluation.status is Status.NOT_JUDGED else 0
-        if score is None:
+        if stands is not None:
+            self._accept(trial, rises=False)
+            if trial.number != self.best:
+                self.unconfirmed[trial.number] = stands
+        elif score is None:
             self._drop(trial, first)
         elif first and (self._held is None or score > self._held):
             self.contenders[trial.number] = score  # it would be the best: a lucky measurement must not stay on top
@@ -325,9 +334,18 @@ class Ledger:
         for number in beaten(self.contenders, self._held):
             del self.contenders[number]
             self._accept(self.trials[number])
+        for number in beaten(self.unconfirmed, self._held):
+            del self.unconfirmed[number]
+        if not self.contenders and not self.best:
+            self._retry(once_more(self.unconfirmed, self._retries, self.not_judged_in_a_row))
         self.pending = {number: again for number, again in self.pending.items() if not again}
         if number := fastest(self.contenders):
             self.pending[number] = True
+
+    def _retry(self, number: int) -> None:
+        if number:
+            self.contenders[number] = self.unconfirmed.pop(number)
+            self._retries[number] += 1
 
     def _drop(self, trial: Trial, first: bool) -> None:
         if not first:
@@ -337,12 +355,9 @@ class Ledger:
             self.insights = [number for number in self.insights if number != trial.number]
             self.alignments = deque(number for number in self.alignments if number != trial.number)
         if trial.status is Status.NOT_JUDGED:
-            if not first and trial.first_score is not None:  # it was valid once: that verdict stands
-                self._accept(replace(trial, status=Status.OK, score=trial.first_score), rises=False)
-            else:
-                self.fingerprints = {k: v for k, v in self.fingerprints.items() if v != trial.number}
-                if trial.idea:
-                    self.ideas.give_back(trial.idea)
+            self.fingerprints = {k: v for k, v in self.fingerprints.items() if v != trial.number}
+            if trial.idea:
+                self.ideas.give_back(trial.idea)
             return
         self.failures.append(trial.number)
         self._offer_repair(trial)
@@ -356,8 +371,6 @@ class Ledger:
     def _accept(self, trial: Trial, *, rises: bool = True) -> None:
         """Into the population, with what was measured last; best only by a measurement made for that."""
         assert trial.score is not None, "only valid ones"
-        if self.trials[trial.number] is not trial:
-            self._know(trial)
         if trial.number not in self.found:
             self.found.append(trial.number)
             if trial.thought:
@@ -368,7 +381,8 @@ class Ledger:
         self.population.insert(self._member(trial))
         held = self._held
         if rises and trial.measured > 1 and (held is None or trial.score > held):
-            self._reward(trial, held)
+            if trial.model in self.standings:
+                self.standings[trial.model] = rewarded(self.standings[trial.model], trial.score, held)
             self.best = trial.number
             self.best_at.append((self.totals.trials, trial.score))
 
@@ -382,17 +396,3 @@ class Ledger:
         assert trial.score is not None, "only valid ones"
         kind = niche(trial.strategy) if trial.aligned or trial.idea else ""
         return Member(trial.candidate, trial.score, trial.number, trial.place, trial.length, kind)
-
-    def _reward(self, trial: Trial, held: float | None) -> None:
-        assert trial.score is not None, "only valid ones"
-        known = self.standings.get(trial.model)
-        if known is not None:
-            gain = math.log(trial.score / held) if held else max(0.0, math.log(trial.score))
-            self.standings[trial.model] = Standing(
-                known.model, known.replies, known.gain + gain, known.cost_usd, known.tokens
-            )
-
-    def _effect(self, trial: Trial, score: float | None) -> float | None:
-        parents = [self.trials[number].score for number in trial.parents if number in self.trials]
-        known = [each for each in parents if each]
-        return score / max(known) if score is not None and known else None

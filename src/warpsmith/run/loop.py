@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from warpsmith.core.candidate import Candidate
-from warpsmith.core.errors import ProposerFault, ProposerRefused
+from warpsmith.core.errors import ProposerFault, ProposerRefused, RunError
 from warpsmith.core.evaluation import Evaluation
 from warpsmith.core.search import Brief, Outcome, Prompt, Proposer, Record, Reply
 from warpsmith.run.budgets import REASONS
@@ -25,7 +25,7 @@ from warpsmith.run.judging import Evaluate, Glance, Judging, Left, Seen, Verdict
 from warpsmith.run.profiling import Eyes, Look
 from warpsmith.run.session import Job, Session
 
-_LAST_CALLS_S = 60.0  # how long replies that may be paid for are waited for once the run is to end
+_LAST_CALLS_S = 630.0  # how long replies that may be paid for are waited for at the end: longer than a request takes
 _HURRIED = ("time", "device_time", "interrupted")  # reasons to end that leave verdicts for the next sitting
 _CONFIRMATIONS = 3  # second measurements at most once the time is up: without one there is no best kernel
 
@@ -94,14 +94,17 @@ class Loop:
         """Work until there is a reason to stop, and say which: a key of `budgets.REASONS`."""
         pool = ThreadPoolExecutor(min(self._parallel, self._proposer.concurrency), thread_name_prefix="propose")
         judging = Judging(self._evaluate, self._arrived.put, self._look)
+        failed = True
         try:
-            self._work(pool, judging)
-            return self._reason()
+            reason = self._search(pool, judging)
+            failed = False
         finally:
             judging.close()
-            pool.shutdown(wait=False, cancel_futures=True)
-            while not self._arrived.empty():  # what came while we were leaving
-                self._take(self._arrived.get())
+            try:
+                self._leave(failed=failed)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+        return reason
 
     def interrupt(self) -> None:
         """Stop soon, from a signal handler or another thread; the second time without waiting for replies."""
@@ -109,19 +112,54 @@ class Loop:
         self._interrupted = True
         self._arrived.put(None)
 
-    def _work(self, pool: ThreadPoolExecutor, judging: Judging) -> None:
-        while not self._reason():
+    def _search(self, pool: ThreadPoolExecutor, judging: Judging) -> str:
+        """Work, and go on where what was under way has undone the reason to stop: a trial that we failed to judge is
+        not spent. A proposer that failed is not tried again, though a late reply comes."""
+        first = ""
+        while True:
+            left = self._work(pool, judging)
+            first = first or left
+            reason = self._reason()
+            if reason or not left or left == "proposer_failed" or self._hurried:
+                return reason or left or first
+
+    def _work(self, pool: ThreadPoolExecutor, judging: Judging) -> str:
+        """Why it was left; "" where there was nothing to ask and nothing to wait for."""
+        while not (reason := self._reason()):
             self._hand_in(judging)
             self._ask(pool, judging)
             if not self._flying and not self._judging and not self._looking:
-                return  # nothing to wait for and nothing to ask
+                return ""
             self._wait(self._left_s())
         self._finish(judging)
+        return reason
+
+    def _leave(self, *, failed: bool) -> None:
+        """Keep all that has come, whatever goes wrong with single ones of it, and, where the run failed, the replies
+        under way: they may be paid for. The first error is raised, unless one is on its way already."""
+        self._judging.clear()
+        if failed:
+            self._interrupted = True  # the next time without waiting
+            self._say_waiting()
+        error: Exception | None = None
+        until = time.monotonic() + _LAST_CALLS_S
+        while not self._arrived.empty() or (failed and self._flying and self._patient and time.monotonic() < until):
+            try:
+                self._wait(0.5)
+            except Exception as fault:  # noqa: BLE001  (raised below, once the others are kept)
+                error = error or fault
+                self._patient = self._patient and not isinstance(fault, RunError)  # nothing more can be kept
+        if error is not None and not failed:
+            raise error
+
+    def _say_waiting(self) -> None:
+        if self._flying and self._patient:
+            replies, them = ("1 reply", "it") if len(self._flying) == 1 else (f"{len(self._flying)} replies", "them")
+            self._watcher.message(f"waiting for {replies} under way (Ctrl-C again to leave {them})")
 
     def _finish(self, judging: Judging) -> None:
         """Take in what is under way; ask for nothing new."""
-        if self._flying:
-            self._watcher.message(f"waiting for {len(self._flying)} replies under way (Ctrl-C again to leave them)")
+        self._say_waiting()
         until = time.monotonic() + _LAST_CALLS_S
         while self._conclude(judging) or (self._flying and self._patient and time.monotonic() < until):
             self._wait(0.5)

@@ -83,11 +83,12 @@ class Session:
     @staticmethod
     def begin(folder: Path, begun: Begun, recall: Recall = no_memory) -> Session:
         """A new run in a new folder. What other runs know is asked once and kept, for methods that show it."""
+        wanted = any(operator.recalls for operator in begun.method.operators)
+        precedents = recall(begun.problem) if wanted else ()  # may fail: before there is a folder
         archive = Archive.create(folder)
         session = Session(archive, Ledger.start(begun))
         session._keep(begun, Opened(begun.config.proposer, begun.config.budget))
-        wanted = any(operator.recalls for operator in begun.method.operators)
-        if precedents := recall(begun.problem) if wanted else ():
+        if precedents:
             session._keep(Recalled(precedents))
         return session
 
@@ -193,9 +194,8 @@ class Session:
         return prompted.prompt if prompted else None, replied.reply if replied else None
 
     def evaluation(self, trial: int) -> Evaluation | None:
-        """The latest verdict on one trial."""
-        judged = self._archive.of_trial(trial, Judged)
-        return judged.evaluation if judged else None
+        """The verdict on one trial: the latest, but for one that we failed to reach after a valid one."""
+        return self._gallery.evaluation(trial)
 
     # --- ask ---
 

@@ -28,7 +28,6 @@ class Trial:
     status: Status | None = None
     score: float | None = None  # the latest, once judged valid
     share: float | None = None  # of the speed of light, in the worst workload
-    first_score: float | None = None  # by the first measurement
     measured: int = 0  # how often
     effect: float | None = None  # its score over its best parent's
     operator: str = ""
