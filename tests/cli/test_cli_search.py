@@ -139,6 +139,22 @@ def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> N
     assert json.loads(resumed.out)["trials"] == done + 1, resumed.err
 
 
+def test_a_place_lost_during_a_run_does_not_lose_the_run(desk: Desk, run: str) -> None:
+    options = ("--trials", "1", "--no-tune", "--no-profile", "--stop-at", "0", *QUICK)
+    process = desk.start("optimize", "double.py", "--run", "lost", "--out", "place/best.cpp", *options)
+    while process.poll() is None and not _has_asked(desk.folder / "lost"):
+        time.sleep(0.02)
+    (desk.folder / "place").write_text("in the way")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2, err
+    assert "Stopped: all trials are spent." in err
+    assert "The best kernel cannot be written to place/best.cpp" in err
+    assert "It is in lost/best.cpp." in err
+    assert (desk.folder / "lost" / "best.cpp").is_file()
+    listed = [json.loads(line) for line in desk.run("runs", ".", "--json").out.splitlines()]
+    assert [each["state"] for each in listed if each["run"] == "lost"] == ["trials"]
+
+
 # --- mistakes: one sentence each, exit status 2 ---
 
 
@@ -161,6 +177,8 @@ def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> N
         (["optimize", "--resume", "junk", "--no-roofline"], "cannot be read as a run"),
         (["optimize", "double.py", "--device", "tpu"], "unknown device 'tpu'"),
         (["optimize", "double.py", "--backend", "fortran"], "unknown backend 'fortran'"),
+        (["optimize", "double.py", "--out", "/proc/x/best.cpp"], "--out /proc/x/best.cpp cannot be written"),
+        (["optimize", "--resume", "junk", "--out", "right.cpp/best.cpp"], "cannot be written (Not a directory)"),
         (["optimize", "--resume", "absent"], "there is no folder absent"),
         (["optimize", "--resume", "junk"], "cannot be read as a run"),
         (["show", "junk"], "cannot be read as a run"),

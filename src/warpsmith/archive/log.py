@@ -63,7 +63,8 @@ class Archive:
             raise RunError(f"the run's folder {folder} cannot be made ({refused.strerror}); choose another.") from None
         if (folder / FILE).exists():
             raise RunError(
-                f"{folder} already holds a run; continue it with --resume {folder}, or choose another folder."
+                f"{folder} already holds a run; go on with `warpsmith ask {folder}` or "
+                f"`warpsmith optimize --resume {folder}`, or choose another folder."
             )
         return _open(folder, clock)
 

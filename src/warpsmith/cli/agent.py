@@ -10,10 +10,9 @@ A run's folder can travel: `tell --later` leaves the verdict to `step`, on a mac
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-
-from rich.text import Text
 
 from warpsmith.archive.events import Budget
 from warpsmith.archive.log import FILE
@@ -38,20 +37,22 @@ from warpsmith.run.session import Session
 
 _REPLIES = (".md", ".txt", "")  # endings of files that are answers to be read, not sources
 _MOST_BYTES = 4 << 20
+_METHOD = "evoengineer-full"  # it only ever asks for kernels: whoever brings one is asked for nothing else
+_ENOUGH = 0.95  # share of the speed of light
 
 
 @dataclass(frozen=True)
 class AskRequest:
-    """What `ask` was asked."""
+    """What `ask` was asked; None or "" where nothing was said."""
 
     what: str  # a run's folder, or a task to start one with
     run: str = ""
-    method: str = "evoengineer-full"  # it only ever asks for kernels: whoever brings one is asked for nothing else
-    device: str = "auto"
+    method: str | None = None
+    device: str | None = None
     backend: str = ""
     trials: int | None = None
     timing_budget_s: float | None = None
-    stop_at: float | None = 0.95  # share of the speed of light
+    stop_at: float | None = None  # 0: never
     as_json: bool = False
 
 
@@ -108,9 +109,13 @@ def tell(request: TellRequest) -> int:
 
 
 def step(request: StepRequest) -> int:
-    """Judge what is pending; 0 where something was, or nothing had to be."""
+    """Judge what is pending; 0 where something was, or nothing had to be. A run that had ended has ended afterwards."""
     folder = opening.find(request.run)
-    with Session.resume(folder, keep=True) as session:
+    with Session.peek(folder) as seen:
+        closed = seen.ledger.closed
+    with Session.resume(folder, keep=True) as session, ExitStack() as afterwards:
+        if closed is not None:
+            afterwards.callback(session.end, closed.reason, closed.detail)
         config = session.ledger.begun.config
         count = 0
         if session.pending():
@@ -124,36 +129,58 @@ def step(request: StepRequest) -> int:
                 _profile(session, evaluator)
         best = write_best(session)
         console = render.console(stderr=True)
-        console.print(Text(f"{count} verdicts reached; {best_line(session.ledger)}."), soft_wrap=True)
+        reached = f"{count} verdict{'s' * (count > 1)} reached" if count else "nothing is pending"
+        render.say(console, f"{reached}; {best_line(session.ledger)}.")
         if best:
-            console.print(Text(f"The best kernel is in {best}."), soft_wrap=True)
+            render.say(console, f"The best kernel is in {best}.")
+        if not count:
+            render.say(console, f"Get the next brief: warpsmith ask {folder}", whole=True)
+            render.say(console, f"Hand in a kernel: warpsmith tell {folder} FILE", whole=True)
     return 0
 
 
 def _opened(request: AskRequest) -> Session:
     folder = opening.find(request.what)
     if (folder / FILE).exists():
-        if request.run:
-            raise UsageError(f"{request.what} is a run already; --run is for starting one with a task.")
+        if given := _for_a_task(request):
+            raise UsageError(f"{request.what} is a run already; {given} is for starting one with a task: leave it out.")
         return Session.resume(folder, keep=True)
     if folder.is_dir() or not request.what.partition("::")[0].endswith(".py"):
         raise RunError(f"{request.what} is neither the folder of a run nor a task file; `warpsmith runs` lists runs.")
     check_task_file(request.what)
+    if request.run and (Path(request.run) / FILE).exists():
+        raise UsageError(
+            f"{request.run} holds a run already; `warpsmith ask {request.run}` goes on with it, or choose another."
+        )
     check_cache(Paths.from_environment().cache)
-    device, backend = opening.choose(request.device, request.backend)
+    device, backend = opening.choose(request.device or "auto", request.backend)
     budget = opening.extended(Budget(), trials=request.trials)
     order = opening.Order(
         task=request.what,
-        method=load(request.method),
+        method=load(request.method or _METHOD),
         proposer="person",
         budget=budget,
         folder=Path(request.run) if request.run else None,
-        device=request.device,
+        device=request.device or "auto",
         settings=timed_for(request.timing_budget_s),
-        enough_share=request.stop_at,
+        enough_share=_ENOUGH if request.stop_at is None else request.stop_at or None,
     )
     with Evaluator(device, order.settings) as evaluator:
         return opening.begin(order, evaluator, backend, recall)
+
+
+def _for_a_task(request: AskRequest) -> str:
+    """The first option given that only a new run takes; "" where there is none."""
+    options = {
+        "--run": request.run or None,
+        "--method": request.method,
+        "--device": request.device,
+        "--backend": request.backend or None,
+        "--trials": request.trials,
+        "--time-budget": request.timing_budget_s,
+        "--stop-at": request.stop_at,
+    }
+    return next((name for name, value in options.items() if value is not None), "")
 
 
 def _say_nothing_to_ask(session: Session) -> None:
@@ -164,7 +191,7 @@ def _say_nothing_to_ask(session: Session) -> None:
         said = f"verdicts are pending; reach them with `warpsmith step {session.folder}`, then ask again."
     else:
         said = "nothing can be asked until an open brief is answered."
-    render.console(stderr=True).print(Text(said), soft_wrap=True)
+    render.say(render.console(stderr=True), said)
 
 
 def _show(session: Session, brief: Brief, prompt: Prompt, *, as_json: bool) -> None:
@@ -175,7 +202,7 @@ def _show(session: Session, brief: Brief, prompt: Prompt, *, as_json: bool) -> N
         if message.role is not Role.ASSISTANT:
             sys.stdout.write(message.text.rstrip() + "\n\n")
     hint = f"Brief {brief.number} ({brief.operator}). Answer with: warpsmith tell {session.folder} FILE"
-    render.console(stderr=True).print(Text(hint, "bold"), soft_wrap=True)
+    render.say(render.console(stderr=True), hint, "bold", whole=True)
 
 
 def _brief(session: Session, number: int | None) -> Brief:
@@ -255,4 +282,4 @@ def _print_record(session: Session, record: Record, evaluation: Evaluation | Non
         return
     line = verdict_line(record, evaluation, session.ledger)
     if line is not None:
-        render.console().print(line, soft_wrap=True)
+        render.say(render.console(), line)

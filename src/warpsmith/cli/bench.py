@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from warpsmith._version import __version__
 from warpsmith.archive.events import Budget
@@ -111,9 +110,10 @@ def resume(request: ResumeRequest) -> int:
     check_cache(Paths.from_environment().cache)
     folder = Path(request.folder)
     plan = read_plan(folder)
-    devices, _ = _devices(request.devices or plan.device, plan.backend)
-    if devices[0].kind != plan.device:
+    asked = {name.strip().partition(":")[0] for name in request.devices.split(",")}
+    if asked & {"cpu", "cuda"} - {plan.device}:
         raise UsageError(f"{folder} is a bench of {plan.device}; it cannot go on with {request.devices}.")
+    devices, _ = _devices(request.devices or plan.device, plan.backend)
     console = render.console(stderr=True)
     check_proposers(plan)
     return _work(folder, plan, devices, console, retry_failed=request.retry_failed, as_json=request.as_json)
@@ -158,9 +158,9 @@ def _summary(console: Console, bench: Bench, folder: Path, runner: Runner) -> No
     if left and not runner.interrupted:
         _print(console, f"\n{left} cells are not settled; go on with: warpsmith bench resume {name}", "yellow")
     if runner.interrupted:
-        _print(console, f"\nInterrupted. Go on with: warpsmith bench resume {name}", "bold")
+        render.say(console, f"\nInterrupted. Go on with: warpsmith bench resume {name}", "bold", whole=True)
     else:
-        _print(console, f"\nNext: warpsmith bench show {name}")
+        render.say(console, f"\nNext: warpsmith bench show {name}", whole=True)
 
 
 def _plan(request: RunRequest, kind: str, backend: str) -> Plan:
@@ -246,4 +246,4 @@ def _interruptible(runner: Runner, say: Callable[[str], None]) -> Iterator[None]
 
 
 def _print(console: Console, line: str, style: str = "") -> None:
-    console.print(Text(line, style), soft_wrap=True)
+    render.say(console, line, style)

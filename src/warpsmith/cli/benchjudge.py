@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from warpsmith.backends.source import read_candidate
 from warpsmith.cli import render
@@ -149,4 +148,4 @@ def _doing(console: Console, total: int) -> Iterator[Callable[[Published, Event 
 
 
 def _print(console: Console, line: str, style: str = "") -> None:
-    console.print(Text(line, style), soft_wrap=True)
+    render.say(console, line, style)

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from ctypes.util import find_library
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from warpsmith.backends.source import backend_named, backend_of, devices_of, read_candidate
+from warpsmith.backends.toolchain import find_nvcc
 from warpsmith.cli import jsonout, render
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.config import Limits, Paths, Settings
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
     from warpsmith.cli.verify import Certified  # which uses this module itself
 
 BASELINES = ("eager", "compile")
+_LIBRARIES = (  # names that the guards know; any other is taken if the linker finds it
+    *("torch", "cublas", "cublasLt", "cudnn", "curand", "cufft", "cusparse", "cusolver", "nvrtc", "cuda"),
+    *("openblas", "blas", "cblas", "lapack", "blis", "mkl"),
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,8 @@ def run(request: Request) -> int:
                 if request.as_json and not request.verify:  # a certificate belongs to the same line
                     shown = _print_ready(request, plan, device, verdicts, shown, {})
             certified = _certify(evaluator, paths, request, plan, verdicts, errors) if request.verify else {}
-    judged = [render.Judged(file, verdicts[place]) for file, place in zip(request.files, plan.places, strict=True)]
+    pairs = zip(request.files, plan.places, strict=True)
+    judged = [render.Judged(file, verdicts[place], fresh=True) for file, place in pairs]
     if request.as_json:
         _print_ready(request, plan, device, verdicts, shown, certified)
     else:
@@ -267,7 +274,19 @@ def parse_libraries(text: str) -> tuple[str, ...]:
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9_+-]+", name):
             raise UsageError(f"--allow {name!r} is no library; name it as for the linker, e.g. cublas, or torch.")
+        if name not in _LIBRARIES and not name.startswith("mkl") and not _is_installed(name):
+            known = ", ".join(_LIBRARIES)
+            raise UsageError(f"--allow {name}: the linker finds no library of that name here; known: {known}.")
     return names
+
+
+def _is_installed(library: str) -> bool:
+    """Whether the linker, or nvcc's, would find it."""
+    if find_library(library):
+        return True
+    nvcc = find_nvcc(os.environ)
+    root = Path(nvcc.command[0]).resolve().parents[1] if nvcc else None
+    return root is not None and any((root / folder / f"lib{library}.so").exists() for folder in ("lib64", "lib"))
 
 
 def _print_ready(

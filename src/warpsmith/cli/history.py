@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.cells import cell_len
+from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +24,8 @@ from warpsmith.run.best import none_yet
 from warpsmith.run.budgets import REASONS
 from warpsmith.run.session import Session
 
+_GAP = 2  # between columns
+
 
 @dataclass(frozen=True)
 class ShowRequest:
@@ -34,36 +39,69 @@ class ShowRequest:
 def runs(folder: str, *, as_json: bool) -> int:
     """List runs, the latest last."""
     root = Path(folder or opening.RUNS)
+    if folder and not root.is_dir():
+        raise UsageError(f"there is no folder {root}; name one that holds runs, or none for {opening.RUNS}.")
     paths = sorted(root.glob(f"*/{FILE}"), key=lambda path: path.stat().st_mtime)
     if not paths and not as_json:
-        render.console(stderr=True).print(Text(f"there are no runs in {root} yet; start one: warpsmith optimize TASK"))
+        render.say(render.console(stderr=True), f"there are no runs in {root} yet; start one: warpsmith optimize TASK")
         return 0
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("run", "task", "method", "proposer", "trials", "valid", "best", "state"):
-        table.add_column(name, justify="right" if name in ("trials", "valid", "best") else "left", overflow="fold")
+    listed = []
     for path in paths:
         try:
             document = _summary(path.parent)
         except RunError as fault:
-            render.console(stderr=True).print(Text(str(fault), "yellow"), soft_wrap=True)
+            render.say(render.console(stderr=True), str(fault), "yellow")
             continue
         if as_json:
             sys.stdout.write(searchjson.dumps(document) + "\n")
-            continue
-        speedup = f"{render.ratio(document.speedup)}x" if document.speedup else "–"
-        table.add_row(
-            document.run,
-            document.task,
-            document.method,
-            document.proposer,
-            f"{document.trials}/{document.budget}",
-            str(document.valid),
-            speedup,
-            document.state,
-        )
-    if not as_json:
-        render.console().print(table)
+        listed.append(document)
+    if listed and not as_json:
+        print_runs(render.console(), listed)
     return 0
+
+
+def print_runs(console: Console, listed: Sequence[RunDocument]) -> None:
+    """A table of runs. Their names stay whole, to be copied; where a terminal is too narrow, other columns go."""
+    rows = [_row(document) for document in listed]
+    names = list(_row(listed[0]))
+    told = all(document.task in Path(document.run).name for document in listed)  # the run's name tells the task
+    going = [*(["task"] if told else []), "valid", "proposer", "method", "task"]
+    left_out: list[str] = []
+    while console.is_terminal and _width(rows, names) > console.width and going:
+        name = going.pop(0)
+        if name in names:
+            names.remove(name)
+            left_out.append(name)
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, justify="right" if name in ("trials", "valid", "best") else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[name] for name in names))
+    narrow = console.width
+    console.width = max(narrow, _width(rows, names))
+    console.print(table, crop=False)
+    console.width = narrow
+    if left_out:
+        render.say(console, f"Not shown: {', '.join(left_out)} (a wider terminal or --json shows all).", "dim")
+
+
+def _row(document: RunDocument) -> dict[str, str]:
+    """The cells of one run, by column."""
+    return {
+        "run": document.run,
+        "task": document.task,
+        "method": document.method,
+        "proposer": document.proposer,
+        "trials": f"{document.trials}/{document.budget}",
+        "valid": str(document.valid),
+        "best": f"{render.ratio(document.speedup)}x" if document.speedup else "–",
+        "state": document.state,
+    }
+
+
+def _width(rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> int:
+    """What a table of these columns takes."""
+    return sum(max(cell_len(name), *(cell_len(row[name]) for row in rows)) + _GAP for name in names) - _GAP
 
 
 def _summary(folder: Path) -> RunDocument:
@@ -126,11 +164,8 @@ def _show_run(session: Session) -> None:
     about = (
         f"{begun.problem.task.name} on {begun.problem.device}, method {begun.method.name}, proposer {session.proposer}"
     )
-    console.print(Text(about), soft_wrap=not console.is_terminal)
-    console.print(
-        Text("; ".join(filter(None, (best_line(ledger), rates(ledger.totals), spending(ledger.totals))))),
-        soft_wrap=True,
-    )
+    render.say(console, about)
+    render.say(console, "; ".join(filter(None, (best_line(ledger), rates(ledger.totals), spending(ledger.totals)))))
     state = REASONS.get(ledger.closed.reason, ledger.closed.reason) if ledger.closed else "it is open"
     waiting = (
         f", {len(ledger.pending)} verdict{'s' if len(ledger.pending) > 1 else ''} pending" if ledger.pending else ""
@@ -144,7 +179,7 @@ def _show_run(session: Session) -> None:
         trial = ledger.trials[number]
         origin = f"  <- {', '.join(map(str, trial.parents))}" if trial.parents else ""
         told = Text.assemble(line, (f"  [{trial.candidate or 'no candidate'}]{origin}", "dim"))
-        console.print(told, soft_wrap=not console.is_terminal)  # broken between words there, and whole in a file
+        render.say(console, told)
 
 
 def _show_trial(session: Session, trial: int) -> None:
@@ -153,16 +188,16 @@ def _show_trial(session: Session, trial: int) -> None:
     assert proposed is not None, "a trial begins with a proposal"
     known = session.ledger.trials[trial]
     name = proposed.name or known.candidate or "no name"
-    console.print(Text(f"trial {trial}: {name}  {known.candidate}", "bold"), soft_wrap=True)
+    render.say(console, f"trial {trial}: {name}  {known.candidate}", "bold")
     if known.parents:
         console.print(Text(f"parents: trials {', '.join(map(str, known.parents))}"))
     candidate = proposed.candidate
     if candidate is None:
-        console.print(Text(proposed.failure), soft_wrap=True)
+        render.say(console, proposed.failure)
         return
     for label, text in (("strategy", candidate.strategy), ("thought", candidate.thought)):
         if text:
-            console.print(Text(f"{label}: {text}"), soft_wrap=True)
+            render.say(console, f"{label}: {text}")
     if evaluation is not None:
         console.print("", render.card(render.Judged(candidate.main.name, evaluation)), sep="\n")
     console.print()

@@ -1,12 +1,11 @@
 """What a person watches while a run goes on: progress, the best so far, what was spent, the last verdicts.
 
-On a terminal a view that stays in place; elsewhere one plain line per event, so that a log file reads well.
+One line per event, which stays; below them, on a terminal, what is going on now.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,8 +24,8 @@ from warpsmith.run.ledger import Ledger, Totals
 from warpsmith.run.loop import Watcher
 from warpsmith.run.session import Session
 
-_LINES = 6  # verdicts shown
 _BAR = 28
+_NUMBER = 5  # columns of a trial's number: what is broken goes on behind it
 _STAGES = {
     "build": "compiling",
     "built": "compiled",
@@ -38,13 +37,11 @@ _STAGES = {
 
 
 class View(Watcher):
-    """Turns events into lines, and keeps what the live view shows."""
+    """Turns events into lines, and knows what is going on."""
 
-    def __init__(self, console: Console, session: Session, *, plain: bool) -> None:
+    def __init__(self, console: Console, session: Session) -> None:
         self._console = console
         self._session = session
-        self._plain = plain
-        self._lines: deque[Text] = deque(maxlen=_LINES)
         self._doing = ""
         self._thinking: dict[int, str] = {}
 
@@ -76,9 +73,14 @@ class View(Watcher):
         self._doing = _STAGES.get(progress.stage, "")
 
     def _say(self, line: Text) -> None:
-        self._lines.append(line)
-        if self._plain:
-            self._console.print(line, soft_wrap=True)
+        if not self._console.is_terminal:
+            render.say(self._console, line)
+            return
+        grid = Table.grid()
+        grid.add_column(width=_NUMBER)
+        grid.add_column()
+        grid.add_row(line[:_NUMBER], line[_NUMBER:])
+        self._console.print(grid)
 
     def __rich__(self) -> RenderableType:
         ledger, budget = self._session.ledger, self._session.budget
@@ -93,18 +95,16 @@ class View(Watcher):
         )
         doing = [f"{len(self._thinking)} thinking" if self._thinking else "", self._doing]
         status = Text("  ".join(part for part in doing if part), "dim")
-        for line in self._lines:  # one line each, whatever the width of the terminal
-            line.no_wrap, line.overflow = True, "ellipsis"
-        return Group(head, facts, *self._lines, status)
+        return Group(head, facts, status)
 
 
 @contextmanager
 def watching(console: Console, session: Session) -> Iterator[View]:
     """A view of a run while it is worked on."""
+    view = View(console, session)
     if not console.is_terminal:
-        yield View(console, session, plain=True)
+        yield view
         return
-    view = View(console, session, plain=False)
     with Live(view, console=console, refresh_per_second=8, transient=True, redirect_stdout=False):
         yield view
 

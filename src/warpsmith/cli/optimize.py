@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from warpsmith.archive.events import Budget
 from warpsmith.cli import render, searchjson
@@ -26,7 +26,7 @@ from warpsmith.methods.ablation import ablated
 from warpsmith.methods.loading import DEFAULT, load
 from warpsmith.propose.making import Choice, Options, choose
 from warpsmith.run import opening
-from warpsmith.run.best import bundle_folder, none_yet, write_best
+from warpsmith.run.best import bundle_folder, check_out, none_yet, write_best
 from warpsmith.run.budgets import REASONS, check, twice
 from warpsmith.run.finishing import can_be_tuned, finish
 from warpsmith.run.loop import Loop
@@ -76,6 +76,7 @@ def run(request: Request) -> int:
         raise UsageError(f"--resume goes on with the task of {request.resume}; leave out TASK, or --resume.")
     if not request.task and not request.resume:
         raise UsageError("optimize needs a TASK to start a run, or --resume RUN to go on with one.")
+    check_out(request.out)
     check_cache(Paths.from_environment().cache)
     return _resume(request) if request.resume else _start(request)
 
@@ -174,18 +175,33 @@ def _work(
     finally:
         relay.view = None
         proposer.close()
-    best, bundle = write_best(session, request.out), bundle_folder(session, request.out)
+    best, bundle, fault = _written(session, request.out)
     session.end(reason, loop.refused)
     if request.keep and best is not None and reason != "interrupted":
         _remember(session, console)
     if request.as_json:
         sys.stdout.write(searchjson.dumps(searchjson.optimize_document(session, best, bundle, reason)) + "\n")
     _summary(console, session, best, reason, loop.refused, bundle)
+    if fault:
+        found = f" It is in {best}." if best else f" It is in the log: warpsmith show {session.folder} best --only code"
+        _print(console, f"{fault[:1].upper()}{fault[1:]}{found}", "yellow")
+        return 2
     if reason == "interrupted":
         return 130
     if best is None and reason in ("proposer_refused", "proposer_failed", "evaluator_failed"):
         return 2
     return 0 if best is not None else 1
+
+
+def _written(session: Session, out: str) -> tuple[Path | None, Path, str]:
+    """The best kernel and its bundle, with the run where they cannot be put where asked; and what went wrong."""
+    fault = ""
+    for place in dict.fromkeys((out, "")):
+        try:
+            return write_best(session, place), bundle_folder(session, place), fault
+        except WarpsmithError as refused:
+            fault = fault or str(refused)
+    return None, bundle_folder(session), fault
 
 
 def _tune(session: Session, evaluator: Evaluator, view: View) -> None:
@@ -220,20 +236,22 @@ def _summary(console: Console, session: Session, best: Path | None, reason: str,
     _print(console, f"Stopped: {why}.", style)
     said = (rates(ledger.totals), spending(ledger.totals), f"time: {ledger.totals.seconds:.0f} s")
     _print(console, ", ".join(part for part in said if part) + ".")
-    if best is None:
+    if not ledger.best:
         _say_none(console, session, reason)
         return
     evaluation = session.evaluation(ledger.best)
     assert evaluation is not None, "the best was measured"
-    render.console(stderr=console.stderr).print("", render.card(render.Judged(str(best), evaluation)), sep="\n")
+    shown = render.Judged(str(best or session.folder), evaluation)
+    render.console(stderr=console.stderr).print("", render.card(shown), sep="\n")
     interval = evaluation.interval()
     if interval is not None and interval.low <= 1.0:
         _print(console, "\nNo kernel found here is surely faster than PyTorch; this is the best that was.", "bold")
-    _print(console, f"\nNext: warpsmith verify {_task(session)} {best}")
+    if best is None:  # nowhere to write it
+        return
+    render.say(console, f"\nNext: warpsmith verify {_task(session)} {best}", whole=True)
     if reason not in ("speed_of_light", "proposer_refused"):
-        more = f"warpsmith optimize --resume {session.folder} {twice(reason, session.budget)}"
-        _print(console, f"  or: {more.rstrip()}")
-    _print(console, f"Use it: from warpsmith import load; op = load({str(bundle)!r})")
+        render.say(console, f"  or: {_more(session, reason)}", whole=True)
+    render.say(console, f"Use it: from warpsmith import load; op = load({str(bundle)!r})", whole=True)
 
 
 def _say_none(console: Console, session: Session, reason: str) -> None:
@@ -242,9 +260,22 @@ def _say_none(console: Console, session: Session, reason: str) -> None:
     else:
         _print(console, "No valid kernel was found.", "bold")
     if session.ledger.contenders:
-        more = f"warpsmith optimize --resume {session.folder} {twice(reason, session.budget)}"
-        _print(console, f"To search on, beginning with that: {more.rstrip()}")
-    _print(console, f"See what was tried: warpsmith show {session.folder}")
+        render.say(console, f"To search on, beginning with that: {_more(session, reason)}", whole=True)
+    render.say(console, f"See what was tried: warpsmith show {session.folder}", whole=True)
+
+
+def _more(session: Session, reason: str) -> str:
+    """The command that goes on with a run: with twice what it was given, or what it has spent where that is more."""
+    budget, totals = session.budget, session.ledger.totals
+    budget = replace(
+        budget,
+        trials=max(budget.trials, totals.trials),
+        seconds=budget.seconds and max(budget.seconds, math.ceil(session.elapsed())),
+        tokens=budget.tokens and max(budget.tokens, totals.tokens),
+        usd=budget.usd and max(budget.usd, math.ceil(100 * totals.cost_usd) / 100),
+        device_seconds=budget.device_seconds and max(budget.device_seconds, math.ceil(totals.device_seconds)),
+    )
+    return f"warpsmith optimize --resume {session.folder} {twice(reason, budget)}".rstrip()
 
 
 def _task(session: Session) -> str:
@@ -298,4 +329,4 @@ def _opening(console: Console, task: str) -> Iterator[None]:
 
 
 def _print(console: Console, line: str, style: str = "") -> None:
-    console.print(Text(line, style), soft_wrap=True)
+    render.say(console, line, style)

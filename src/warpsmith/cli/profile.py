@@ -211,7 +211,7 @@ def show(request: Request, found: Found, device: Device, written: str = "") -> N
     console = render.console()
     evaluation, profile = found.evaluation, found.profile
     if not evaluation.ok:
-        console.print(render.card(render.Judged(request.file, evaluation)))
+        console.print(render.card(render.Judged(request.file, evaluation, fresh=True)))
         return
     title = Text.assemble((request.file, "bold"), "  ", (f"{evaluation.task} on {found.problem.device}", "dim"))
     console.print(title, soft_wrap=True)

@@ -43,11 +43,18 @@ class Judged:
 
     file: str  # as given
     evaluation: Evaluation
+    fresh: bool = False  # whether the command that shows it has --fresh
 
 
 def console(*, stderr: bool = False) -> Console:
     """Where a person reads; the width of the terminal, 80 without one."""
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def say(console: Console, line: Text | str, style: str = "", *, whole: bool = False) -> None:
+    """A sentence: broken between words on a terminal; whole in a file, and where it ends in a command to be copied."""
+    text = Text(line, style) if isinstance(line, str) else line
+    console.print(text, soft_wrap=whole or not console.is_terminal)
 
 
 # --- numbers ---
@@ -110,7 +117,7 @@ def card(judged: Judged) -> RenderableType:
             parts += [Text(), _indent(_workloads(evaluation))]
     else:
         parts.append(_indent(Reason(evaluation.reason.rstrip())))
-    return Group(*parts, Text(), _indent(_circumstances(evaluation)))
+    return Group(*parts, Text(), _indent(_circumstances(judged)))
 
 
 def _title(judged: Judged) -> Text:
@@ -215,8 +222,9 @@ def _strain(result: WorkloadResult) -> str:
     return percent(result.error / result.error_limit)
 
 
-def _circumstances(evaluation: Evaluation) -> Table:
+def _circumstances(judged: Judged) -> Table:
     """How it was judged: device, tools, sandbox, notes."""
+    evaluation = judged.evaluation
     env = evaluation.environment
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
@@ -234,12 +242,13 @@ def _circumstances(evaluation: Evaluation) -> Table:
         grid.add_row("sandbox", ", ".join(env.sandbox))
     for index, note in enumerate(evaluation.notes):
         grid.add_row("notes" if index == 0 else "", note)
-    grid.add_row("time", f"{number(evaluation.seconds)} s" + _cached(evaluation))
+    grid.add_row("time", f"{number(evaluation.seconds)} s" + _cached(judged))
     return grid
 
 
-def _cached(evaluation: Evaluation) -> str:
-    return ", from the cache (--fresh judges it again)" if evaluation.cached else ""
+def _cached(judged: Judged) -> str:
+    hint = " (--fresh judges it again)" if judged.fresh else ""
+    return f", from the cache{hint}" if judged.evaluation.cached else ""
 
 
 def _usage(kernel: Resources) -> str:

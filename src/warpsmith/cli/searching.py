@@ -111,7 +111,8 @@ def optimize(
     """Evolve a kernel: propose, compile, check, time, keep the best; until a budget is spent.
 
     Without a model the offline catalogue proposes. Ctrl-C closes the run; --resume goes on with it.
-    Exit status: 0 a valid kernel was found, 1 none was, 2 nothing could be done, 130 interrupted.
+    Exit status: 0 a valid kernel was found, 1 none was, 2 nothing could be done or --out was not written, 130
+    interrupted.
     """
     with reported():
         from warpsmith.cli.optimize import Request
@@ -167,14 +168,19 @@ def optimize(
 def ask(
     what: Annotated[str, typer.Argument(metavar="RUN|TASK", help="A run, or a task file to start one with.")],
     run: Annotated[str, typer.Option(metavar="DIR", help="With a TASK: the new run's folder.")] = "",
-    method: Annotated[str, typer.Option(metavar="NAME|FILE", help="With a TASK: how to search.")] = "evoengineer-full",
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:n]", help="With a TASK: where to run.")] = "auto",
+    method: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="With a TASK: how to search.  [evoengineer-full]")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="auto|cpu|cuda[:n]", help="With a TASK: where to run.  [auto]")
+    ] = None,
     backend: Annotated[str, typer.Option(metavar="cuda|cpu|triton", help="With a TASK: the kernels' language.")] = "",
     trials: Annotated[int | None, typer.Option(metavar="N", help="With a TASK: proposals at most.  [45]")] = None,
     time_budget: TimeBudget = None,
     stop_at: Annotated[
-        float, typer.Option(min=0.0, metavar="SHARE", help="With a TASK: enough of the speed of light; 0 never is.")
-    ] = 0.95,
+        float | None,
+        typer.Option(min=0.0, metavar="SHARE", help="With a TASK: enough of the speed of light; 0 never is.  [0.95]"),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Print the next brief: everything a coding agent or a person needs to propose a kernel.
@@ -185,8 +191,7 @@ def ask(
         from warpsmith.cli.agent import AskRequest
         from warpsmith.cli.agent import ask as work
 
-        share = stop_at or None
-        status = work(AskRequest(named(what), run, method, device, backend, trials, time_budget, share, as_json=json))
+        status = work(AskRequest(named(what), run, method, device, backend, trials, time_budget, stop_at, as_json=json))
     raise typer.Exit(status)
 
 

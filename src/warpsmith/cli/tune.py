@@ -93,22 +93,21 @@ def _show(request: Request, tuned: Tuned, written: str) -> None:
         first = next((m.evaluation for m in tuned.measured if not m.evaluation.ok), None)
         console.print(Text(f"No point is valid ({counts}).", "bold red"))
         if first is not None:
-            console.print(
-                Text(f"The first one: {first.status.value.replace('_', ' ')}: {first.reason}"), soft_wrap=True
-            )
+            render.say(console, f"The first one: {first.status.value.replace('_', ' ')}: {first.reason}")
         return
     values = ", ".join(f"{name}={value}" for name, value in tuned.best.defines) or "the values it came with"
-    console.print(Text(f"Best: {values}  ({counts})", "bold"), soft_wrap=True)
+    render.say(console, f"Best: {values}  ({counts})", "bold")
     console.print(_table(tuned))
-    if tuned.gain is not None:
+    if tuned.evaluation is tuned.before:
+        render.say(console, "The kernel as it came is the best of what was tried.")
+    elif tuned.gain is not None:
         sure = "" if tuned.improved else "; the intervals overlap, so that is not certain"
-        console.print(Text(f"{render.ratio(tuned.gain)}x the kernel as it came{sure}."), soft_wrap=True)
+        render.say(console, f"{render.ratio(tuned.gain)}x the kernel as it came{sure}.")
     if written:
-        console.print(Text(f"Written to {written}, the best values first."), soft_wrap=True)
-    else:
-        console.print(
-            Text(f"Write it: warpsmith tune {request.task} {request.file} --out tuned{Path(request.file).suffix}")
-        )
+        render.say(console, f"Written to {written}, the best values first.")
+    elif tuned.evaluation is not tuned.before:
+        ending = Path(request.file).suffix
+        render.say(console, f"Write it: warpsmith tune {request.task} {request.file} --out tuned{ending}", whole=True)
 
 
 def _table(tuned: Tuned) -> Table:

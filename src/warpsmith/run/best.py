@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 from warpsmith.core.certificate import Certificate
 from warpsmith.core.errors import RunError, UsageError
 from warpsmith.run.opening import task_of
 from warpsmith.run.session import Session
-from warpsmith.use.bundle import Contents, contents, write_bundle
+from warpsmith.use.bundle import MANIFEST, Contents, contents, write_bundle
 
 BUNDLE = "best"
 _COMMENT = {".py": "#"}
+
+
+def check_out(out: str) -> None:
+    """Refuse a place that the best kernel could not be written to, before anything is spent. Leaves nothing there."""
+    if not out:
+        return
+    path = Path(out)
+    try:
+        if _names_file(out):
+            if path.is_dir():
+                raise UsageError(
+                    f"--out {out} is a folder; name a file in it, or a folder without a dot for the bundle."
+                )
+            if path.exists():
+                if not os.access(path, os.W_OK):
+                    raise UsageError(f"--out {out} is a file that cannot be written; give another.")
+                return
+        elif path.exists() and not (path.is_dir() and ((path / MANIFEST).is_file() or not any(path.iterdir()))):
+            raise UsageError(f"--out {out} is there already and is no bundle; give another.")
+        nearest = next(folder for folder in path.absolute().parents if folder.exists())
+        tempfile.TemporaryDirectory(dir=nearest, prefix=".new-").cleanup()
+    except OSError as refused:
+        raise UsageError(f"--out {out} cannot be written ({refused.strerror}); give another.") from None
 
 
 def write_best(session: Session, out: str = "") -> Path | None:

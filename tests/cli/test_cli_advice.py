@@ -1,0 +1,288 @@
+"""What the commands of a search advise, and how it looks on a terminal: from runs that were judged by nobody."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests.searching import CannedProposer, ScriptedJudge, new_session, proposed, valid
+from typer.testing import CliRunner
+
+from warpsmith.archive.events import Budget
+from warpsmith.cli import agent, optimize, render, tune
+from warpsmith.cli.evaluate import parse_libraries
+from warpsmith.cli.history import print_runs
+from warpsmith.cli.live import watching
+from warpsmith.cli.main import app
+from warpsmith.cli.searchjson import RunDocument
+from warpsmith.core.candidate import Candidate, SourceFile
+from warpsmith.core.errors import RunError, UsageError
+from warpsmith.core.evaluation import Status
+from warpsmith.core.search import Brief
+from warpsmith.methods.loading import load
+from warpsmith.run import opening
+from warpsmith.run.loop import Loop, Watcher, judge_pending
+from warpsmith.run.opening import evaluator_for
+from warpsmith.run.session import Session
+from warpsmith.run.tuning import Tuned
+
+FULL = load("evoengineer-full")
+RUN = RunDocument(
+    run="runs/rms_norm-20261116-212933",
+    task="rms_norm",
+    method="cupilot",
+    proposer="template",
+    device="cpu",
+    trials=45,
+    budget=45,
+    valid=41,
+    speedup=12.5,
+    cost_usd=0.0,
+    tokens=0,
+    pending=0,
+    state="speed_of_light",
+)
+
+
+def paper(width: int, *, terminal: bool) -> tuple[Console, io.StringIO]:
+    text = io.StringIO()
+    kind = "xterm" if terminal else "dumb"
+    return Console(file=text, force_terminal=terminal, width=width, _environ={"TERM": kind}, color_system=None), text
+
+
+def finished(folder: Path, trials: int = 2, budget: Budget | None = None) -> Session:
+    """A run with a best kernel."""
+    session = new_session(folder, FULL, budget=budget or Budget(trials=trials))
+    proposed(session, *range(1, trials + 1))
+    scores = {number: [1 + number / 10] for number in range(1, trials + 1)}
+    judge_pending(session, ScriptedJudge(scores), lambda record, evaluation: None)
+    assert session.ledger.best
+    return session
+
+
+# --- where the best kernel goes ---
+
+
+def test_a_best_kernel_that_cannot_be_put_where_asked_stays_with_the_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with finished(tmp_path / "run") as session:
+        best, bundle, fault = optimize._written(session, str(tmp_path / "file" / "best.cpp"))
+        assert best == tmp_path / "run" / "best.cpp"
+        assert best.is_file()
+        assert bundle == tmp_path / "run" / "best"
+        assert "cannot be written" in fault
+        assert optimize._written(session, "")[2] == ""
+
+
+# --- what is advised ---
+
+
+def test_going_on_takes_more_than_was_done(tmp_path: Path) -> None:
+    with finished(tmp_path / "run", 6) as session:
+        session.end("trials")
+    with Session.resume(tmp_path / "run", None, Budget(trials=3)) as session:
+        assert optimize._more(session, "trials").endswith(f"--resume {tmp_path / 'run'} --trials 12")
+        assert optimize._more(session, "interrupted").endswith(f"--resume {tmp_path / 'run'}")
+
+
+def test_only_a_command_with_fresh_advises_it() -> None:
+    found = replace(valid(Candidate((SourceFile("k.cpp", ""),), "cpu"), 2.0), cached=True)
+    for fresh in (True, False):
+        console, text = paper(80, terminal=False)
+        console.print(render.card(render.Judged("k.cpp", found, fresh=fresh)))
+        assert "from the cache" in text.getvalue()
+        assert ("--fresh" in text.getvalue()) is fresh
+
+
+def test_a_run_of_the_cpu_does_not_blame_an_option_that_was_not_given(tmp_path: Path) -> None:
+    with finished(tmp_path / "run") as session, pytest.raises(UsageError) as refused:
+        evaluator_for(session.ledger.begun.config, "cuda")
+    assert str(refused.value) == "this run's kernels are cpu kernels, which do not run on cuda; leave out --device."
+
+
+def test_a_folder_that_holds_a_run_is_gone_on_with_by_both_commands(tmp_path: Path) -> None:
+    finished(tmp_path / "run").__exit__(None, None, None)
+    with pytest.raises(RunError, match=r"`warpsmith ask .*run` or `warpsmith optimize --resume"):
+        new_session(tmp_path / "run", FULL)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ask", "run", "--method", "eoh"], "run is a run already; --method is for starting one with a task"),
+        (["ask", "run", "--device", "cpu"], "--device is for starting one"),
+        (["ask", "run", "--stop-at", "0"], "--stop-at is for starting one"),
+        (["ask", "run", "--trials", "9"], "--trials is for starting one"),
+        (["ask", "task.py", "--run", "run"], "run holds a run already; `warpsmith ask run` goes on with it"),
+        (["runs", "nosuch"], "there is no folder nosuch"),
+        (["runs", "nosuch", "--json"], "there is no folder nosuch"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    finished(Path("run")).__exit__(None, None, None)
+    Path("task.py").write_text("")
+    result = CliRunner().invoke(app, words, prog_name="warpsmith")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_step_with_nothing_to_judge_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    finished(Path("run")).__exit__(None, None, None)
+    result = CliRunner().invoke(app, ["step", "run"])
+    assert result.exit_code == 0
+    assert "nothing is pending; best: 1.20x" in result.stderr
+    assert "Get the next brief: warpsmith ask run\nHand in a kernel: warpsmith tell run FILE\n" in result.stderr
+
+
+@pytest.mark.parametrize("reason", ["trials", ""])
+def test_a_step_leaves_a_run_ended_or_open_as_it_was(
+    reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with finished(Path("run")) as session:
+        if reason:
+            session.end(reason, "all of them")
+    assert CliRunner().invoke(app, ["step", "run"]).exit_code == 0
+    with Session.peek(Path("run")) as seen:
+        closed = seen.ledger.closed
+    assert (closed and (closed.reason, closed.detail)) == ((reason, "all of them") if reason else None)
+
+
+def test_a_folder_without_runs_is_no_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["runs"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "there are no runs in runs yet" in result.stderr
+
+
+def test_a_library_is_one_that_is_known_or_that_the_linker_finds() -> None:
+    assert parse_libraries("torch, cublas,torch,mkl_rt") == ("torch", "cublas", "mkl_rt")
+    assert parse_libraries("m") == ("m",)
+    with pytest.raises(UsageError, match=r"--allow nosuchthing: the linker finds no library .* known: torch, cublas"):
+        parse_libraries("nosuchthing")
+
+
+@pytest.mark.parametrize(("first_wins", "said"), [(True, "as it came is the best"), (False, "1.50x the kernel")])
+def test_tuning_says_when_nothing_is_better(first_wins: bool, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    kernel = Candidate((SourceFile("k.cpp", "// tune: STEP = 1, 2\n"),), "cpu", defines=(("STEP", "1"),))
+    before = valid(kernel, 2.0)
+    after = before if first_wins else valid(kernel, 3.0)
+    tune._show(tune.Request("task.py", "k.cpp"), Tuned(kernel, after, before, (), 2, 0, 2), "")
+    shown = capsys.readouterr().out
+    assert said in shown
+    assert ("--out tuned.cpp" in shown) is not first_wins
+    assert "not certain" not in shown
+
+
+class Impatient(Watcher):
+    """Interrupts once so many are asked, and lets them answer when it hears that they are waited for."""
+
+    def __init__(self, count: int) -> None:
+        self.left, self.said, self.heard = count, "", threading.Event()
+        self.interrupt: Callable[[], None] = lambda: None
+
+    def asked(self, brief: Brief) -> None:
+        self.left -= 1
+        if not self.left:
+            self.interrupt()
+
+    def message(self, text: str) -> None:
+        self.said += text
+        self.heard.set()
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "waiting for 1 reply under"), (2, "waiting for 2 replies under")])
+def test_replies_are_counted_in_words(tmp_path: Path, count: int, said: str) -> None:
+    watcher = Impatient(count)
+
+    def late(brief: Brief) -> str:
+        assert watcher.heard.wait(60)
+        return ""
+
+    with new_session(tmp_path / "run", FULL) as session:
+        proposer = CannedProposer(late, concurrency=count)
+        loop = Loop(session, proposer, ScriptedJudge({}), watcher, parallel=count)
+        watcher.interrupt = loop.interrupt
+        assert loop.run() == "interrupted"
+    assert said in watcher.said
+
+
+def test_one_verdict_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(opening, "evaluator_for", lambda *_: nullcontext())
+    monkeypatch.setattr(opening, "bench_of", lambda *_: ScriptedJudge({1: [Status.WRONG]}))
+    monkeypatch.setattr(agent, "_profile", lambda *_: None)
+    with new_session(Path("run"), FULL) as session:
+        proposed(session, 1)
+    result = CliRunner().invoke(app, ["step", "run"])
+    assert "1 verdict reached; best: none yet" in result.stderr, result.output
+
+
+# --- on a terminal ---
+
+
+def test_sentences_are_broken_between_words_on_a_terminal_only() -> None:
+    sentence = "Proposer: the offline catalogue of strategies and so forth"
+    for terminal, lines in ((True, 3), (False, 1)):
+        console, text = paper(24, terminal=terminal)
+        render.say(console, sentence)
+        assert len(text.getvalue().splitlines()) == lines
+        assert text.getvalue().split() == sentence.split()
+        render.say(console, f"{sentence}.", whole=True)  # one line to be copied
+        assert f"{sentence}.\n" in text.getvalue()
+
+
+@pytest.mark.parametrize(("width", "terminal", "gone"), [(80, False, 0), (80, True, 3), (200, True, 0), (20, True, 4)])
+def test_names_of_runs_stay_whole(width: int, terminal: bool, gone: int) -> None:
+    console, text = paper(width, terminal=terminal)
+    print_runs(console, [RUN, replace(RUN, run="runs/rms_norm-20261116-212934-2", state="open")])
+    head, first, second, *rest = text.getvalue().splitlines()
+    assert first.startswith(f"{RUN.run} ")
+    assert second.startswith("runs/rms_norm-20261116-212934-2 ")
+    assert {"run", "trials", "best", "state"} <= set(head.split())
+    assert len(head.split()) == 8 - gone
+    assert width == 20 or len(first) <= max(width, 100)
+    assert bool(rest) is bool(gone)
+    assert width != 80 or not terminal or max(map(len, (head, first, second))) <= 80
+
+
+def test_the_lines_of_trials_stay_when_a_run_has_ended(tmp_path: Path) -> None:
+    console, text = paper(60, terminal=True)
+    long = "a sentence that is too long for one line of this narrow terminal"
+    with finished(tmp_path / "run") as session:
+        with watching(console, session) as view:
+            view.recorded(session.record(2), session.evaluation(2))
+            view.message(long)
+            assert "trial 2 of 2" in text.getvalue()
+    kept = _screen(text.getvalue())
+    assert any(re.match(r"   2 ★ 1.20x  best so far  s2", line) for line in kept), kept
+    assert [line[:6] for line in kept if line.strip() and line[5:].strip() in long] == ["     a", "     t"], kept
+    assert not any("trial 2 of 2" in line for line in kept)
+
+
+def _screen(written: str) -> list[str]:
+    """What is left on a terminal, of the control sequences that a live view writes."""
+    lines, row = [""], 0
+    for part in re.findall(r"\x1b\[\??\d*[A-Za-z]|\r|\n|[^\x1b\r\n]+", written):
+        if part == "\n":
+            row += 1
+            lines += [""] * (row == len(lines))
+        elif match := re.fullmatch(r"\x1b\[(\d+)A", part):
+            row -= int(match[1])
+        elif part == "\x1b[2K":
+            lines[row] = ""
+        elif not part.startswith("\x1b") and part != "\r":
+            lines[row] += part
+    return [line.rstrip() for line in lines]
