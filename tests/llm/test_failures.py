@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.utils
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
@@ -182,12 +183,26 @@ def test_a_prompt_that_is_too_long_is_this_prompts_fault_only(provider: str, ste
 
 
 @by_provider
-def test_an_endpoint_that_is_not_there_is_a_fault(provider: str) -> None:
+def test_an_address_where_nothing_answers_is_for_a_person_to_change(provider: str) -> None:
     with ScriptedServer() as server:
         pass
-    with connected(server, provider, options=Options(patience=Patience(attempts=2))) as model:
-        with pytest.raises(ProposerFault, match=r"gave no reply to 2 requests: the connection failed .*refused"):
+    with connected(server, provider) as model:
+        with pytest.raises(ProposerRefused, match=r"refused.*: nothing answers at http.*; start the server") as caught:
             model.complete(PROMPT)
+    assert caught.value.usage is not None
+    assert caught.value.usage.requests == 3
+
+
+@by_provider
+def test_a_server_that_goes_away_is_a_fault(provider: str) -> None:
+    with ExitStack() as stack:
+        with ScriptedServer([say("hello")]) as server:
+            options = Options(patience=Patience(attempts=2))
+            model = stack.enter_context(connected(server, provider, options=options))
+            assert model.complete(PROMPT).text == "hello"
+        with pytest.raises(ProposerFault, match="gave no reply to 2 requests: the connection failed") as caught:
+            model.complete(PROMPT)
+    assert not isinstance(caught.value, ProposerRefused)
 
 
 @by_provider

@@ -139,3 +139,21 @@ def test_a_model_the_endpoint_refuses_ends_the_run_at_once(
         assert len(server.requests) == 1
     with Session.resume(tmp_path / "run") as session:
         assert session.ask() is not None  # with another model it goes on
+
+
+def test_a_task_with_other_line_ends_is_known_again(
+    evaluator: Evaluator, task_file: Callable[[str], Path], tmp_path: Path
+) -> None:
+    task = tmp_path / "relu.py"
+    task.write_bytes(task_file("relu").read_bytes().replace(b"\n", b"\r\n"))
+    order = opening.Order(
+        task=str(task),
+        method=load("evoengineer-full"),
+        proposer="person",
+        budget=Budget(trials=1),
+        folder=tmp_path / "run",
+        device="cpu",
+        settings=evaluator.settings,
+    )
+    with opening.begin(order, evaluator, "cpu") as session:
+        assert opening.task_of(session.folder, session.ledger.begun.config) == str(task)

@@ -25,6 +25,7 @@ _LIST_S = 10.0  # to ask for the list of models
 _NAMED = 8  # models named in an error
 _QUOTED = 60  # characters of an answer that is none
 _IDLE_S = 5.0  # for requests to notice that they were ended
+_KNOCKS = 3  # requests to an address where nothing has ever answered: a server may be starting
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Heard:
     body: str = ""
     lost: str = ""  # why nothing did
     form: str = ""  # how the request was put, where that can be changed
+    unreachable: bool = False  # whether there was not even a connection
 
 
 class Line(Protocol):
@@ -97,7 +99,8 @@ def hear(
         response = error.response  # type: ignore[attr-defined]  # both SDKs have it
     except connection as error:
         cause = " ".join(str(error.__cause__ or error).split())
-        return Heard(lost=f"the connection failed ({cause or type(error.__cause__).__name__})")
+        lost = f"the connection failed ({cause or type(error.__cause__).__name__})"
+        return Heard(lost=lost, unreachable=True)
     headers = {name.lower(): value for name, value in response.headers.items()}
     return Heard(response.status_code, headers, response.text)
 
@@ -152,6 +155,7 @@ class Endpoint:
         self._clock = surroundings.clock
         self._price = surroundings.prices.of(provider, contact.model)
         self._gate = surroundings.gates.gate(contact.url, options.concurrency)
+        self._met = False  # whether anything ever answered
         self._closing = threading.Event()
         self._idle = threading.Condition()
         self._busy = 0
@@ -188,6 +192,8 @@ class Endpoint:
             outcome = self._try(prompt, max(min(patience.request_s, left_s), 0.001), spent)
             if isinstance(outcome, Answer) or not outcome.again or attempt == patience.attempts:
                 return outcome
+            if outcome.refused and attempt >= _KNOCKS:
+                return outcome
             wait_s = self._wait_s(attempt, outcome.after_s)
             if self._clock.monotonic() - begun + wait_s >= patience.total_s:
                 limit = f"asking again in {wait_s:.0f} s would pass the limit of {patience.total_s:g} s"
@@ -220,6 +226,10 @@ class Endpoint:
     def _judged(self, heard: Heard, spent: _Spent) -> Answer | Failure:
         if self._closing.is_set() and heard.lost:
             return Failure("it was closed")
+        self._met = self._met or bool(heard.status)
+        if heard.unreachable and not self._met:
+            where = f"nothing answers at {shown(self._contact.url)}; start the server, or name another with --base-url"
+            return Failure(f"{heard.lost}: {where}", again=True, refused=True)
         if heard.lost:
             return Failure(heard.lost, again=True)
         content = object_of(heard.body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from warpsmith.core.search import Prompt
@@ -99,7 +100,7 @@ class OpenAILine:
             openai.APITimeoutError,
             openai.APIConnectionError,
         )
-        return Heard(heard.status, heard.headers, heard.body, heard.lost, form)
+        return replace(heard, form=form)
 
     def adapt(self, heard: Heard) -> bool:
         """The other name of the limit, once, where a refusal names the one that was sent."""
