@@ -406,7 +406,7 @@ def _on_gpu(attack: Attack) -> Attack:
     return replace(attack, twin="python/honest_triton_module.py") if "extension" in attack.twin else attack
 
 
-AHEAD = _python("timer_ahead", 18, "forged clock", task="product_256_torch", twin="product")
+AHEAD = _python("timer_ahead", 18, "forged clock", task="matmul_torch", twin="product")
 """On a CPU: found out, or without a gain, as its timer happens to fire."""
 
 HARMLESS_ON_GPU: dict[str, str] = {  # by file: why there is nothing to find out on a GPU, if its text does not say it

