@@ -1,6 +1,7 @@
 // CUDA on a processor, for tests of generated kernels where there is no GPU: every thread of a block is a coroutine.
 // Slow and strictly in order: it finds wrong indices and wrong sums, not races between warps. The blocks of a cluster
-// are threads of the processor, each with memory of its own that the others can find.
+// are threads of the processor, each with memory of its own that the others can find. They run one at a time, and the
+// one that completes a barrier runs on as far as it can: what it overwrites or takes along too early the others miss.
 #pragma once
 #include <ucontext.h>
 
@@ -57,6 +58,7 @@ enum Wait { RUNNABLE, WARP, BLOCK, CLUSTER_WIDE, DONE };
 struct Thread {
   ucontext_t context;
   Wait wait;
+  bool arrived;  // at the cluster's barrier, and has not waited there yet
   std::vector<char> stack;
 };
 inline thread_local std::vector<Thread> threads(1024);
@@ -83,23 +85,66 @@ namespace emulated {
 // Where the blocks of a cluster wait for each other, and where each has its memory.
 struct Cluster {
   std::mutex lock;
-  std::condition_variable all_here;
-  int size = 1, here = 0, round = 0;
+  std::condition_variable changed;
+  int size = 1, round = 0, entered = 0, generation = 0;
+  bool running = false;
+  std::array<bool, 16> arrived = {}, left = {};
   std::array<char*, 16> anchors = {};
 
-  void meet() {
+  // A block begins when all blocks of the cluster before have left.
+  void enter() {
     std::unique_lock<std::mutex> held(lock);
-    const int mine = round;
-    if (++here == size) {
-      here = 0, ++round;
-      all_here.notify_all();
-    } else {
-      all_here.wait(held, [&] { return round != mine; });
+    const int mine = generation;
+    if (++entered == size) {
+      entered = 0, ++generation, arrived.fill(false), left.fill(false);
+      changed.notify_all();
     }
+    changed.wait(held, [&] { return generation != mine && !running; });
+    running = true;
+  }
+  void leave(int rank) {
+    const std::lock_guard<std::mutex> held(lock);
+    left[rank] = true, running = false;
+    complete();
+    changed.notify_all();
+  }
+  int arrive(int rank) {
+    const std::lock_guard<std::mutex> held(lock);
+    const int mine = round;
+    arrived[rank] = true;
+    complete();
+    return mine;
+  }
+  void wait(int mine) {
+    std::unique_lock<std::mutex> held(lock);
+    if (round != mine) return;
+    running = false;
+    changed.notify_all();
+    changed.wait(held, [&] { return round != mine && !running; });
+    running = true;
+  }
+
+ private:
+  void complete() {
+    for (int rank = 0; rank < size; ++rank)
+      if (!arrived[rank] && !left[rank]) return;
+    arrived.fill(false), ++round;
   }
 };
 inline Cluster cluster;
+inline thread_local int rank = 0, arrivals = 0, round = 0;
 inline thread_local char anchor;  // everything shared lies at a distance from it that is the same for all threads
+
+inline void arrive() {
+  if (threads[current].arrived) std::abort();  // twice, without a wait in between
+  threads[current].arrived = true;
+  if (++arrivals == count) arrivals = 0, round = cluster.arrive(rank);
+}
+inline void wait() {
+  if (!threads[current].arrived) std::abort();
+  wait_for(CLUSTER_WIDE);
+  threads[current].arrived = false;
+}
 
 inline bool release() {
   bool any = false;
@@ -121,7 +166,8 @@ inline bool release() {
     block |= threads[t].wait == BLOCK, wide |= threads[t].wait == CLUSTER_WIDE;
   }
   if (block && wide) std::abort();  // threads of a block that wait for different things
-  if (wide) cluster.meet();
+  if (wide && arrivals) std::abort();  // threads that ended without having arrived
+  if (wide) cluster.wait(round);
   for (int t = 0; t < count; ++t)
     if (threads[t].wait == BLOCK || threads[t].wait == CLUSTER_WIDE) threads[t].wait = RUNNABLE, any = true;
   return any;
@@ -136,8 +182,9 @@ inline void run_block(dim3 block, int64_t shared_bytes) {
     thread.context.uc_stack.ss_size = thread.stack.size();
     thread.context.uc_link = &scheduler;
     makecontext(&thread.context, entry, 0);
-    thread.wait = RUNNABLE;
+    thread.wait = RUNNABLE, thread.arrived = false;
   }
+  arrivals = 0;
   do {
     for (int t = 0; t < count; ++t) {
       if (threads[t].wait != RUNNABLE) continue;
@@ -167,9 +214,12 @@ inline void launch_clusters(int blocks, dim3 grid, int size, int64_t shared_byte
   for (int each = 0; each < blocks; ++each)
     team.emplace_back([=] {
       begin(grid, size, shared_bytes);
-      cluster.anchors[each] = &anchor;
-      cluster.meet();
-      for (unsigned x = each; x < grid.x; x += blocks) run_block(dim3(x, 0, 0), shared_bytes);
+      cluster.anchors[each] = &anchor, rank = each;
+      for (unsigned x = each; x < grid.x; x += blocks) {
+        cluster.enter();
+        run_block(dim3(x, 0, 0), shared_bytes);
+        cluster.leave(each);
+      }
     });
   for (std::thread& each : team) each.join();
 }
@@ -177,8 +227,12 @@ inline void launch_clusters(int blocks, dim3 grid, int size, int64_t shared_byte
 
 namespace cooperative_groups {
 struct cluster_group {
-  void sync() const { emulated::wait_for(emulated::CLUSTER_WIDE); }
+  void barrier_arrive() const { emulated::arrive(); }
+  void barrier_wait() const { emulated::wait(); }
+  void sync() const { barrier_arrive(), barrier_wait(); }
   template <typename T> T* map_shared_rank(T* mine, int rank) const {
+    static thread_local T nothing;
+    if (emulated::cluster.left[rank]) return std::memset(&nothing, 0xff, sizeof(T)), &nothing;  // NaN
     const auto away = reinterpret_cast<char*>(mine) - &emulated::anchor;
     return reinterpret_cast<T*>(emulated::cluster.anchors[rank] + away);
   }

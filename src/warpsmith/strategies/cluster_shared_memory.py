@@ -15,7 +15,9 @@ PLUGIN = Strategy(
         "one block's shared memory, split it over the cluster: each block keeps its part on chip, they exchange "
         "partial maxima and sums through distributed shared memory (cluster.map_shared_rank), and the row is read "
         "from global memory only once. In matrix products let TMA multicast one tile to all blocks of the cluster "
-        "that need it. Call cluster.sync() before the first remote access and again before any block leaves."
+        "that need it. Give every reduction a cell of its own: then it takes one cluster.sync(), between writing and "
+        "reading. So that no block leaves while others read, call cluster.barrier_arrive() after the last reading and "
+        "cluster.barrier_wait() at the very end, with the stores in between."
     ),
     effect=(
         "Rows of 64 K to 400 K floats: 1.1 to 1.5 times for softmax and norms, which otherwise read the row "
@@ -25,14 +27,15 @@ PLUGIN = Strategy(
     example="""\
 namespace cg = cooperative_groups;
 __global__ void __cluster_dims__(4, 1, 1) cluster_sum(const float* x, float* out) {
-  __shared__ float mine;
+  __shared__ float mine;  // of this reduction only
   cg::cluster_group cluster = cg::this_cluster();
   if (threadIdx.x == 0) mine = x[blockIdx.x];
   cluster.sync();
   float sum = 0.0f;
   for (unsigned r = 0; r < cluster.num_blocks(); ++r) sum += *cluster.map_shared_rank(&mine, r);
+  cluster.barrier_arrive();
   if (threadIdx.x == 0) out[blockIdx.x] = sum;
-  cluster.sync();  // nobody leaves while others still read
+  cluster.barrier_wait();  // nobody leaves while others still read
 }
 """,
     parameters=(Parameter("blocks", ("8", "4", "2")),),

@@ -22,5 +22,5 @@ PLUGIN = Strategy(
 #pragma unroll
 for (int u = 0; u < UNROLL; ++u) v[u] = x[i + u * stride];
 """,
-    parameters=(Parameter("factor", ("4", "2", "8")),),
+    parameters=(Parameter("factor", ("4", "2", "8", "12")),),
 )

@@ -52,6 +52,7 @@ _NEEDS = {
 _WARP_ROW = 4096  # longer rows were never best with one warp each, on an H200
 Values = Mapping[str, tuple[str, ...]]
 _ANY: Values = {}
+_FACTORS: Values = {"factor": ("4", "2", "8")}
 
 
 def _is_columns(stage: Stage) -> bool:
@@ -95,7 +96,7 @@ def _cpu(layout: Layout) -> dict[str, Values]:
         r.name.startswith("arg") for s in stages if s.kind is Kind.WHOLE for r in s.reduces
     ):
         found["two-stage-reduction"] = _ANY
-    found["unroll"] = _ANY
+    found["unroll"] = _FACTORS
     if any(e.op in _FUNCTIONS and e.ctype == "float" for e in parts(*exprs)):
         found["vector-exp"] = _ANY
     return found
@@ -111,7 +112,7 @@ def _cuda(problem: Problem, layout: Layout) -> dict[str, Values]:
     if kinds - {Kind.PRODUCT}:
         found["block-size"] = _threads(problem, layout, rows, clustered=any(wide))
         found["read-only-loads"] = _ANY
-        found["unroll"] = _ANY
+        found["unroll"] = _factors(problem, layout, rows) if any(wide) else _FACTORS
     if Kind.MAP in kinds or rows or Kind.WHOLE in kinds:
         found["vector-loads"] = _ANY
     if Kind.MAP in kinds or Kind.WHOLE in kinds:
@@ -180,6 +181,14 @@ def _threads(problem: Problem, layout: Layout, rows: Sequence[Stage], *, cluster
     if wanted <= 256:
         return _ANY
     return {"threads": ("1024", "512", "256")} if wanted >= 1024 else {"threads": ("512", "1024", "256")}
+
+
+def _factors(problem: Problem, layout: Layout, rows: Sequence[Stage]) -> Values:
+    """How often to unroll: also so often that a thread of a cluster loads all it has of a row for softmax at once."""
+    pairs = [s for s in rows if softmax_pair(s)]
+    longest = max((length(layout, s.along, w) for s in pairs for w in problem.task.workloads), default=0)
+    packs = longest / (MOST_BLOCKS * 1024 * 4)
+    return {"factor": (*_FACTORS["factor"], "12")} if 8 < packs <= 12 else _FACTORS
 
 
 def wary(problem: Problem, layout: Layout) -> frozenset[str]:

@@ -47,7 +47,7 @@ def translate(problem: Problem, layout: Layout, on: Switches) -> str:
         p
         for p in (
             on.tune_lines,
-            "#include <cooperative_groups.h>\n" if any("across_cluster(" in k for k in kernels) else "",
+            "#include <cooperative_groups.h>\n" if any("across_cluster<" in k for k in kernels) else "",
             "#include <cuda_pipeline.h>\n" if any("__pipeline_" in k for k in kernels) else "",
             "#include <mma.h>\n" if any("wmma::" in k for k in kernels) else "",
             head,

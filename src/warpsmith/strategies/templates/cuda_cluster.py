@@ -3,17 +3,20 @@ in shared memory where it fits, and they read each other's results there."""
 
 from __future__ import annotations
 
+from itertools import count
+
 from warpsmith.core.search import Problem
 from warpsmith.core.task import DTYPE_BYTES
 from warpsmith.strategies.templates.code import Context, length
 from warpsmith.strategies.templates.cuda_packs import Kernel
 from warpsmith.strategies.templates.cuda_row_launch import MEMORY, SHARED
-from warpsmith.strategies.templates.cuda_rows import Rows
+from warpsmith.strategies.templates.cuda_rows import Body, Rows
 from warpsmith.strategies.templates.graph import loads
 from warpsmith.strategies.templates.stages import Kind, Layout, Stage
 from warpsmith.strategies.templates.switches import Switches
 
 MOST_BLOCKS = 8  # of a cluster, on every device that has clusters
+_EARLY = "4"  # packs that are loaded before the first is used, where the plan says nothing about it
 _LEAST_BYTES = 100 << 10  # of a row; a shorter one fits into one block, beside a second block on its multiprocessor
 
 
@@ -50,6 +53,8 @@ class _Clustered(Rows):
         self.lanes, self.across = "THREADS", "across_cluster"
         keeps = "row-in-shared" in on and self.row_loads and self._reads() > 1
         self.modes = [MEMORY, SHARED] if keeps else [MEMORY]
+        self.early = on.macro("UNROLL", "unroll", "factor") if "unroll" in on else _EARLY
+        self._slots = count()
 
     def _places(self) -> list[str]:
         return [
@@ -60,3 +65,19 @@ class _Clustered(Rows):
 
     def _blocks(self) -> str:
         return "outer_ * CLUSTER"
+
+    def _passes(self, mode: str) -> list[str]:
+        self._slots = count()
+        return super()._passes(mode)
+
+    def _all(self, value: str, kind: str) -> str:
+        return f"{self.across}<{next(self._slots)}>({value}, {kind}_of())"
+
+    def _store(self, body: Body) -> list[str]:
+        """Between the two halves of a last meeting: no block waits for the others' stores."""
+        cluster = "cooperative_groups::this_cluster()"
+        return [
+            f"{cluster}.barrier_arrive();  // this thread has read all it needs from other blocks",
+            *super()._store(body),
+            f"{cluster}.barrier_wait();  // all have: only now may this block leave, and its shared memory with it",
+        ]

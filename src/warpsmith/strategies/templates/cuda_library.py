@@ -87,8 +87,10 @@ __device__ __forceinline__ T across_block(T value, Op op) {
 """
 
 _CLUSTER = """
-// Afterwards every thread of the cluster has the result.
-template <typename T, typename Op>
+// Afterwards every thread of the cluster has the result. A cluster has one row, and every reduction of it a SLOT of its
+// own: a slot is written once, so nobody overwrites what others still read, and one meeting is enough, when all have
+// written. No block may leave before the others have read its last slot: the kernel sees to that at its end.
+template <int SLOT, typename T, typename Op>
 __device__ __forceinline__ T across_cluster(T value, Op op) {
   __shared__ T part;
   const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
@@ -96,7 +98,6 @@ __device__ __forceinline__ T across_cluster(T value, Op op) {
   if (threadIdx.x == 0) part = value;
   cluster.sync();
   GATHER
-  cluster.sync();  // nobody leaves or writes anew while others still read
   return value;
 }
 """
@@ -133,7 +134,7 @@ def library(on: Switches, kernels: str, *, counts: bool) -> str:
     text = _PACK.replace("LOAD", load).replace("STORE", store)
     if "_of()" in kernels:
         text += _OPERATIONS
-    shuffles, clusters = "warp-shuffle-reduction" in on, "across_cluster(" in kernels
+    shuffles, clusters = "warp-shuffle-reduction" in on, "across_cluster<" in kernels
     blocks = "across_block(" in kernels or clusters
     if "across_warp(" in kernels or (blocks and shuffles):
         text += _WARP

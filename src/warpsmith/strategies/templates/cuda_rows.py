@@ -18,6 +18,7 @@ from warpsmith.strategies.templates.code import (
     softmax_pair,
     stored,
 )
+from warpsmith.strategies.templates.cuda_early import Early, walk_early
 from warpsmith.strategies.templates.cuda_packs import Kernel, parameters, split, unrolled
 from warpsmith.strategies.templates.cuda_row_launch import MEMORY, REGISTERS, SHARED, RowLaunch
 from warpsmith.strategies.templates.graph import Expr, loads, needed, parts, without
@@ -36,6 +37,7 @@ class Body:
     kept: dict[Expr, str]  # loads that wait in registers or shared memory
     filling: dict[Expr, str] = field(default_factory=dict)  # those that the first pass puts there, pack by pack
     kept_value: tuple[Expr, str] | None = None  # a computed part that has replaced a load there
+    early: list[Early] = field(default_factory=list)  # loads that the next loop makes for several packs at once
 
 
 def rows_kernel(context: Context, stage: Stage, on: Switches, number: int) -> Kernel:
@@ -50,6 +52,7 @@ class Rows(RowLaunch):
     first = "lane_ == 0"  # who writes what a row has once
     begin, end = "lane_", "packs_"  # the first pack of a lane, and where the packs of its block end
     pack_at = "p_"  # where a pack of the row lies in shared memory
+    early = ""  # how many packs a pass that fills shared memory loads before it uses any; "": nvcc's choice
 
     def __init__(self, context: Context, stage: Stage, on: Switches, number: int) -> None:
         self.context = context
@@ -197,6 +200,9 @@ class Rows(RowLaunch):
                 "  }",
                 "}",
             ]
+        if body.early:
+            early, body.early = body.early, []
+            return walk_early((self.begin, self.end, self.lanes), self.early, early, inside)
         unroll = [unrolled(self.on)] if "unroll" in self.on else []
         return [*unroll, f"for (int64_t p_ = {self.begin}; p_ < {self.end}; p_ += {self.lanes}) {{", *nest(inside), "}"]
 
@@ -213,8 +219,12 @@ class Rows(RowLaunch):
             if load in names or not load.free & self.bound or not self._contiguous(load):
                 continue
             name = self.context.fresh("pack")
-            kind = self.context.element(load.name)
-            lines.append(f"const Pack<{kind}, W> {name} = load_pack<W>({self._pointer(load.name, load.axes)});")
+            kind = f"Pack<{self.context.element(load.name)}, W>"
+            value = f"load_pack<W>({self._pointer(load.name, load.axes)})"
+            if self.early and filling:
+                body.early.append(Early(kind, f"early_{name}", value))
+                value = f"early_{name}[u_]"
+            lines.append(f"const {kind} {name} = {value};")
             if load in filling:
                 lines.append(f"{filling[load]} = {name};")
             names[load] = f"{name}.at[j_]"
