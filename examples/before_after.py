@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from warpsmith import load
+from warpsmith.core.errors import WarpsmithError
 
 Softmax = Callable[[Tensor], Tensor]
 
@@ -50,11 +51,17 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=50, help="calls of each, in turns")
     given = parser.parse_args(words)
 
-    op = load(given.bundle)
-    sizes = op.manifest.workloads[0].sizes
-    rows, cols = sizes["rows"], sizes["cols"]
-    heads = max(1, rows // cols)
+    try:
+        op = load(given.bundle)
+    except WarpsmithError as refused:
+        parser.exit(2, f"error: {refused}\n")
     device = torch.device(op.manifest.device)
+    sizes = op.manifest.workloads[0].sizes
+    rows, cols = sizes.get("rows", 0), sizes.get("cols", 0)
+    if not rows or not cols or not is_softmax(op, torch.randn(rows, cols, device=device)):
+        task = f"{given.bundle} holds a kernel for {op.manifest.task}, which is no softmax over the rows of a matrix"
+        parser.exit(2, f"error: {task}; name a run of one, as `warpsmith demo --run runs/demo` makes it.\n")
+    heads = max(1, rows // cols)
     torch.manual_seed(0)
     before = Block(64 * heads, heads, lambda x: torch.softmax(x, dim=-1)).to(device)
     after = Block(64 * heads, heads, op).to(device)
@@ -71,6 +78,17 @@ def main(words: list[str] | None = None) -> None:
         first, second = before(x), after(x)
     torch.testing.assert_close(second, first)
     print(f"\nThe outputs agree: they differ by {(second - first).abs().max():.1e} at most.")
+
+
+def is_softmax(op: Softmax, scores: Tensor) -> bool:
+    """Whether it does what the block needs of it, as nearly as kernels in a low precision do."""
+    try:
+        weights = op(scores)
+    except (TypeError, ValueError, RuntimeError, WarpsmithError):  # it takes something else
+        return False
+    expected = torch.softmax(scores, dim=-1)
+    same = isinstance(weights, Tensor) and weights.shape == expected.shape
+    return same and torch.allclose(weights.to(expected), expected, rtol=0.1, atol=1e-3)
 
 
 def in_turns(

@@ -5,33 +5,45 @@ from __future__ import annotations
 import io
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.searching import CannedProposer, ScriptedJudge, new_session, proposed, valid
+from tests.searching import (
+    PROBLEM,
+    CannedProposer,
+    ScriptedJudge,
+    begun,
+    invalid,
+    judged,
+    new_session,
+    proposed,
+    source,
+    valid,
+)
 from typer.testing import CliRunner
 
 from warpsmith.archive.events import Budget
-from warpsmith.cli import agent, optimize, render, tune
-from warpsmith.cli.evaluate import parse_libraries
+from warpsmith.cli import agent, export, jsonout, optimize, render, tune
+from warpsmith.cli.evaluate import exit_status, parse_libraries
 from warpsmith.cli.history import print_runs
-from warpsmith.cli.live import watching
+from warpsmith.cli.live import View, best_line, watching
 from warpsmith.cli.main import app
 from warpsmith.cli.searchjson import RunDocument
 from warpsmith.core.candidate import Candidate, SourceFile
 from warpsmith.core.errors import RunError, UsageError
-from warpsmith.core.evaluation import Status
+from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.search import Brief
+from warpsmith.core.task import Workload
 from warpsmith.methods.loading import load
 from warpsmith.run import opening
 from warpsmith.run.loop import Loop, Watcher, judge_pending
 from warpsmith.run.opening import evaluator_for
 from warpsmith.run.session import Session
-from warpsmith.run.tuning import Tuned
+from warpsmith.run.tuning import Measured, Round, Tuned
 
 FULL = load("evoengineer-full")
 RUN = RunDocument(
@@ -99,6 +111,29 @@ def test_only_a_command_with_fresh_advises_it() -> None:
         console.print(render.card(render.Judged("k.cpp", found, fresh=fresh)))
         assert "from the cache" in text.getvalue()
         assert ("--fresh" in text.getvalue()) is fresh
+
+
+def test_two_shares_of_the_speed_of_light_have_two_names(tmp_path: Path) -> None:
+    two = replace(PROBLEM.task, workloads=(Workload("small", (("n", 64),)), Workload("large", (("n", 1024),))))
+    start = begun(FULL)
+    start = replace(start, problem=replace(start.problem, task=two))
+    with Session.begin(tmp_path / "run", start) as session:
+        proposed(session, 1)
+
+        def twofold(candidate: Candidate) -> Evaluation:
+            (slow,), (fast,) = (valid(candidate, 2.0, share=share).workloads for share in (0.4, 0.9))
+            return replace(valid(candidate, 2.0), workloads=(replace(slow, workload="small"), fast))
+
+        judged(session, twofold)
+        assert best_line(session.ledger).endswith("40.0 % of the speed of light in the worst workload)")
+        evaluation = session.evaluation(1)
+        assert evaluation is not None
+        console, text = paper(80, terminal=False)
+        render.show(console, render.card(render.Judged("k.cpp", evaluation)))
+        assert re.search(r"speed of light +60\.0 % +reached, geometric mean; the floor", text.getvalue())
+        assert jsonout.share_of_floor(evaluation) == pytest.approx(0.6)
+    with finished(tmp_path / "one") as session:
+        assert best_line(session.ledger).endswith("50.0 % of the speed of light)")
 
 
 def test_a_run_of_the_cpu_does_not_blame_an_option_that_was_not_given(tmp_path: Path) -> None:
@@ -230,6 +265,29 @@ def test_one_verdict_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "1 verdict reached; best: none yet" in result.stderr, result.output
 
 
+@pytest.mark.parametrize(("verdict", "status"), [(2.0, 0), (Status.WRONG, 1), (Status.NOT_JUDGED, 2)])
+def test_what_could_not_be_judged_is_not_called_invalid(
+    verdict: float | Status, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(opening, "evaluator_for", lambda *_: nullcontext())
+    monkeypatch.setattr(opening, "bench_of", lambda *_: ScriptedJudge({1: [verdict]}))
+    monkeypatch.setattr(agent, "_profile", lambda *_: None)
+    new_session(Path("run"), FULL).__exit__(None, None, None)
+    Path("run/task.py").write_text("")
+    Path("kernel.cpp").write_text(source(1))
+    told = CliRunner().invoke(app, ["tell", "run", "kernel.cpp"])
+    assert told.exit_code == status == exit_status([verdict if isinstance(verdict, Status) else Status.OK]), told.output
+
+
+def test_exporting_and_tuning_call_it_by_the_same_status() -> None:
+    kernel = Candidate((SourceFile("k.cpp", "// tune: STEP = 1, 2\n"),), "cpu")
+    for verdict, status in ((Status.WRONG, 1), (Status.NOT_JUDGED, 2)):
+        assert export._refuse(export.Request("k.cpp"), invalid(kernel, verdict), "why") == status
+        point = Measured(Round.SCREEN, kernel, invalid(kernel, verdict), 1)
+        assert tune.status_of(Tuned(None, None, None, (point,), 1, 1, 2)) == status
+
+
 # --- on a terminal ---
 
 
@@ -270,6 +328,32 @@ def test_the_lines_of_trials_stay_when_a_run_has_ended(tmp_path: Path) -> None:
     assert any(re.match(r"   2 ★ 1.20x  best so far  s2", line) for line in kept), kept
     assert [line[:6] for line in kept if line.strip() and line[5:].strip() in long] == ["     a", "     t"], kept
     assert not any("trial 2 of 2" in line for line in kept)
+
+
+class Moving(dict[int, float]):
+    """What the run's own thread is changing this very moment."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise RuntimeError("dictionary changed size during iteration")
+
+
+def test_a_view_draws_what_was_seen_and_not_what_is_being_changed(tmp_path: Path) -> None:
+    console, text = paper(80, terminal=True)
+    with new_session(tmp_path / "run", FULL) as session:
+        proposed(session, 1, 2)
+        view = View(console, session)
+        session.judge(session.pending()[0], valid(session.candidate(1), 1.5))
+        view.recorded(session.record(1), session.evaluation(1))
+        contenders = session.ledger.contenders
+        session.ledger.contenders = Moving(contenders)
+        console.print(view)  # as another thread would
+        assert "best: none yet, 1.50x (trial 1) measured once" in text.getvalue()
+        assert "trial 2 of 20" in text.getvalue()
+        assert "valid: 1 of 1" in text.getvalue()
+        session.ledger.contenders = contenders
+        judge_pending(session, ScriptedJudge({1: [1.5], 2: [2.5]}), view.recorded)
+        console.print(view)
+        assert "best: 2.50x PyTorch (trial 2" in text.getvalue()
 
 
 def _screen(written: str) -> list[str]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from warpsmith.cli.doctor import diagnose
+from warpsmith.core.registry import plugins
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 SECRET = "sk-this-must-never-be-printed"
@@ -40,6 +44,20 @@ def test_the_list_as_json_knows_everything_and_tells_no_secret(tmp_path: Path) -
     assert states["ANTHROPIC_API_KEY"] == "absent"
     assert {"nvcc", "ncu", "compute-sanitizer", "perf counters", "GPU"} <= set(states)
     assert not (tmp_path / "cache").exists()  # it only looks
+
+
+def test_every_variable_that_is_read_is_listed_without_its_value() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in Path(SOURCE).rglob("*.py")]
+    read = {name for text in sources for name in re.findall(r"\bWARPSMITH_[A-Z_]+", text)}
+    read.remove("WARPSMITH_BRIEF")  # which is set, for commands that propose
+    for provider in plugins("warpsmith.llm").values():
+        read |= {provider.key_name, provider.url_name}
+    groups = diagnose({"PATH": os.environ["PATH"], **dict.fromkeys(read, SECRET)}).groups
+    listed = {check.name: check for _, checks in groups for check in checks}
+    assert read <= set(listed)
+    for name in read:
+        assert (listed[name].state, listed[name].detail[:3]) == ("ok", "set")
+        assert name == "WARPSMITH_CACHE" or SECRET not in str(listed[name])
 
 
 def test_a_machine_without_torch_or_compiler_is_told_what_to_install(tmp_path: Path) -> None:

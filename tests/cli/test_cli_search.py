@@ -21,6 +21,7 @@ from warpsmith.core.errors import RunError
 __all__ = ["desk"]  # the fixture: a folder with a task and kernels
 
 QUICK = ("--time-budget", "0.02")
+HERE, DOLLAR = ("--base-url", "http://127.0.0.1:9/v1"), ("--cost", "1")  # nobody is asked
 TUNABLE = "// tune: STEP = 1, 2, 4\n" + RIGHT.replace("++i) out[i] = 2 * x[i];", "i += STEP) BODY").replace(
     "BODY", "for (int64_t j = i; j < i + STEP && j < rows * cols; ++j) out[j] = 2 * x[j];"
 )
@@ -168,6 +169,24 @@ def test_a_place_lost_during_a_run_does_not_lose_the_run(desk: Desk, run: str) -
         (["optimize", "double.py", "--method", "absent.py"], "absent.py"),
         (["optimize", "double.py", "--trials", "0"], "--trials 0 leaves nothing to try"),
         (["optimize", "double.py", "--cost", "-1"], "--cost -1 is no budget"),
+        (
+            ["optimize", "double.py", "--proposer", "openai:mine", *HERE, *DOLLAR],
+            "--cost 1 cannot hold: the price of openai:mine is not known; give it with --prices FILE or "
+            "WARPSMITH_PRICES, or limit --tokens or --trials instead.",
+        ),
+        (
+            ["optimize", "double.py", "--proposer", "openai:gpt-5.5", *HERE, "--model", "aligner=openai:mine", *DOLLAR],
+            "the price of openai:mine is not known",
+        ),
+        (
+            ["bench", "double.py", "--proposers", "openai:mine", *HERE, *DOLLAR],
+            "the price of openai:mine is not known",
+        ),
+        (["optimize", "double.py", "--proposer", "command:cat", *DOLLAR], "--cost 1 cannot hold: a command does not"),
+        (
+            ["optimize", "double.py", "--proposer", "command:cat", "--tokens", "1000000"],
+            "--tokens 1000000 cannot hold: a command does not say what it spends; limit --trials or --time instead.",
+        ),
         (["optimize", "double.py", "--proposer", "oracle"], "unknown proposer 'oracle'; known: auto, template"),
         (["optimize", "double.py", "--proposer", "openai:gpt"], "openai needs a key: set OPENAI_API_KEY"),
         (["optimize", "double.py", "--proposer", "replay:absent"], "there is no folder absent"),
@@ -193,7 +212,7 @@ def test_a_mistake_is_one_sentence(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "WARPSMITH_PRICES"):
         monkeypatch.delenv(name, raising=False)
     Path("double.py").write_text(TASK)
     Path("right.cpp").write_text(RIGHT)

@@ -273,6 +273,54 @@ def test_a_fault_of_ours_costs_an_idea_nothing(tmp_path: Path) -> None:
         assert (brief.idea.strategy, brief.idea.failures) == ("simd", 0)
 
 
+@pytest.mark.parametrize(
+    ("scores", "speedup", "failures"),
+    [
+        ({1: 1.5}, 1.5, 0),
+        ({}, None, 1),
+    ],
+)
+def test_an_idea_whose_kernel_repeats_one_that_is_not_judged_yet_hears_of_its_verdict(
+    scores: dict[int, float], speedup: float | None, failures: int, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    with new_session(folder, CUPILOT, budget=Budget(trials=8), repairs=0) as session:
+        tell(session, ask(session), strategies("vector-loads(width=4)", "warp-per-row"))
+        first, second = ask(session), ask(session)  # both under way at once
+        assert tell(session, first, kernel(1, "vector-loads(width=4)")).outcome is Outcome.PENDING
+        assert tell(session, second, kernel(1, "warp-per-row")).outcome is Outcome.DUPLICATE
+        assert [(idea.speedup, idea.failures) for idea in session.ledger.ideas.known.values()] == [(None, 0)] * 2
+    with Session.resume(folder) as session:
+        judged(session, speeds(scores))
+        known = session.ledger.ideas.known.values()
+        assert [(idea.speedup, idea.failures) for idea in known] == [(speedup, failures)] * 2
+        assert sorted(session.ledger.ideas.waiting) == ([1, 2] if failures else [])  # to be carried out once more
+
+
+def test_the_second_measurement_of_a_kernel_is_that_of_all_ideas_behind_it(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", CUPILOT, budget=Budget(trials=8), repairs=0) as session:
+        tell(session, ask(session), strategies("vector-loads(width=4)", "warp-per-row"))
+        first, second = ask(session), ask(session)
+        tell(session, first, kernel(1, "vector-loads(width=4)"))
+        (job,) = session.pending()
+        session.judge(job, valid(job.candidate, 2.0))  # would be the best, by one measurement
+        tell(session, second, kernel(1, "warp-per-row"))
+        assert session.ledger.ideas.known[2].speedup == 2.0
+        judged(session, speeds({1: 1.4}))
+        assert [idea.speedup for idea in session.ledger.ideas.known.values()] == [1.4, 1.4]
+
+
+def test_a_fault_of_ours_costs_no_idea_behind_a_kernel_anything(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", CUPILOT, budget=Budget(trials=8)) as session:
+        tell(session, ask(session), strategies("vector-loads(width=4)", "warp-per-row"))
+        first, second = ask(session), ask(session)
+        tell(session, first, kernel(1, "vector-loads(width=4)"))
+        tell(session, second, kernel(1, "warp-per-row"))
+        judged(session, lambda c: invalid(c, Status.NOT_JUDGED, "the device is away"))
+        assert [(idea.tries, idea.failures) for idea in session.ledger.ideas.known.values()] == [(0, 0)] * 2
+        assert sorted(session.ledger.ideas.waiting) == [1, 2]
+
+
 def test_what_other_runs_know_is_kept_with_the_run_and_shown_to_the_strategist(tmp_path: Path) -> None:
     precedents = (Precedent("softmax", "online-softmax", "some GPU", 1.7), Precedent("", "simd", ""))
     with Session.begin(tmp_path / "run", begun(CUPILOT), lambda problem: precedents) as session:

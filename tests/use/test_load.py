@@ -385,3 +385,24 @@ def test_the_example_runs_and_its_two_models_agree(tmp_path: Path, capsys: pytes
     printed = capsys.readouterr().out
     assert "covers [64, 64]: yes" in printed
     assert "The outputs agree" in printed
+
+
+@pytest.mark.parametrize("task", ["double", "summary", "absent"])
+def test_the_example_says_in_one_sentence_what_it_cannot_use(
+    task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if task != "absent":
+        text, kernel = (DOUBLE, TRIPLE) if task == "double" else (SUMMARY, SUMMARY_KERNEL)
+        put(tmp_path, made_of(tmp_path, text, kernel))
+
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(EXAMPLE))["main"]([str(tmp_path / "bundle")])
+
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("error: ")
+    no_softmax = (
+        f"a kernel for {task}, which is no softmax over the rows of a matrix; name a run of one, as `warpsmith demo"
+    )
+    assert (no_softmax if task != "absent" else "bundle") in said.err

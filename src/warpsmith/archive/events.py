@@ -59,6 +59,7 @@ class Opened:
     proposer: str
     budget: Budget
     keep: bool = False  # briefs that wait for a reply go on waiting: people and agents come back with theirs
+    enough_share: float | None = None  # of the speed of light, from now on; 0 never is, None is as the run was begun
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,15 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import shutil
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
@@ -35,6 +37,7 @@ _KINDS: dict[str, type[Any]] = {
         *(events.Proposed, events.Judged, events.Profiled, events.Tuned, events.Noted, events.Closed),
     )
 }
+_NO_PLACE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY_DIRECTORY)  # where a reader would keep its own notes
 _RECENT = 32  # events held in memory besides what is on disk
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {}
 _E = TypeVar("_E")
@@ -76,15 +79,17 @@ class Archive:
 
     @staticmethod
     def read(folder: Path) -> Archive:
-        """An existing log, to look at; whoever writes it is not disturbed."""
+        """An existing log, to look at; whoever writes it is not disturbed. The folder need not be writable."""
         _check_there(folder)
         path = folder / FILE
         try:
-            connection = sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, check_same_thread=False)
-            if version(connection) == 0:
-                raise RunError(f"{path} is empty: the run ended before it began.")
-            connection.execute("SELECT 1 FROM events LIMIT 1")
-        except sqlite3.Error as fault:
+            try:
+                connection = _looked_at(_reading(path), path)
+            except sqlite3.OperationalError as fault:
+                if fault.sqlite_errorcode not in _NO_PLACE:
+                    raise
+                connection = _looked_at(_set_apart(path), path)
+        except (sqlite3.Error, OSError) as fault:
             raise _unreadable(path, fault) from None
         return Archive(folder, connection, None, time.time)
 
@@ -214,20 +219,21 @@ def _dump(event: Event) -> str:
     try:
         return _adapter(kind).dump_json(event).decode()
     except ValueError:
-        text: str = _adapter(kind).dump_json(_plain(event)).decode()
+        text: str = _adapter(kind).dump_json(storable(event)).decode()
         return text
 
 
-def _plain(value: Any) -> Any:
-    """The same data with every text fit for UTF-8."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8") if type(value) is str else value
-    if isinstance(value, tuple):
-        return tuple(_plain(each) for each in value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
-        return dataclasses.replace(value, **changed)
-    return value
+def storable(value: _E) -> _E:
+    """The same data with every text fit for UTF-8: as it would come back from a log."""
+    made: Any = value
+    if type(made) is str:
+        made = made.encode("utf-8", "replace").decode("utf-8")
+    elif isinstance(value, tuple):
+        made = tuple(storable(each) for each in value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {f.name: storable(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+        made = dataclasses.replace(value, **changed)
+    return cast(_E, made)
 
 
 def _adapter(kind: str) -> TypeAdapter[Any]:
@@ -252,6 +258,39 @@ def _open(folder: Path, clock: Callable[[], float]) -> Archive:
     return Archive(folder, connection, lock, clock)
 
 
+def _reading(path: Path, more: str = "") -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{_quoted(path)}?mode=ro{more}", uri=True, check_same_thread=False)
+
+
+def _looked_at(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+    """The connection, if there is a log behind it."""
+    try:
+        if version(connection) == 0:
+            raise RunError(f"{path} is empty: the run ended before it began.")
+        connection.execute("SELECT 1 FROM events LIMIT 1")
+    except (RunError, sqlite3.Error):
+        connection.close()
+        raise
+    return connection
+
+
+def _set_apart(path: Path) -> sqlite3.Connection:
+    """A log in a folder where nothing can be written: even a reader writes beside it what it is reading.
+
+    As the one file that it is, unless there are events beside it which its last writer left: then a copy of both.
+    """
+    beside = path.with_name(f"{FILE}-wal")
+    if not beside.exists() or beside.stat().st_size == 0:
+        return _reading(path, "&immutable=1")
+    memory = sqlite3.connect(":memory:", check_same_thread=False)
+    with tempfile.TemporaryDirectory(prefix="warpsmith-log-") as folder:
+        for each in (path, beside):
+            shutil.copyfile(each, Path(folder) / each.name)
+        with contextlib.closing(sqlite3.connect(Path(folder) / FILE)) as copied:
+            copied.backup(memory)
+    return memory
+
+
 def _lock(folder: Path) -> int:
     """The right to write, which ends with the process that holds it."""
     try:
@@ -272,7 +311,7 @@ def _check_there(folder: Path) -> None:
         raise RunError(f"{what} {folder}: name the folder of a run; `warpsmith runs` lists them.")
 
 
-def _unreadable(path: Path, fault: sqlite3.Error) -> RunError:
+def _unreadable(path: Path, fault: sqlite3.Error | OSError) -> RunError:
     return RunError(f"{path} cannot be read as a run ({fault}); if it was copied while in use, copy it again.")
 
 

@@ -18,11 +18,11 @@ from warpsmith.archive.events import Budget
 from warpsmith.archive.log import FILE
 from warpsmith.backends.source import backend_named
 from warpsmith.cli import render, searchjson
-from warpsmith.cli.evaluate import check_cache, check_task_file, timed_for
+from warpsmith.cli.evaluate import check_cache, check_task_file, exit_status, timed_for
 from warpsmith.cli.live import best_line, verdict_line
 from warpsmith.core.config import Paths
 from warpsmith.core.errors import CandidateError, RunError, UsageError
-from warpsmith.core.evaluation import Evaluation, Status
+from warpsmith.core.evaluation import Evaluation
 from warpsmith.core.search import Brief, Outcome, Prompt, Record, Reply, Role
 from warpsmith.evaluate.evaluator import Evaluator
 from warpsmith.methods.loading import load
@@ -38,7 +38,6 @@ from warpsmith.run.session import Session
 _REPLIES = (".md", ".txt", "")  # endings of files that are answers to be read, not sources
 _MOST_BYTES = 4 << 20
 _METHOD = "evoengineer-full"  # it only ever asks for kernels: whoever brings one is asked for nothing else
-_ENOUGH = 0.95  # share of the speed of light
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,10 @@ def ask(request: AskRequest) -> int:
 
 
 def tell(request: TellRequest) -> int:
-    """Take an answer, and have it judged unless that is for later. 0 valid or left for later, 1 not valid."""
+    """Take an answer, and have it judged unless that is for later.
+
+    0 valid or left for later, 1 not valid, 2 it could not be judged.
+    """
     folder = opening.find(request.run)
     with Session.resume(folder, keep=True) as session:
         reply = _reply(request.file, session.ledger.begun.config.backend)
@@ -103,9 +105,9 @@ def tell(request: TellRequest) -> int:
         if record.outcome is Outcome.PENDING and not request.later:
             record = _judge(session, request.device, record.trial)
         _report(session, record, as_json=request.as_json)
-    if record.outcome is Outcome.PENDING:
+    if record.outcome in (Outcome.PENDING, Outcome.WRITTEN):
         return 0
-    return 0 if record.status is Status.OK or record.outcome is Outcome.WRITTEN else 1
+    return exit_status([record.status]) if record.status else 1
 
 
 def step(request: StepRequest) -> int:
@@ -163,7 +165,7 @@ def _opened(request: AskRequest) -> Session:
         folder=Path(request.run) if request.run else None,
         device=request.device or "auto",
         settings=timed_for(request.timing_budget_s),
-        enough_share=_ENOUGH if request.stop_at is None else request.stop_at or None,
+        enough_share=opening.ENOUGH if request.stop_at is None else request.stop_at or None,
     )
     with Evaluator(device, order.settings) as evaluator:
         return opening.begin(order, evaluator, backend, recall)
@@ -270,7 +272,7 @@ def _report(session: Session, record: Record, *, as_json: bool) -> None:
         proposed = session.proposed(record.trial)
         assert proposed is not None, "it was just told"
         name = proposed.candidate.main.name if proposed.candidate else record.candidate
-        render.console().print(render.card(render.Judged(name, evaluation)))
+        render.show(render.console(), render.card(render.Judged(name, evaluation)))
     else:
         _print_record(session, record, evaluation, as_json=False)
 

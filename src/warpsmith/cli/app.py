@@ -79,7 +79,7 @@ def _misused(misuse: Any) -> int:
         return 2
     where = misuse.ctx.command_path if misuse.ctx else "warpsmith"
     said = said.replace(". Did you mean", "; did you mean").replace("Value error, ", "").rstrip(".?")
-    sys.stderr.write(f"error: {said[:1].lower()}{said[1:]}; `{where} --help` shows what it takes.\n")
+    _complain(f"error: {said[:1].lower()}{said[1:]}; `{where} --help` shows what it takes.")
     return 2
 
 
@@ -128,7 +128,12 @@ def _own_up(error: Exception) -> NoReturn:
 
 def _complain(line: str) -> None:
     sys.stdout.flush()
-    sys.stderr.write(line + "\n")
+    if sys.stderr.isatty():
+        from warpsmith.cli.lines import complain
+
+        complain(line)
+    else:
+        sys.stderr.write(line + "\n")
 
 
 def _show_version(wanted: bool) -> None:

@@ -72,7 +72,7 @@ class RunRequest:
     timing_budget_s: float | None = None
     parallel: int | None = None
     repairs: int | None = None
-    stop_at: float | None = 0.95
+    stop_at: float | None = None  # 0: never
     profile: bool = True
     tune: bool = True
     verify: bool = True
@@ -156,7 +156,8 @@ def _summary(console: Console, bench: Bench, folder: Path, runner: Runner) -> No
         _print(console, f"\n{failed} cells failed; try them again with --retry-failed.", "yellow")
     left = runner.tally.total - runner.tally.settled
     if left and not runner.interrupted:
-        _print(console, f"\n{left} cells are not settled; go on with: warpsmith bench resume {name}", "yellow")
+        said = f"\n{left} cells are not settled; go on with: warpsmith bench resume {name}"
+        render.say(console, said, "yellow", whole=True)
     if runner.interrupted:
         render.say(console, f"\nInterrupted. Go on with: warpsmith bench resume {name}", "bold", whole=True)
     else:
@@ -191,7 +192,7 @@ def _plan(request: RunRequest, kind: str, backend: str) -> Plan:
         backend=backend,
         precision=request.precision.value if request.precision else "",
         repairs=request.repairs,
-        enough_share=request.stop_at,
+        enough_share=opening.ENOUGH if request.stop_at is None else request.stop_at or None,
         parallel=request.parallel,
         profile=request.profile,
         tune=request.tune,

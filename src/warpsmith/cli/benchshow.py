@@ -13,6 +13,7 @@ from rich.text import Text
 
 from warpsmith.cli import render
 from warpsmith.cli.benchtables import terminal_tables
+from warpsmith.cli.lines import Sentence
 from warpsmith.core.errors import UsageError
 from warpsmith.run.bench import formats
 from warpsmith.run.bench.comparing import compare as compared
@@ -97,9 +98,9 @@ def compare(request: CompareRequest) -> int:
         return 0
     console = render.console()
     for letter, name, bench in (("A", request.a, a), ("B", request.b, b)):
-        console.print(Text.assemble((letter, "bold"), f"  {name}  {bench.name}, {bench.date[:10]}"), soft_wrap=True)
+        render.say(console, Text.assemble((letter, "bold"), f"  {name}  {bench.name}, {bench.date[:10]}"))
     for sentence in found.differences:
-        console.print(Text(f"   {sentence}", "yellow"), soft_wrap=True)
+        render.say(console, f"   {sentence}", "yellow")
     print_tables(console, found.tables, whole=True)
     return 0
 
@@ -118,34 +119,33 @@ def document(bench: Bench, *, unverified: bool = False) -> str:
 def print_head(console: Console, bench: Bench) -> None:
     """Which bench, where and with what."""
     done, total = bench.count(CellStatus.DONE), len(bench.cells)
-    console.print(Text.assemble((bench.name, "bold"), f"  {bench.date[:10]}  {bench.id}"), soft_wrap=True)
+    render.say(console, Text.assemble((bench.name, "bold"), f"  {bench.date[:10]}  {bench.id}"))
     matrix = (
         f"{_count(len(bench.methods), 'method')} × {_count(len(bench.proposers), 'proposer')} × "
         f"{_count(len(bench.tasks), 'task')} × {_count(bench.repeats, 'repeat')}, "
         f"{_count(bench.budget.trials, 'trial')} each: {done} of {total} cells done"
     )
-    console.print(Text(matrix), soft_wrap=True)
+    render.say(console, matrix)
     versions = [f"warpsmith {bench.versions.warpsmith}"]
     versions += [f"torch {bench.versions.torch}"] if bench.versions.torch else []
-    console.print(Text(", ".join([*bench.devices, *versions]), "dim"), soft_wrap=True)
+    render.say(console, ", ".join([*bench.devices, *versions]), "dim")
 
 
 def print_notes(console: Console, bench: Bench, *, unverified: bool, folder: str = "") -> None:
     """What a reader must not overlook."""
     apart = [cell for cell in unverified_cells(bench) if cell.best is not None and cell.best.verified is None]
     if unverified and apart:
-        console.print(Text(f"\n{_count(len(apart), 'winner')} counted though nobody verified them.", "bold yellow"))
+        render.say(console, f"\n{_count(len(apart), 'winner')} counted though nobody verified them.", "bold yellow")
     elif apart:
         said = f"\n{_count(len(apart), 'winner')} not verified and so not counted; --unverified counts them."
-        console.print(Text(said, "yellow"), soft_wrap=True)
+        render.say(console, said, "yellow")
     refuted = sum(cell.best is not None and cell.best.verified is False for cell in unverified_cells(bench))
     if refuted:
-        said = f"\n{_count(refuted, 'winner')} failed verification: --part unverified says why."
-        console.print(Text(said, "yellow"), soft_wrap=True)
+        render.say(console, f"\n{_count(refuted, 'winner')} failed verification: --part unverified says why.", "yellow")
     open_cells = bench.count(CellStatus.UNFINISHED)
-    if open_cells and folder:
+    if open_cells and folder and Path(folder).is_dir():  # what was published cannot be gone on with
         said = f"\n{_count(open_cells, 'cell')} not finished; go on with: warpsmith bench resume {folder}"
-        console.print(Text(said, "yellow"), soft_wrap=True)
+        render.say(console, said, "yellow", whole=True)
 
 
 def print_tables(console: Console, chosen: Sequence[Table], *, whole: bool = False) -> None:
@@ -157,9 +157,9 @@ def print_tables(console: Console, chosen: Sequence[Table], *, whole: bool = Fal
         for made in terminal_tables(table, console.width, _FOR_PEOPLE if cut else len(table.rows)):
             console.print(made)
         if cut:
-            console.print(Text(f"and {len(table.rows) - _FOR_PEOPLE} more: --part {table.key} shows all", "dim"))
+            render.say(console, f"and {len(table.rows) - _FOR_PEOPLE} more: --part {table.key} shows all", "dim")
         if table.note:
-            console.print(Text(table.note, "dim"))
+            render.show(console, Sentence(Text(table.note, "dim")))  # in a file, too, no wider than its table
 
 
 def _written(chosen: Sequence[Table], form: str) -> str:

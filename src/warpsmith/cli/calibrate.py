@@ -18,6 +18,7 @@ from rich.text import Text
 from warpsmith.cli import render
 from warpsmith.cli.evaluate import check_cache, check_task_file
 from warpsmith.cli.jsonout import CalibrateDocument, ImpostorDocument, dumps
+from warpsmith.cli.lines import Sentence
 from warpsmith.core.calibration import Calibration, Impostor
 from warpsmith.core.config import Paths
 from warpsmith.core.errors import UsageError
@@ -51,12 +52,12 @@ def run(request: Request) -> int:
     check_cache(paths.cache)
     errors = render.console(stderr=True)
     waiting = errors.status(f"calibrating {Path(request.task).name}") if errors.is_terminal else nullcontext()
-    with waiting, Evaluator(device, paths=paths, on_message=lambda text: errors.print(text, style="dim")) as evaluator:
+    with waiting, Evaluator(device, paths=paths, on_message=lambda text: render.say(errors, text, "dim")) as evaluator:
         task, found = evaluator.calibrate(request.task, request.precision, fresh=request.fresh)
     if request.as_json:
         sys.stdout.write(dumps(document(task, found, file=request.task, device=device.spec)) + "\n")
     else:
-        render.console().print(card(task, found, file=request.task, device=device))
+        render.show(render.console(), card(task, found, file=request.task, device=device))
     return 0 if found.passed else 1
 
 
@@ -83,7 +84,7 @@ def card(task: Task, found: Calibration, *, file: str, device: Device) -> Render
     """The outcome for people."""
     verdict = Text("✓ fit to judge by", "bold green") if found.passed else Text("✗ refused", "bold red")
     title = Text.assemble(verdict, "  ", (file, "bold"), "  ", (f"{task.name}, {task.precision}", "dim"))
-    parts: list[RenderableType] = [title, Text()]
+    parts: list[RenderableType] = [Sentence(title), Text()]
     if found.reason:
         parts += [_indent(Text(f"{found.reason[:1].upper()}{found.reason[1:]}")), Text()]
     if found.impostors:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from warpsmith.cli import render
+from warpsmith.cli.lines import Sentence
 from warpsmith.core.certificate import (
     ADDRESS,
     DETERMINISM,
@@ -102,7 +103,7 @@ def card(certificate: Certificate, file: str, path: str) -> RenderableType:
         took = f"{render.number(check.seconds, 2)} s" if check.seconds >= 0.05 else ""
         grid.add_row(mark(check), word(check.name), Text(told(check, before), "" if check.detail else "dim"), took)
         before.add(check.detail)
-    parts: list[RenderableType] = [_title(certificate, file), Text()]
+    parts: list[RenderableType] = [Sentence(_title(certificate, file)), Text()]
     for line in _speedups(certificate):
         parts.append(_indent(line))
     if certificate.measurement is not None and certificate.measurement.speedups:
@@ -110,7 +111,9 @@ def card(certificate: Certificate, file: str, path: str) -> RenderableType:
     parts += [_indent(grid), Text()]
     if not certificate.verified:
         parts += [_indent(Text(f"Not verified: {certificate.reason}")), Text()]
-    return Group(*parts, _indent(_circumstances(certificate, path)))
+    # In no table, which would break it: the path is there to be copied.
+    kept = Text.assemble("  ", ("certificate", "dim"), f"  {path}", no_wrap=True, overflow="ignore")
+    return Group(*parts, _indent(_circumstances(certificate)), kept)
 
 
 def _title(certificate: Certificate, file: str) -> Text:
@@ -126,29 +129,27 @@ def _speedups(certificate: Certificate) -> list[Text]:
     return [render.compared(s.baseline, s.value, Interval(s.low, s.high)) for s in certificate.measurement.speedups]
 
 
-def _circumstances(certificate: Certificate, path: str) -> Table:
+def _circumstances(certificate: Certificate) -> Table:
     env = certificate.environment
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(style="dim", no_wrap=True, min_width=len("certificate"))
     grid.add_column(overflow="fold")
     driver = f", driver {env.driver}" if env.driver else ""
     grid.add_row("device", f"{env.device}{driver}")
     grid.add_row("tools", ", ".join(tool for tool in (env.compiler, f"torch {env.torch}" if env.torch else "") if tool))
-    grid.add_row("certificate", path)
     grid.add_row("time", f"{render.number(certificate.seconds)} s")
     return grid
 
 
 def overview(certificates: Sequence[tuple[str, Certificate, str]]) -> RenderableType:
-    """A row per file: (file, certificate, where it is kept)."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("", no_wrap=True)
-    table.add_column("file", overflow="fold")
-    table.add_column("certificate", overflow="fold", ratio=1)
+    """A line per file: (file, certificate, where it is kept)."""
+    widest = max(len(file) for file, _, _ in certificates)
+    lines = []
     for file, certificate, path in certificates:
-        seal = Text("✓ VERIFIED", "bold green") if certificate.verified else Text("✗ NOT VERIFIED", "bold red")
-        table.add_row(seal, file, path if certificate.verified else render.short(certificate.reason))
-    return _indent(table)
+        seal = ("✓ VERIFIED    ", "bold green") if certificate.verified else ("✗ NOT VERIFIED", "bold red")
+        told = path if certificate.verified else render.short(certificate.reason)
+        lines.append(Sentence(Text.assemble("  ", seal, f"  {file:<{widest}}  {told}")))
+    return Group(*lines)
 
 
 def _indent(body: RenderableType) -> Padding:

@@ -27,8 +27,17 @@ from warpsmith.core.protocols import Backend
 from warpsmith.core.registry import plugins
 from warpsmith.evaluate.confinement.sandbox import probe
 from warpsmith.hardware.device import cpu, gpus
+from warpsmith.llm.model import Provider
 
-KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL")
+VARIABLES = {
+    "WARPSMITH_CACHE": "the folder of builds, measured peaks and verdicts",
+    "WARPSMITH_POOL": "the file of what runs found out",
+    "WARPSMITH_MODEL": "the model to ask where none is named",
+    "WARPSMITH_KEY_FILE": "a file of keys",
+    "WARPSMITH_PRICES": "a price table of your own",
+    "WARPSMITH_DEBUG": "a traceback with internal errors",
+}
+"""All that Warpsmith itself reads, and what each is for; the variables of providers are theirs to name."""
 OLDEST_TORCH = (2, 6)
 _TORCH_IMPORT_S = 180.0  # a cold network disk takes minutes
 _ESSENTIAL_LAYERS = ("no-network", "landlock", "seccomp")
@@ -93,10 +102,9 @@ def diagnose(environ: Mapping[str, str]) -> Diagnosis:
         ("Devices", (_cpu(), *_gpus())),
         ("Profiling", (_ncu(environ), _sanitizer(environ), _perf())),
         ("Sandbox", _sandbox()),
-        (
-            "Storage and keys",
-            (_cache(Paths.from_environment(environ).cache), *(_key(k, environ) for k in KEYS)),
-        ),
+        ("Storage", (_cache(Paths.from_environment(environ).cache),)),
+        ("Keys and addresses of models", tuple(_variable(name, environ) for name in _of_providers())),
+        ("Settings", tuple(_variable(name, environ, use) for name, use in VARIABLES.items())),
     )
     return Diagnosis(groups, usable, advice)
 
@@ -268,7 +276,7 @@ def _sandbox() -> tuple[Check, ...]:
     return tuple(found)
 
 
-# --- storage and keys ---
+# --- storage and variables ---
 
 
 def _cache(folder: Path) -> Check:
@@ -291,9 +299,16 @@ def _folder_bytes(folder: Path) -> int:
     return total
 
 
-def _key(name: str, environ: Mapping[str, str]) -> Check:
-    """Whether it is set; its value stays where it is."""
-    return Check(name, "ok", "set", "") if environ.get(name) else Check(name, "absent", "not set", "")
+def _of_providers() -> tuple[str, ...]:
+    """The variables in which providers look for a key and an address."""
+    known: dict[str, Provider] = plugins("warpsmith.llm")
+    return tuple(variable for _, each in sorted(known.items()) for variable in (each.key_name, each.url_name))
+
+
+def _variable(name: str, environ: Mapping[str, str], use: str = "") -> Check:
+    """Whether it is set, and what it is for; its value stays where it is."""
+    told = f" ({use})" if use else ""
+    return Check(name, "ok", f"set{told}", "") if environ.get(name) else Check(name, "absent", f"not set{told}", "")
 
 
 def _read(path: str) -> str:

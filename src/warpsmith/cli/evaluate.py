@@ -99,7 +99,7 @@ def run(request: Request) -> int:
     if request.as_json:
         _print_ready(request, plan, device, verdicts, shown, certified)
     else:
-        render.console().print(render.card(judged[0]) if len(judged) == 1 else render.overview(judged))
+        render.show(render.console(), render.card(judged[0]) if len(judged) == 1 else render.overview(judged))
         _show_certificates(request.files, plan, certified)
     status = exit_status([j.evaluation.status for j in judged])
     return status or int(any(not each.certificate.verified for each in certified.values()))
@@ -139,9 +139,9 @@ def _show_certificates(files: Sequence[str], plan: _Plan, certified: Mapping[int
         if place in certified
     ]
     if len(shown) == 1:
-        render.console().print("", certcard.card(shown[0][1], shown[0][0], shown[0][2]), sep="\n")
+        render.show(render.console(), "", certcard.card(shown[0][1], shown[0][0], shown[0][2]))
     elif shown:
-        render.console().print("", certcard.overview(shown), sep="\n")
+        render.show(render.console(), "", certcard.overview(shown))
 
 
 def exit_status(statuses: Sequence[Status]) -> int:
@@ -333,7 +333,7 @@ class _Watch:
 
     def message(self, text: str) -> None:
         """Something worth a line."""
-        self._console.print(text, style="dim", soft_wrap=True)
+        render.say(self._console, text, "dim")
 
 
 @contextlib.contextmanager

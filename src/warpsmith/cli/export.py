@@ -10,17 +10,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.text import Text
-
 from warpsmith.archive.log import FILE
 from warpsmith.backends.source import backend_named, read_candidate
 from warpsmith.cli import render
 from warpsmith.cli.evaluate import check_cache, check_task_file, choose_device
 from warpsmith.cli.verify import certify, progress
-from warpsmith.core.certificate import Certificate, Measurement
+from warpsmith.core.certificate import Certificate, Measurement, Outcome
 from warpsmith.core.config import Paths
 from warpsmith.core.errors import UsageError
-from warpsmith.core.evaluation import Evaluation
+from warpsmith.core.evaluation import Evaluation, Status
 from warpsmith.core.task import Precision
 from warpsmith.evaluate.evaluator import Evaluator
 from warpsmith.run import opening
@@ -44,7 +42,8 @@ class Request:
 
 
 def run(request: Request) -> int:
-    """Export, show, and give the exit status: 0 done, 1 the kernel is not valid, or not verified as was asked."""
+    """Export, show, and give the exit status: 0 done, 1 the kernel is not valid, or not verified as was asked, 2 it
+    could not be judged."""
     source = opening.find(request.what)
     if source.is_file():
         if not request.task:
@@ -111,12 +110,19 @@ def _refusal(outcome: Certificate | Evaluation) -> str:
     return outcome.reason if outcome.failed or outcome.measurement is None else ""
 
 
+def _is_judged(outcome: Certificate | Evaluation) -> bool:
+    """Whether the refusal is the kernel's fault, and not ours."""
+    if isinstance(outcome, Evaluation):
+        return outcome.status is not Status.NOT_JUDGED
+    return outcome.checks[0].outcome is not Outcome.UNAVAILABLE
+
+
 def _refuse(request: Request, outcome: Certificate | Evaluation, reason: str) -> int:
     if request.as_json:
         document = {"bundle": None, "task": outcome.task, "candidate": outcome.candidate, "reason": reason}
         sys.stdout.write(json.dumps(document) + "\n")
-    render.console(stderr=True).print(Text(f"Nothing was written: {reason}", "yellow"), soft_wrap=True)
-    return 1
+    render.say(render.console(stderr=True), f"Nothing was written: {reason}", "yellow")
+    return 1 if _is_judged(outcome) else 2
 
 
 def _written(request: Request, folder: Path, made: Contents) -> int:
@@ -126,7 +132,8 @@ def _written(request: Request, folder: Path, made: Contents) -> int:
         sys.stdout.write(json.dumps(_document(bundle), allow_nan=False) + "\n")
     else:
         for line in _lines(bundle):
-            render.console().print(Text(line), soft_wrap=True)
+            render.say(render.console(), line)
+        render.say(render.console(), f'Use it: from warpsmith import load; op = load("{bundle.folder}")', whole=True)
     return 1 if request.verify and not bundle.manifest.verified else 0
 
 
@@ -158,9 +165,8 @@ def _lines(bundle: Bundle) -> list[str]:
         why = f" ({certificate.reason.rstrip('.')})" if certificate else ""
         lines.append(
             f"Not verified{why}: at other shapes than those of its workloads, a caller gets the reference. "
-            "To verify it: warpsmith export … --verify"
+            "To verify it: `warpsmith export … --verify`"
         )
-    lines.append(f'Use it: from warpsmith import load; op = load("{bundle.folder}")')
     return lines
 
 

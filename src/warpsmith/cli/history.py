@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.syntax import Syntax
-from rich.table import Table
 from rich.text import Text
 
 from warpsmith.archive.log import FILE
 from warpsmith.cli import render, searchjson
+from warpsmith.cli.columns import print_columns
 from warpsmith.cli.live import best_line, rates, spending, verdict_line
 from warpsmith.cli.searchjson import RunDocument
 from warpsmith.core.errors import RunError, UsageError
@@ -23,8 +22,6 @@ from warpsmith.run import opening
 from warpsmith.run.best import none_yet
 from warpsmith.run.budgets import REASONS
 from warpsmith.run.session import Session
-
-_GAP = 2  # between columns
 
 
 @dataclass(frozen=True)
@@ -63,26 +60,9 @@ def runs(folder: str, *, as_json: bool) -> int:
 def print_runs(console: Console, listed: Sequence[RunDocument]) -> None:
     """A table of runs. Their names stay whole, to be copied; where a terminal is too narrow, other columns go."""
     rows = [_row(document) for document in listed]
-    names = list(_row(listed[0]))
     told = all(document.task in Path(document.run).name for document in listed)  # the run's name tells the task
     going = [*(["task"] if told else []), "valid", "proposer", "method", "task"]
-    left_out: list[str] = []
-    while console.is_terminal and _width(rows, names) > console.width and going:
-        name = going.pop(0)
-        if name in names:
-            names.remove(name)
-            left_out.append(name)
-    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(name, justify="right" if name in ("trials", "valid", "best") else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(row[name] for name in names))
-    narrow = console.width
-    console.width = max(narrow, _width(rows, names))
-    console.print(table, crop=False)
-    console.width = narrow
-    if left_out:
-        render.say(console, f"Not shown: {', '.join(left_out)} (a wider terminal or --json shows all).", "dim")
+    print_columns(console, rows, going=going, right=("trials", "valid", "best"))
 
 
 def _row(document: RunDocument) -> dict[str, str]:
@@ -97,11 +77,6 @@ def _row(document: RunDocument) -> dict[str, str]:
         "best": f"{render.ratio(document.speedup)}x" if document.speedup else "–",
         "state": document.state,
     }
-
-
-def _width(rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> int:
-    """What a table of these columns takes."""
-    return sum(max(cell_len(name), *(cell_len(row[name]) for row in rows)) + _GAP for name in names) - _GAP
 
 
 def _summary(folder: Path) -> RunDocument:
@@ -160,7 +135,7 @@ def _trial(session: Session, name: str) -> int:
 def _show_run(session: Session) -> None:
     ledger, console = session.ledger, render.console()
     begun = ledger.begun
-    console.print(Text(str(session.folder), "bold"))
+    render.say(console, str(session.folder), "bold")
     about = (
         f"{begun.problem.task.name} on {begun.problem.device}, method {begun.method.name}, proposer {session.proposer}"
     )
@@ -190,7 +165,7 @@ def _show_trial(session: Session, trial: int) -> None:
     name = proposed.name or known.candidate or "no name"
     render.say(console, f"trial {trial}: {name}  {known.candidate}", "bold")
     if known.parents:
-        console.print(Text(f"parents: trials {', '.join(map(str, known.parents))}"))
+        render.say(console, f"parents: trials {', '.join(map(str, known.parents))}")
     candidate = proposed.candidate
     if candidate is None:
         render.say(console, proposed.failure)
@@ -199,7 +174,7 @@ def _show_trial(session: Session, trial: int) -> None:
         if text:
             render.say(console, f"{label}: {text}")
     if evaluation is not None:
-        console.print("", render.card(render.Judged(candidate.main.name, evaluation)), sep="\n")
+        render.show(console, "", render.card(render.Judged(candidate.main.name, evaluation)))
     console.print()
     _print_code(candidate.main.text, candidate.backend)
 

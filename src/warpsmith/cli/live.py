@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -36,30 +37,51 @@ _STAGES = {
 }
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """A run as it was at its last event."""
+
+    trials: int
+    of: int
+    facts: str
+    thinking: int
+    seconds: float  # of work until then
+    at: float  # on the monotonic clock
+
+
 class View(Watcher):
-    """Turns events into lines, and knows what is going on."""
+    """Turns events into lines, and knows what is going on.
+
+    Events come from the thread that works on the run, and only there is the run looked at. Another thread draws: it
+    gets what was seen then, which never changes, and the time that has passed.
+    """
 
     def __init__(self, console: Console, session: Session) -> None:
         self._console = console
         self._session = session
         self._doing = ""
-        self._thinking: dict[int, str] = {}
+        self._thinking: set[int] = set()
+        self._seen = self._look()
 
     def asked(self, brief: Brief) -> None:
         """Somebody is thinking."""
-        self._thinking[brief.number] = brief.operator
+        self._thinking.add(brief.number)
+        self._seen = self._look()
 
     def replied(self, brief: Brief, reply: Reply) -> None:
         """Not any more."""
-        self._thinking.pop(brief.number, None)
+        self._thinking.discard(brief.number)
+        self._seen = self._look()
 
     def failed(self, brief: Brief, reason: str) -> None:
         """No reply: said, since it costs time though no trial."""
-        self._thinking.pop(brief.number, None)
+        self._thinking.discard(brief.number)
+        self._seen = self._look()
         self._say(Text(f"     – no reply: {render.short(reason)}", "yellow"))
 
     def recorded(self, record: Record, evaluation: Evaluation | None) -> None:
         """A trial got on."""
+        self._seen = self._look()
         line = verdict_line(record, evaluation, self._session.ledger)
         if line is not None:
             self._say(line)
@@ -72,6 +94,18 @@ class View(Watcher):
         """A candidate got on; called from other threads."""
         self._doing = _STAGES.get(progress.stage, "")
 
+    def _look(self) -> _Seen:
+        ledger, budget = self._session.ledger, self._session.budget
+        said = (best_line(ledger), rates(ledger.totals), spending(ledger.totals))
+        return _Seen(
+            trials=ledger.totals.trials,
+            of=budget.trials,
+            facts="  ".join(part for part in said if part),
+            thinking=len(self._thinking),
+            seconds=self._session.elapsed(),
+            at=time.monotonic(),
+        )
+
     def _say(self, line: Text) -> None:
         if not self._console.is_terminal:
             render.say(self._console, line)
@@ -83,19 +117,14 @@ class View(Watcher):
         self._console.print(grid)
 
     def __rich__(self) -> RenderableType:
-        ledger, budget = self._session.ledger, self._session.budget
-        totals = ledger.totals
-        bar = ProgressBar(total=budget.trials, completed=min(totals.trials, budget.trials), width=_BAR)
+        seen = self._seen
+        bar = ProgressBar(total=seen.of, completed=min(seen.trials, seen.of), width=_BAR)
+        passed = _clock(seen.seconds + time.monotonic() - seen.at)
         head = Table.grid(padding=(0, 2))
-        head.add_row(
-            Text(f"trial {totals.trials} of {budget.trials}", "bold"), bar, Text(_clock(self._session.elapsed()), "dim")
-        )
-        facts = Text(
-            "  ".join(part for part in (best_line(ledger), rates(totals), spending(totals)) if part), overflow="fold"
-        )
-        doing = [f"{len(self._thinking)} thinking" if self._thinking else "", self._doing]
+        head.add_row(Text(f"trial {seen.trials} of {seen.of}", "bold"), bar, Text(passed, "dim"))
+        doing = [f"{seen.thinking} thinking" if seen.thinking else "", self._doing]
         status = Text("  ".join(part for part in doing if part), "dim")
-        return Group(head, facts, status)
+        return Group(head, Text(seen.facts, overflow="fold"), status)
 
 
 @contextmanager
@@ -139,7 +168,8 @@ def best_line(ledger: Ledger) -> str:
         first = fastest(ledger.contenders)
         unsure = f", {render.ratio(ledger.contenders[first])}x (trial {first}) measured once" if first else ""
         return f"best: none yet{unsure}"
-    share = f", {render.percent(best.share)} of the speed of light" if best.share is not None else ""
+    where = " in the worst workload" if len(ledger.begun.problem.task.workloads) > 1 else ""  # a verdict has the mean
+    share = f", {render.percent(best.share)} of the speed of light{where}" if best.share is not None else ""
     return f"best: {render.ratio(best.score)}x PyTorch (trial {best.number}{share})"
 
 

@@ -17,6 +17,7 @@ from warpsmith.cli import render, searchjson
 from warpsmith.cli.evaluate import check_cache, check_task_file, parse_baselines, timed_for
 from warpsmith.cli.live import View, best_line, rates, spending, watching
 from warpsmith.cli.pool import harvest
+from warpsmith.cli.resuming import check_unchanged
 from warpsmith.core.config import Paths
 from warpsmith.core.errors import UsageError, WarpsmithError
 from warpsmith.core.search import Proposer
@@ -27,7 +28,7 @@ from warpsmith.methods.loading import DEFAULT, load
 from warpsmith.propose.making import Choice, Options, choose
 from warpsmith.run import opening
 from warpsmith.run.best import bundle_folder, check_out, none_yet, write_best
-from warpsmith.run.budgets import REASONS, check, twice
+from warpsmith.run.budgets import REASONS, check, check_counted, twice
 from warpsmith.run.finishing import can_be_tuned, finish
 from warpsmith.run.loop import Loop
 from warpsmith.run.profiling import looking, pays
@@ -51,17 +52,17 @@ class Request:
     device: str | None = None
     backend: str = ""
     precision: Precision | None = None
-    baselines: str = "eager"
+    baselines: str | None = None
     timing_budget_s: float | None = None
     run: str = ""
     resume: str = ""
-    seed: int = 0
+    seed: int | None = None
     parallel: int | None = None
     repairs: int | None = None
-    stop_at: float | None = 0.95
-    roofline: bool = True
-    retrieval: bool = True
-    alignment: bool = True
+    stop_at: float | None = None  # 0: never
+    roofline: bool | None = None
+    retrieval: bool | None = None
+    alignment: bool | None = None
     profile: bool = True  # kernels that become parents
     tune: bool = True  # the best kernel, at the end
     keep: bool = True  # what it found out goes into the pool
@@ -86,12 +87,12 @@ def _start(request: Request) -> int:
     check_task_file(request.task)
     method = ablated(
         load(request.method or DEFAULT),
-        roofline=request.roofline,
-        retrieval=request.retrieval,
-        alignment=request.alignment,
+        roofline=request.roofline is not False,
+        retrieval=request.retrieval is not False,
+        alignment=request.alignment is not False,
     )
     budget = check(_budget(request, Budget()))
-    baselines = parse_baselines(request.baselines)
+    baselines = parse_baselines(request.baselines or "eager")
     if baselines[0] != "eager":
         raise UsageError("--baseline must begin with eager: kernels are ranked by their speedup over it.")
     folder = Path(request.run) if request.run else None
@@ -99,6 +100,7 @@ def _start(request: Request) -> int:
         raise UsageError(f"{folder} holds a run already; continue it with --resume {folder}, or choose another.")
     device, backend = opening.choose(request.device or "auto", request.backend)
     choice = choose(request.proposer or "auto", request.options, roles=method.roles)
+    check_counted(budget, choice)
     console = render.console(stderr=True)
     _print(console, f"Proposer: {choice.sentence}")
     settings = replace(timed_for(request.timing_budget_s), baselines=baselines)
@@ -110,10 +112,10 @@ def _start(request: Request) -> int:
         folder=folder,
         device=request.device or "auto",
         settings=settings,
-        seed=request.seed,
+        seed=request.seed or 0,
         precision=request.precision,
         repairs=request.repairs,
-        enough_share=request.stop_at,
+        enough_share=opening.ENOUGH if request.stop_at is None else request.stop_at or None,
         parallel=request.parallel,
     )
     relay = _Relay(console)
@@ -128,16 +130,16 @@ def _start(request: Request) -> int:
 def _resume(request: Request) -> int:
     folder = opening.find(request.resume)
     begun = opening.config_of(folder)
-    parts = request.roofline and request.retrieval and request.alignment
-    if request.method or request.precision or request.backend or request.run or not parts:
-        raise UsageError("--resume goes on with the run's own method, precision, backend and folder; leave those out.")
+    check_unchanged(request, folder, begun)
     console = render.console(stderr=True)
     relay = _Relay(console)
     with Session.peek(folder) as before:
-        spec, budget, given = request.proposer or before.proposer, before.budget, before.replayed
+        spec, given = request.proposer or before.proposer, before.replayed
+        budget = _budget(request, before.budget)
     choice = choose(spec, request.options, skip=given, roles=begun.method.roles)
+    check_counted(budget, choice)
     with opening.evaluator_for(begun.config, request.device, relay.progress, relay.message) as evaluator:
-        with Session.resume(folder, choice.spec, _budget(request, budget)) as session:
+        with Session.resume(folder, choice.spec, budget, enough_share=request.stop_at) as session:
             totals = session.ledger.totals
             _print(console, f"Proposer: {choice.sentence}")
             _print(console, f"Resuming {folder}: {totals.trials} trials done, {best_line(session.ledger)}.")
@@ -242,7 +244,7 @@ def _summary(console: Console, session: Session, best: Path | None, reason: str,
     evaluation = session.evaluation(ledger.best)
     assert evaluation is not None, "the best was measured"
     shown = render.Judged(str(best or session.folder), evaluation)
-    render.console(stderr=console.stderr).print("", render.card(shown), sep="\n")
+    render.show(render.console(stderr=console.stderr), "", render.card(shown))
     interval = evaluation.interval()
     if interval is not None and interval.low <= 1.0:
         _print(console, "\nNo kernel found here is surely faster than PyTorch; this is the best that was.", "bold")

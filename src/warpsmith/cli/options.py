@@ -89,7 +89,12 @@ Repairs = Annotated[
     ),
 ]
 StopAt = Annotated[
-    float, typer.Option(min=0.0, metavar="SHARE", help="End a run at this share of the speed of light; 0 never.")
+    float | None,
+    typer.Option(
+        min=0.0,
+        metavar="SHARE",
+        help="End a run at this share of the speed of light, in the worst workload; 0 never.  [default: 0.95]",
+    ),
 ]
 Profiles = Annotated[bool, typer.Option("--profile/--no-profile", help="Profile kernels that become parents.")]
 Tuning = Annotated[

@@ -11,10 +11,8 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from rich.table import Table
-from rich.text import Text
-
 from warpsmith.cli import render
+from warpsmith.cli.columns import print_columns
 from warpsmith.cli.evaluate import check_cache, check_task_file
 from warpsmith.core.config import Paths
 from warpsmith.core.errors import RunError, UsageError
@@ -114,9 +112,9 @@ def _add(request: Request) -> int:
     else:
         noun = "record" if len(added) == 1 else "records"
         what = f"{len(added)} new {noun}" if added else "Nothing new"
-        render.console().print(Text(f"{what} from {request.target} in {pool.pool_path()}."), soft_wrap=True)
+        render.say(render.console(), f"{what} from {request.target} in {pool.pool_path()}.")
         if added:
-            render.console().print(_table([Match(record, 0.0) for record in added], scored=False))
+            _print_table([Match(record, 0.0) for record in added], scored=False)
     return 0
 
 
@@ -125,10 +123,10 @@ def _list(request: Request) -> int:
     if request.as_json:
         _print_json(found, scored=False)
     elif found:
-        render.console().print(_table(found, scored=False))
+        _print_table(found, scored=False)
     else:
-        where = f"{pool.pool_path()} holds nothing yet"
-        render.console().print(Text(f"{where}; add a finished run with `warpsmith pool add RUN`."), soft_wrap=True)
+        advice = "add a finished run with `warpsmith pool add RUN`."
+        render.say(render.console(), f"{pool.pool_path()} holds nothing yet; {advice}")
     return 0
 
 
@@ -148,9 +146,9 @@ def show_matches(request: Request, problem: Problem) -> int:
     if request.as_json:
         _print_json(found, scored=True)
     elif found:
-        render.console().print(_table(found, scored=True))
+        _print_table(found, scored=True)
     else:
-        render.console().print(Text("Nothing in the pool fits this task and backend."), soft_wrap=True)
+        render.say(render.console(), "Nothing in the pool fits this task and backend.")
     return 0
 
 
@@ -178,21 +176,19 @@ def _document(match: Match, scored: bool) -> RecordDocument:
     )
 
 
-def _table(found: Sequence[Match], *, scored: bool) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in (*(("fit",) if scored else ()), "strategy", "effect", "speedup", "task", "device"):
-        table.add_column(name, overflow="fold")
-    for match in found:
-        record = match.record
-        row = [
-            textwrap.shorten(record.strategy, _WIDTH, placeholder="…"),
-            f"{render.ratio(record.effect)}x" if record.effect else "–",
-            f"{render.ratio(record.speedup)}x" if record.speedup else "–",
-            record.task or "(catalogue)",
-            _where(record),
-        ]
-        table.add_row(*([f"{match.score:.1f}"] if scored else []), *row)
-    return table
+def _print_table(found: Sequence[Match], *, scored: bool) -> None:
+    rows = [({"fit": f"{match.score:.1f}"} if scored else {}) | _row(match.record) for match in found]
+    print_columns(render.console(), rows, going=("device", "effect", "task"), folding="strategy")
+
+
+def _row(record: PoolRecord) -> dict[str, str]:
+    return {
+        "strategy": textwrap.shorten(record.strategy, _WIDTH, placeholder="…"),
+        "effect": f"{render.ratio(record.effect)}x" if record.effect else "–",
+        "speedup": f"{render.ratio(record.speedup)}x" if record.speedup else "–",
+        "task": record.task or "(catalogue)",
+        "device": _where(record),
+    }
 
 
 def _where(record: PoolRecord) -> str:

@@ -135,7 +135,7 @@ class _Say:
         self.console = render.console(stderr=True)
 
     def __call__(self, text: str) -> None:
-        self.console.print(text, style="dim", soft_wrap=True)
+        render.say(self.console, text, "dim")
 
 
 @contextmanager
@@ -211,27 +211,25 @@ def show(request: Request, found: Found, device: Device, written: str = "") -> N
     console = render.console()
     evaluation, profile = found.evaluation, found.profile
     if not evaluation.ok:
-        console.print(render.card(render.Judged(request.file, evaluation, fresh=True)))
+        render.show(console, render.card(render.Judged(request.file, evaluation, fresh=True)))
         return
     title = Text.assemble((request.file, "bold"), "  ", (f"{evaluation.task} on {found.problem.device}", "dim"))
-    console.print(title, soft_wrap=True)
+    render.say(console, title)
     console.print()
     if profile.digest is not None:
-        console.print(Text(profile.digest.text), soft_wrap=True)
-        console.print(Text(f"By {profile.digest.source}, in {profile.digest.seconds:.1f} s.", "dim"), soft_wrap=True)
+        render.say(console, profile.digest.text)
+        render.say(console, f"By {profile.digest.source}, in {profile.digest.seconds:.1f} s.", "dim")
     if profile.reason:
-        console.print(Text(f"Not by a profiler: {profile.reason}", "yellow"), soft_wrap=True)
+        render.say(console, f"Not by a profiler: {profile.reason}", "yellow")
     console.print()
-    for line in _standing(found):
-        console.print(Text(line), soft_wrap=True)
-    for line in _occupancy(evaluation.resources, device):
-        console.print(Text(line), soft_wrap=True)
+    for line in (*_standing(found), *_occupancy(evaluation.resources, device)):
+        render.say(console, line)
     if found.picture is not None:
         console.print()
         for row in lines(found.picture, min(console.width, 100)):
-            console.print(Text(row), soft_wrap=True)
+            render.say(console, row, whole=True)
     if written:
-        console.print(Text(f"\nThe picture is in {written}."), soft_wrap=True)
+        render.say(console, f"\nThe picture is in {written}.")
 
 
 def _standing(found: Found) -> Iterator[str]:

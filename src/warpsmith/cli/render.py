@@ -25,6 +25,9 @@ from warpsmith.cli.jsonout import (
     share_of_floor,
     worst_error,
 )
+from warpsmith.cli.lines import Sentence
+from warpsmith.cli.lines import say as say  # with `show`, all that a command needs to print something
+from warpsmith.cli.lines import show as show
 from warpsmith.cli.reason import Reason
 from warpsmith.core.evaluation import Evaluation, Interval, Resources, Status, WorkloadResult
 from warpsmith.evaluate.judging.statistics import Comparison, verdict
@@ -35,6 +38,7 @@ _MARKS = {"ok": ("✓", "green"), "missing": ("✗", "red"), "absent": ("–", "
 _SHORT_REASON = 150  # characters of a reason in a table
 _KERNELS_SHOWN = 6
 _NAME_WIDTH = 48
+_WORKLOAD_WIDTH = 16  # where a terminal is narrow, intervals go to another line first
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,6 @@ class Judged:
 def console(*, stderr: bool = False) -> Console:
     """Where a person reads; the width of the terminal, 80 without one."""
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-
-
-def say(console: Console, line: Text | str, style: str = "", *, whole: bool = False) -> None:
-    """A sentence: broken between words on a terminal; whole in a file, and where it ends in a command to be copied."""
-    text = Text(line, style) if isinstance(line, str) else line
-    console.print(text, soft_wrap=whole or not console.is_terminal)
 
 
 # --- numbers ---
@@ -109,7 +107,7 @@ def _bounds(interval: Interval) -> str:
 def card(judged: Judged) -> RenderableType:
     """Everything about one file."""
     evaluation = judged.evaluation
-    parts: list[RenderableType] = [_title(judged), Text()]
+    parts: list[RenderableType] = [Sentence(_title(judged)), Text()]
     if evaluation.ok:
         parts += [_indent(line) for line in _headlines(evaluation)]
         parts += [Text(), _indent(_figures(evaluation))]
@@ -170,9 +168,11 @@ def _figures(evaluation: Evaluation) -> Table:
     if latency is None or floor is None or share is None or worst is None:
         return grid
     others = [f"{name} {duration(baseline_ms(evaluation, name))}" for name in baseline_names(evaluation)]
-    several = "geometric mean" if len(evaluation.workloads) > 1 else _sizes(evaluation.workloads[0])
-    grid.add_row("latency", duration(latency), "; ".join([", ".join(others), several]).strip("; "))
-    grid.add_row("speed of light", percent(share), f"reached; the floor is {duration(floor)}")
+    several = len(evaluation.workloads) > 1
+    what = "geometric mean" if several else _sizes(evaluation.workloads[0])
+    grid.add_row("latency", duration(latency), "; ".join([", ".join(others), what]).strip("; "))
+    reached = "reached, geometric mean" if several else "reached"
+    grid.add_row("speed of light", percent(share), f"{reached}; the floor is {duration(floor)}")
     grid.add_row("error", number(worst.error), f"{_of_limit(worst)} {number(worst.error_limit)}")
     references = ", ".join(dict.fromkeys(w.reference for w in evaluation.workloads))
     checks = sum(w.checks for w in evaluation.workloads)
@@ -194,10 +194,11 @@ def _workloads(evaluation: Evaluation) -> Table:
     """A row per workload; intervals only where there is room for them."""
     names = baseline_names(evaluation)
     table = _plain_table()
-    table.add_column("workload", overflow="fold")
+    longest = max(len(result.workload) for result in evaluation.workloads)
+    table.add_column("workload", overflow="fold", min_width=min(longest, _WORKLOAD_WIDTH))
     table.add_column("latency", justify="right", no_wrap=True)
     for name in names:
-        table.add_column(f"vs {name}", no_wrap=True)
+        table.add_column(f"vs {name}")
     table.add_column("of light", justify="right", no_wrap=True)
     table.add_column("error/limit", justify="right", no_wrap=True)
     for result in evaluation.workloads:
@@ -277,7 +278,7 @@ def overview(judged: Sequence[Judged]) -> RenderableType:
         parts += [_indent(_ranking(valid, names)), Text()]
     if failed:
         parts += [_indent(_failures(failed, names)), Text()]
-    return Group(*parts, _summary(judged, valid))
+    return Group(*parts, Sentence(_summary(judged, valid)))
 
 
 def _rank(judged: Judged) -> tuple[float, float]:

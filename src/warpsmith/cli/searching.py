@@ -80,20 +80,34 @@ def optimize(
     backend: Backend = "",
     precision: PrecisionOption = None,
     baseline: Annotated[
-        str, typer.Option(metavar="NAMES", help="What to compare with: eager, or eager,compile.")
-    ] = "eager",
+        str | None, typer.Option(metavar="NAMES", help="What to compare with: eager, or eager,compile.  [eager]")
+    ] = None,
     time_budget: TimeBudget = None,
     run: Annotated[str, typer.Option(metavar="DIR", help="The new run's folder.  [default: under runs/]")] = "",
-    resume: Annotated[str, typer.Option(metavar="RUN", help="Go on with this run.")] = "",
-    seed: Annotated[int, typer.Option(metavar="N", help="For everything that is drawn.")] = 0,
+    resume: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN",
+            help="Go on with this run. Limits, --proposer, --device and --parallel may be given anew; how it searches "
+            "and measures stays.",
+        ),
+    ] = "",
+    seed: Annotated[int | None, typer.Option(metavar="N", help="For everything that is drawn.  [default: 0]")] = None,
     parallel: Parallel = None,
     repairs: Repairs = None,
-    stop_at: StopAt = 0.95,
+    stop_at: StopAt = None,
     choice: Choice = "weighted",
     model: Model = None,
-    roofline: Annotated[bool, typer.Option("--roofline/--no-roofline", help="Guide by the roofline.")] = True,
-    retrieval: Annotated[bool, typer.Option("--retrieval/--no-retrieval", help="Show similar kernels.")] = True,
-    alignment: Annotated[bool, typer.Option("--alignment/--no-alignment", help="Align strategies with code.")] = True,
+    roofline: Annotated[
+        bool | None, typer.Option("--roofline/--no-roofline", help="Guide by the roofline.  [default: roofline]")
+    ] = None,
+    retrieval: Annotated[
+        bool | None, typer.Option("--retrieval/--no-retrieval", help="Show similar kernels.  [default: retrieval]")
+    ] = None,
+    alignment: Annotated[
+        bool | None,
+        typer.Option("--alignment/--no-alignment", help="Align strategies with code.  [default: alignment]"),
+    ] = None,
     profiles: Profiles = True,
     tuning: Tuning = True,
     keep: Annotated[bool, typer.Option("--pool/--no-pool", help="Add what was found out to the pool.")] = True,
@@ -149,7 +163,7 @@ def optimize(
                 seed=seed,
                 parallel=parallel,
                 repairs=repairs,
-                stop_at=stop_at or None,
+                stop_at=stop_at,
                 roofline=roofline,
                 retrieval=retrieval,
                 alignment=alignment,
@@ -210,7 +224,7 @@ def tell(
 ) -> None:
     """Hand in a kernel and have it judged; the run remembers it, and the next brief knows the verdict.
 
-    Exit status: 0 valid (or kept for later), 1 not valid.
+    Exit status: 0 valid (or kept for later), 1 not valid, 2 it could not be judged.
     """
     with reported():
         from warpsmith.cli.agent import TellRequest
@@ -275,7 +289,7 @@ def tune(
 ) -> None:
     """Search the values a kernel declares tunable, with no model; bad points are discarded early.
 
-    Exit status: 0 a valid point was found, 1 none was.
+    Exit status: 0 a valid point was found, 1 none was, 2 nothing could be judged.
     """
     with reported():
         from warpsmith.cli.tune import Request
@@ -299,7 +313,7 @@ def profile(
 ) -> None:
     """Show a kernel's bottleneck, the numbers that prove it, what to try, and where it stands under the roofline.
 
-    Exit status: 0 done, 1 the kernel is not valid.
+    Exit status: 0 done, 1 the kernel is not valid, 2 it could not be judged.
     """
     with reported():
         from warpsmith.cli.profile import Request

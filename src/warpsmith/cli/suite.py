@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import groupby
 
-from rich.table import Table
 from rich.text import Text
 
 from warpsmith.cli import render
+from warpsmith.cli.columns import print_columns
 from warpsmith.core.task import Workload
 from warpsmith.tasks import suites
 from warpsmith.tasks.suites import Entry
@@ -56,12 +56,12 @@ def run(request: Request) -> int:
         listed = list(members)
         if number:
             console.print()
-        console.print(Text.assemble((suite, "bold"), f"  {_count(len(listed))}"), soft_wrap=True)
-        console.print(_table(listed))
+        render.say(console, Text.assemble((suite, "bold"), f"  {_count(len(listed))}"))
+        print_columns(console, list(map(_row, listed)), going=("precision", "family"), folding="workloads")
     if len({entry.suite for entry in found}) != 1:
-        console.print(f"\n{_count(len(found))} in all" if found else "No task has all of that.")
+        render.say(console, f"\n{_count(len(found))} in all" if found else "No task has all of that.")
     if found:
-        console.print(Text(f"\nTake one: {_use(found[0])}", "dim"), soft_wrap=True)
+        render.say(console, f"\nTake one: {_use(found[0])}", "dim", whole=True)
     return 0
 
 
@@ -86,14 +86,10 @@ def _document(entry: Entry) -> TaskDocument:
     )
 
 
-def _table(members: list[Entry]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("task", "family", "workloads", "precision"):
-        table.add_column(name, overflow="fold")
-    for entry in members:
-        sizes = ", ".join(_sizes(workload) for workload in entry.workloads)
-        table.add_row(entry.name, entry.family, sizes or "–", ", ".join(entry.precisions))
-    return table
+def _row(entry: Entry) -> dict[str, str]:
+    sizes = ", ".join(_sizes(workload) for workload in entry.workloads)
+    precisions = ", ".join(entry.precisions)
+    return {"task": entry.name, "family": entry.family, "workloads": sizes or "–", "precision": precisions}
 
 
 def _sizes(workload: Workload) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from warpsmith.backends.source import read_candidate
 from warpsmith.cli import render, searchjson
-from warpsmith.cli.evaluate import check_cache, check_task_file, choose_device, timed_for
+from warpsmith.cli.evaluate import check_cache, check_task_file, choose_device, exit_status, timed_for
 from warpsmith.core.config import Paths
 from warpsmith.core.errors import UsageError
 from warpsmith.core.task import Precision
@@ -72,7 +72,12 @@ def run(request: Request) -> int:
         sys.stdout.write(searchjson.dumps(searchjson.tune_document(request.task, request.file, written, tuned)) + "\n")
     else:
         _show(request, tuned, written)
-    return 0 if tuned.best is not None else 1
+    return status_of(tuned)
+
+
+def status_of(tuned: Tuned) -> int:
+    """The exit status: 0 a point is valid, 1 none is, 2 none is and not all could be judged."""
+    return 0 if tuned.best is not None else exit_status([each.evaluation.status for each in tuned.measured]) or 1
 
 
 def _write(request: Request, tuned: Tuned) -> str:

@@ -70,7 +70,7 @@ def run(request: Request) -> int:
         kept = {"file": request.file, **document(certificate), "certificate": str(path)}
         sys.stdout.write(json.dumps(kept, allow_nan=False) + "\n")
     else:
-        render.console().print(certcard.card(certificate, request.file, str(path)))
+        render.show(render.console(), certcard.card(certificate, request.file, str(path)))
     if certificate.checks[0].outcome is Outcome.UNAVAILABLE:  # it could not even be evaluated, by our own fault
         return 2
     return 0 if certificate.verified else 1
@@ -114,11 +114,11 @@ class Show:
         line = Text.assemble(certcard.mark(event.outcome), " ", f"{certcard.word(event.name):<18}")
         line.append(certcard.told(event.outcome, self._reasons) if event.outcome.detail else "", "dim")
         self._reasons.add(event.outcome.detail)
-        self._console.print(line, soft_wrap=True)
+        render.say(self._console, line)
 
     def message(self, text: str) -> None:
         """Something worth a line."""
-        self._console.print(text, style="dim", soft_wrap=True)
+        render.say(self._console, text, "dim")
 
 
 @contextmanager

@@ -9,6 +9,8 @@ import json
 import re
 from dataclasses import dataclass
 
+from warpsmith.prompts.replytext import cleaned
+
 _KEYS = r"name|strategy|thought|explanation|code|kernel|source|files"
 _KEY = re.compile(rf"[{{,]\s*[\"']({_KEYS})[\"']\s*:\s*", re.IGNORECASE)
 _START = re.compile(r"\{\s*[\"']")
@@ -29,6 +31,15 @@ class JsonReply:
 
 def read_object(text: str, *, anywhere: bool = False) -> JsonReply | None:
     """The object that a text begins with, or has `anywhere`; None where there is none with code in it."""
+    found = _read(text, anywhere)
+    if found is None:
+        return None
+    # Escapes may stand for what the text itself was cleaned of, half a letter even.
+    words = {name: cleaned(said) for name, said in found.words.items()}
+    return JsonReply(words, tuple(map(cleaned, found.codes)), found.complete)
+
+
+def _read(text: str, anywhere: bool) -> JsonReply | None:
     start = _START.search(text)
     if start is None or (text[: start.start()].strip() and not anywhere):
         return None

@@ -52,6 +52,8 @@ class Choice:
     spec: str  # what to write to get the same again
     sentence: str  # which it is and why, for people
     open: Callable[[], Proposer]
+    unpriced: tuple[str, ...] = ()  # models whose price is not known, so that their cost is not
+    uncounted: bool = False  # it says neither how many tokens it takes nor what they cost
 
 
 def choose(
@@ -75,7 +77,7 @@ def choose(
     if kind == "command":
         if not rest.strip():
             raise UsageError("command: names no command; write e.g. --proposer 'command:my-agent --print'.")
-        return Choice(text, f"the command {rest.strip()!r}.", lambda: CommandProposer(rest.strip()))
+        return Choice(text, f"the command {rest.strip()!r}.", lambda: CommandProposer(rest.strip()), uncounted=True)
     if kind == "replay":
         replayed = ReplayProposer(Path(rest), skip)  # opened now, so that what is no run is said at once
         return Choice(text, f"the programs recorded in {rest}.", lambda: replayed)
@@ -111,7 +113,9 @@ def _models(
     proposer = connect(specs, options.for_models(), surroundings, options.choice, roles)
     played = (f"{role}: {each.name}" for role, each in sorted(roles.items()))
     names = ", ".join([*(each.name for each in specs), *played])
-    return Choice(text, f"{names}{f' ({why})' if why else ''}.", lambda: proposer)
+    asked = dict.fromkeys([*specs, *roles.values()])
+    unpriced = tuple(each.name for each in asked if surroundings.prices.of(each.provider, each.model) is None)
+    return Choice(text, f"{names}{f' ({why})' if why else ''}.", lambda: proposer, unpriced)
 
 
 def _auto(options: Options, roles: Mapping[str, models.ModelSpec], environ: Mapping[str, str]) -> Choice:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from warpsmith.archive.events import Budget
 from warpsmith.core.errors import UsageError
 from warpsmith.run.ledger import Ledger
+
+if TYPE_CHECKING:
+    from warpsmith.propose.making import Choice  # with all proposers, which who only looks at a run does not need
 
 MOST_FAULTS = 5
 """Calls in a row without a reply, replies in a row without a new strategy, or verdicts in a row that we failed to
@@ -29,7 +34,7 @@ REASONS = {
 
 def spent(ledger: Ledger, budget: Budget, now: float) -> str:
     """Why nothing more should be asked, as a key of REASONS; "" where there is no reason."""
-    totals, config = ledger.totals, ledger.begun.config
+    totals = ledger.totals
     best = ledger.trials.get(ledger.best)
     trials = ("trials", totals.trials, budget.trials)
     clocks = (
@@ -39,7 +44,7 @@ def spent(ledger: Ledger, budget: Budget, now: float) -> str:
     others = (
         ("tokens", totals.tokens, budget.tokens),
         ("cost", totals.cost_usd, budget.usd),
-        ("speed_of_light", best.share if best else None, config.enough_share),
+        ("speed_of_light", best.share if best else None, enough(ledger)),
     )
     # All trials may have been proposed long before they are judged: a limit of time is for that too.
     unjudged = not all(ledger.pending.values())
@@ -53,6 +58,12 @@ def spent(ledger: Ledger, budget: Budget, now: float) -> str:
     if ledger.not_judged_in_a_row >= MOST_FAULTS:
         return "evaluator_failed"
     return ""
+
+
+def enough(ledger: Ledger) -> float | None:
+    """The share of the speed of light at which the run stops, as it was last opened; None where it does not."""
+    given = ledger.opened.enough_share if ledger.opened else None
+    return ledger.begun.config.enough_share if given is None else given or None
 
 
 def twice(reason: str, budget: Budget) -> str:
@@ -80,3 +91,18 @@ def check(budget: Budget) -> Budget:
         if value is not None and not value > 0:
             raise UsageError(f"{option} {value:g} is no budget; give a number above 0, or leave it out for no limit.")
     return budget
+
+
+def check_counted(budget: Budget, choice: Choice) -> None:
+    """Raise where a limit could not hold, because nobody knows what the proposer spends."""
+    if budget.usd is not None and choice.unpriced:
+        raise UsageError(
+            f"--cost {budget.usd:g} cannot hold: the price of {', '.join(choice.unpriced)} is not known; give it with "
+            "--prices FILE or WARPSMITH_PRICES, or limit --tokens or --trials instead."
+        )
+    for option, limit in (("--cost", budget.usd), ("--tokens", budget.tokens)):
+        if limit is not None and choice.uncounted:
+            raise UsageError(
+                f"{option} {limit:.10g} cannot hold: a command does not say what it spends; limit --trials or --time "
+                "instead."
+            )

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from warpsmith.core.search import Draft, Idea
 from warpsmith.core.strategy import Plan
+from warpsmith.run.trials import Trial
 
 _WORD = re.compile(r"[a-z]+|\d+(?:\.\d+)?")
 _FILLERS = frozenset(
@@ -44,6 +45,7 @@ class Ideas:
     waiting: deque[int] = field(default_factory=deque)  # to be carried out, in order
     barren: int = 0  # replies in a row that brought nothing to carry out
     revision: int = 0  # how often there was a new text
+    repeats: dict[int, list[int]] = field(default_factory=dict)  # by trial: ideas that led to its kernel once more
     _kin: dict[_Key, list[int]] = field(default_factory=dict)  # numbers of those that may say the same
 
     def add(self, drafts: Iterable[Draft], parents: tuple[int, ...], operator: str, place: int) -> int:
@@ -78,6 +80,19 @@ class Ideas:
         if number in self.waiting:
             self.waiting.remove(number)
         self._change(number, tries=self.known[number].tries + 1)
+
+    def repeat(self, number: int, twin: Trial) -> None:
+        """It led to a kernel that is there already: what is known of that one, now or later, is known of the idea."""
+        if number != twin.idea:
+            self.repeats.setdefault(twin.number, []).append(number)
+        if twin.score is not None:
+            self.succeed(number, twin.score)
+        elif twin.status is not None:
+            self.fail(number)
+
+    def behind(self, trial: Trial) -> tuple[int, ...]:
+        """All ideas that a verdict on a trial is about, each once."""
+        return tuple(dict.fromkeys(filter(None, (trial.idea, *self.repeats.get(trial.number, ())))))
 
     def give_back(self, number: int) -> None:
         """Nobody has carried it out, through no fault of the idea or the kernel."""

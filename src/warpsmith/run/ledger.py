@@ -246,7 +246,8 @@ class Ledger:
             self.pending[trial.number] = False
         elif event.outcome is Outcome.DUPLICATE:
             self.totals.duplicates += 1
-            self._repeat(trial, self.trials[event.twin])
+            if trial.idea:
+                self.ideas.repeat(trial.idea, self.trials[event.twin])
         else:
             self.totals.unreadable += 1
             self._offer_repair(trial)
@@ -280,13 +281,6 @@ class Ledger:
             self.ideas.align(trial.idea, strategy)
         if trial.score is not None:
             self.population.insert(self._member(trial))
-
-    def _repeat(self, trial: Trial, twin: Trial) -> None:
-        """An idea led to a kernel that is there already: what is known of that one is known of the idea."""
-        if trial.idea and twin.score is not None:
-            self.ideas.succeed(trial.idea, twin.score)
-        elif trial.idea and twin.status is not None:  # else it is not judged yet, and so is the idea
-            self.ideas.fail(trial.idea)
 
     def _judge(self, event: Judged) -> None:
         self.pending.pop(event.trial, None)
@@ -356,10 +350,12 @@ class Ledger:
             self.alignments = deque(number for number in self.alignments if number != trial.number)
         if trial.status is Status.NOT_JUDGED:
             self.fingerprints = {k: v for k, v in self.fingerprints.items() if v != trial.number}
-            if trial.idea:
-                self.ideas.give_back(trial.idea)
+            for idea in self.ideas.behind(trial):
+                self.ideas.give_back(idea)
             return
         self.failures.append(trial.number)
+        for idea in self.ideas.repeats.get(trial.number, ()):
+            self.ideas.fail(idea)
         self._offer_repair(trial)
 
     def _offer_repair(self, trial: Trial) -> None:
@@ -376,8 +372,8 @@ class Ledger:
             if trial.thought:
                 self.insights.append(trial.number)
             self._offer_alignment(trial)
-        if trial.idea:
-            self.ideas.succeed(trial.idea, trial.score)
+        for idea in self.ideas.behind(trial):
+            self.ideas.succeed(idea, trial.score)
         self.population.insert(self._member(trial))
         held = self._held
         if rises and trial.measured > 1 and (held is None or trial.score > held):

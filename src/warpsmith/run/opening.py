@@ -27,6 +27,8 @@ from warpsmith.run.session import Recall, Session, no_memory
 
 TASK_FILE = "task.py"
 RUNS = "runs"
+ENOUGH = 0.95
+"""Share of the speed of light at which a run stops that is given no other."""
 _NATIVE = ("cuda", "cpu")
 
 
@@ -45,7 +47,7 @@ class Order:
     seed: int = 0
     precision: Precision | None = None
     repairs: int | None = None
-    enough_share: float | None = 0.95
+    enough_share: float | None = ENOUGH
     parallel: int | None = None  # None: what suits the device
 
 

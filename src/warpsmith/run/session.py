@@ -36,7 +36,7 @@ from warpsmith.archive.events import (
     Replied,
     Tuned,
 )
-from warpsmith.archive.log import Archive
+from warpsmith.archive.log import Archive, storable
 from warpsmith.core.candidate import Candidate
 from warpsmith.core.errors import RunError
 from warpsmith.core.evaluation import Evaluation
@@ -104,18 +104,26 @@ class Session:
 
     @staticmethod
     def resume(
-        folder: Path, proposer: str | None = None, budget: Budget | None = None, *, keep: bool = False
+        folder: Path,
+        proposer: str | None = None,
+        budget: Budget | None = None,
+        *,
+        keep: bool = False,
+        enough_share: float | None = None,
     ) -> Session:
         """An existing run, exactly as its log left it. Replies that nobody looked at are looked at now.
 
-        Briefs without a reply are given up, unless they are to be kept for whoever still works on them.
+        Briefs without a reply are given up, unless they are to be kept for whoever still works on them. `enough_share`:
+        another share of the speed of light to stop at, 0 for none.
         """
         archive = Archive.open(folder)
         try:
             begun = archive.begun()
             session = Session(archive, fold(archive, begun))
-            known = session.proposer, session.budget
-            session._keep(Opened(proposer or known[0], budget or known[1], keep))
+            known = session.ledger.opened
+            if enough_share is None and known is not None:
+                enough_share = known.enough_share
+            session._keep(Opened(proposer or session.proposer, budget or session.budget, keep, enough_share))
             for number in tuple(session.ledger.unread):
                 replied = archive.of_brief(number, Replied)
                 assert replied is not None, "that is what unread means"
@@ -224,7 +232,7 @@ class Session:
         """A reply has come: keep it before anything else is done with it."""
         if brief.number not in self.ledger.in_flight:
             raise RunError(f"brief {brief.number} was answered already, or given up; ask for a new one.")
-        self._keep(Replied(brief.number, reply))
+        self._keep(Replied(brief.number, storable(reply)))
 
     def failed(self, brief: Brief, reason: str, usage: Usage | None = None) -> None:
         """No reply has come, and none will; trying may have cost something."""
@@ -243,10 +251,10 @@ class Session:
         return self._read(brief, reply)
 
     def _read(self, brief: Brief, reply: Reply) -> Record:
-        return self._take(brief, parse(reply, brief))
+        return self._take(brief, parse(storable(reply), brief))
 
     def _take(self, brief: Brief, proposal: Proposal) -> Record:
-        ledger = self.ledger
+        ledger, proposal = self.ledger, storable(proposal)  # what is known now is what a resumed run will know
         if proposal.text or proposal.drafts:
             words = Proposed(
                 brief.number, 0, Outcome.WRITTEN, name=proposal.name, text=proposal.text, drafts=proposal.drafts

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.run.bench.making import speedup
+from tests.searching import valid
+from warpsmith.cli.jsonout import share_of_floor
+from warpsmith.core.candidate import Candidate, SourceFile
 from warpsmith.core.certificate import Outcome
 from warpsmith.core.errors import UsageError
 from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.run.bench.published import Holding, held, judge, kernel_files, matched, read_claims
+from warpsmith.run.bench.published import Holding, Published, assessed, held, judge, kernel_files, matched, read_claims
 from warpsmith.run.bench.selection import select
-from warpsmith.run.bench.winners import Examination, read_winner
+from warpsmith.run.bench.winners import Examination, Winner, read_winner
 
 TASK = """
 import torch
@@ -44,6 +47,17 @@ def test_files_are_matched_by_name_and_by_number(tmp_path: Path) -> None:
     assert [path.name for path in strangers] == ["mystery.cu"]
     with pytest.raises(UsageError, match="no file or folder"):
         kernel_files([str(tmp_path / "absent")])
+
+
+def test_the_share_of_a_file_is_that_of_its_verdict(tmp_path: Path) -> None:
+    kernel = Candidate((SourceFile("softmax.cpp", RIGHT),), "cpu")
+    (slow,), (fast,) = (valid(kernel, 2.0, share=share).workloads for share in (0.4, 0.9))
+    verdict = replace(valid(kernel, 2.0), workloads=(replace(slow, workload="small"), fast))
+    (task, *_) = select(["warpsmith-100@small"])
+
+    found = assessed(Published(tmp_path / "softmax.cpp", task), Winner(verdict, None), None, "eager")
+
+    assert found.share_of_floor == pytest.approx(0.6) == share_of_floor(verdict)
 
 
 def test_claims_are_read_from_csv(tmp_path: Path) -> None:

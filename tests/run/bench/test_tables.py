@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import fields, replace
 
 import pytest
 from rich.console import Console
@@ -12,7 +13,7 @@ from tests.run.bench.making import bench, best, cell
 from warpsmith.cli.benchtables import terminal_tables
 from warpsmith.run.bench import formats
 from warpsmith.run.bench.comparing import compare
-from warpsmith.run.bench.results import Bench, CellStatus, Versions
+from warpsmith.run.bench.results import Bench, Best, Cell, CellStatus, Versions
 from warpsmith.run.bench.tables import Table, part, tables
 
 
@@ -63,6 +64,18 @@ def test_csv_has_figures_in_full_and_intervals_in_their_own_columns(made: Bench)
     assert float(rows[0]["eager low"]) == pytest.approx(1.98)
     assert [row["verified"] for row in rows] == ["yes", "no", "yes", "", ""]
     assert rows[3]["eager"] == rows[3]["eager high"] == ""
+
+
+def test_csv_has_all_that_is_known_of_a_cell_but_its_curve(made: Bench) -> None:
+    first, second = made.cells[:2]
+    made = replace(made, cells=(replace(first, settled=7, device="some CPU"), second))
+    text = formats.as_csv(part(made, "cells"))
+    rows = list(csv.DictReader(io.StringIO(text)))
+
+    known = {each.name for kind in (Cell, Best) for each in fields(kind)} - {"best", "curve"}
+    assert known <= set(rows[0])
+    assert [row["settled"] for row in rows] == ["7", "10"]  # of older results nothing else is known: all of them
+    assert (rows[0]["trial"], rows[0]["remeasured"], rows[0]["device"]) == ("3", "yes", "some CPU")
 
 
 @pytest.mark.parametrize("width", [48, 60, 80, 120, 200])

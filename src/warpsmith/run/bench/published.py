@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -59,7 +60,7 @@ class Assessed:
     reason: str  # "" when valid
     eager: Speedup | None
     compile: Speedup | None
-    share_of_floor: float | None
+    share_of_floor: float | None  # of the speed of light, geometric mean over the workloads
     verified: bool | None  # None where nobody looked
     why_not: str
     claim: float | None
@@ -177,7 +178,7 @@ def assessed(each: Published, found: Winner, claim: float | None, against: str) 
         reason=evaluation.reason,
         eager=speedups["eager"],
         compile=speedups["compile"],
-        share_of_floor=min(shares) if shares else None,
+        share_of_floor=statistics.geometric_mean(shares) if shares else None,
         verified=verified,
         why_not=certificate.reason if certificate and evaluation.ok else "",
         claim=claim,

@@ -29,6 +29,7 @@ from warpsmith.run.bench.plan import CellKey, Plan
 from warpsmith.run.bench.results import RESULTS, Bench, Cell, CellStatus, write_results
 from warpsmith.run.bench.winners import Examination, examine, folder_of, read_winner
 from warpsmith.run.best import write_best
+from warpsmith.run.budgets import check_counted
 from warpsmith.run.finishing import can_be_tuned, finish
 from warpsmith.run.loop import Loop, Watcher
 from warpsmith.run.profiling import looking, pays
@@ -334,6 +335,7 @@ def check_proposers(plan: Plan, on_sentence: Callable[[str], None] = lambda _: N
     first: dict[str, str] = {}
     for key in plan.cells[: len(plan.methods) * len(plan.proposers)]:
         choice = choice_of(plan, key)
+        check_counted(plan.budget, choice)
         first.setdefault(key.proposer, choice.sentence)
     for sentence in first.values():
         on_sentence(sentence)

@@ -294,42 +294,48 @@ def _reasons(bench: Bench, cells: Iterable[Cell]) -> tuple[tuple[Column, ...], t
 
 
 def cell_table(bench: Bench) -> Table:
-    """Every cell, with all of its figures."""
+    """Every cell, with all of its figures but the curve, which is no figure."""
     columns = (
         *(Column(name) for name in ("task", "family", "zone", "method", "proposer")),
         Column("seed", Kind.COUNT),
         Column("status"),
         Column("reason"),
-        *(Column(name, Kind.COUNT) for name in ("trials", "valid", "compiled")),
+        *(Column(name, Kind.COUNT) for name in ("trials", "settled", "valid", "compiled")),
         *(Column(name, Kind.RATIO) for name in ("eager", "compile", "start")),
         Column("latency_ms", Kind.MS),
         Column("share_of_floor", Kind.SHARE),
-        Column("verified"),
-        Column("why_not"),
+        *(Column(name) for name in ("remeasured", "verified", "why_not")),
         Column("tokens", Kind.COUNT),
         Column("usd", Kind.USD),
         Column("device_seconds", Kind.SECONDS),
         Column("wall_seconds", Kind.SECONDS),
         Column("candidate"),
-        Column("run"),
+        Column("trial", Kind.COUNT),
+        *(Column(name) for name in ("strategy", "file", "device", "run")),
     )
     known = {task.name: task for task in bench.tasks}
     rows = []
     for cell in bench.cells:
         task, best = known[cell.task], cell.best
-        verified = "" if best is None or best.verified is None else "yes" if best.verified else "no"
+        settled = cell.trials if cell.settled is None else cell.settled
         rows.append(
             (
                 *(cell.task, task.family, task.zone, cell.method, cell.proposer, cell.seed, cell.status.value),
-                *(cell.reason, cell.trials, cell.valid, cell.compiled),
+                *(cell.reason, cell.trials, settled, cell.valid, cell.compiled),
                 *((best.eager, best.compile, best.start) if best else (None, None, None)),
                 best.latency_ms if best else None,
                 best.share_of_floor if best else None,
-                verified,
+                _said(best.remeasured if best else None),
+                _said(best.verified if best else None),
                 best.why_not if best else "",
                 *(cell.tokens, cell.usd, cell.device_seconds, cell.wall_seconds),
-                best.candidate if best else "",
+                *((best.candidate, best.trial, best.strategy, best.file) if best else ("", None, "", "")),
+                cell.device,
                 cell.run,
             )
         )
     return Table("cells", "All cells", columns, tuple(rows))
+
+
+def _said(yes: bool | None) -> str:
+    return "" if yes is None else "yes" if yes else "no"
