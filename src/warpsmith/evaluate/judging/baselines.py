@@ -5,6 +5,8 @@ Runs in the judge's process and is trusted; `contest` decides when it runs and w
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -14,10 +16,14 @@ import torch
 
 from warpsmith.evaluate.cudadriver import Driver
 from warpsmith.evaluate.hosts.sides import until_prompt
+from warpsmith.evaluate.judging.meter import Meter
+from warpsmith.evaluate.judging.seats import Seats
 
 CPU_SETTLE_S = 0.003  # OpenMP threads of the side that ran last spin for a while before they sleep
 _WAKE_MS = 10
 _WAKE_ELEMENTS = 1 << 16
+_UNDISTURBED_SHARE = 0.05  # of a sample, for which a thread of it may have had no processor
+_ATTEMPTS = 5
 
 
 def take_back(device: torch.device) -> None:
@@ -69,6 +75,7 @@ class CpuBaseline:
         self.flush = flush
         self._calls = calls
         self._threads = threads  # gives torch all the threads it may use
+        self._seats, self._meter = Seats(), Meter(os.getpid())
         self._waker = torch.zeros(_WAKE_ELEMENTS)  # enough for an operation on all threads
         self._outputs: list[tuple[torch.Tensor, ...]] = []
 
@@ -80,15 +87,32 @@ class CpuBaseline:
         return self._outputs[-1]
 
     def sample(self, graph: bool, sets: Sequence[int]) -> int:
+        # Where others use the machine they cost us more than a candidate: its process has slept before, and then the
+        # scheduler prefers it. So whatever is disturbed is done again; a candidate's samples, which it could make look
+        # disturbed to be rid of them, are not.
+        least = math.inf, 0
+        for _ in range(_ATTEMPTS):
+            taken_ns, waited_ns = self._attempt(sets)
+            least = min(least, (waited_ns, taken_ns))
+            if waited_ns < _UNDISTURBED_SHARE * taken_ns:
+                break
+        return least[1]
+
+    def _attempt(self, sets: Sequence[int]) -> tuple[int, int]:
+        """How long it took, and the longest that a thread of it had no processor."""
         self.begin()
         self.flush()
         time.sleep(CPU_SETTLE_S)
         with self._threads():
-            until_prompt(lambda: self._waker.add_(1.0), _WAKE_MS)  # as the host does: threads awake, data cold
-            start = time.perf_counter_ns()
-            for index in sets:
-                self.call(index)
-            return time.perf_counter_ns() - start
+            self._waker.add_(1.0)  # all threads are there
+            with self._seats.taken(self._meter.glance().threads_ns):
+                until_prompt(lambda: self._waker.add_(1.0), _WAKE_MS)  # as the host does: threads awake, data cold
+                before = self._meter.glance()
+                start = time.perf_counter_ns()
+                for index in sets:
+                    self.call(index)
+                taken_ns = time.perf_counter_ns() - start
+                return taken_ns, self._meter.glance().waited_since(before)
 
     def outputs(self) -> Sequence[tuple[torch.Tensor, ...]]:
         return self._outputs

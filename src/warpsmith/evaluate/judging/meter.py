@@ -3,6 +3,9 @@
 No process can forge that figure, and no load of the machine adds to it: while others have the processor, it stands
 still. What a thread used between a request and its answer has passed as time in between, whatever the process's own
 clock says. It is a lower bound only: a process may sleep, or let its threads work in turn.
+
+The kernel also counts how long a thread could have run and had no processor. That tells a sample that others have
+disturbed.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ class Usage:
 
     main_ns: int  # of the thread that answers requests
     threads_ns: Mapping[str, int]  # of each that is there
+    waits_ns: Mapping[str, int]  # how long each was ready, and another had the processor
     total_ns: int  # of all, those that have ended included
 
     def main_since(self, before: Usage) -> int:
@@ -35,6 +39,10 @@ class Usage:
         of them together on no more than there are."""
         busiest_ns = max((used - before.threads_ns.get(name, 0) for name, used in self.threads_ns.items()), default=0)
         return max(busiest_ns, (self.total_ns - before.total_ns) / processors)
+
+    def waited_since(self, before: Usage) -> int:
+        """The longest that a thread had no processor."""
+        return max((ns - before.waits_ns.get(name, 0) for name, ns in self.waits_ns.items()), default=0)
 
 
 class Meter:
@@ -51,12 +59,18 @@ class Meter:
         while not all(self._stands(thread) for thread in threads) and time.monotonic() < deadline:
             time.sleep(_GLANCE_S)
             threads = self._threads()
-        used = {thread: self._used_ns(thread) for thread in threads}
+        return self.glance()
+
+    def glance(self) -> Usage:
+        """The same for a process that goes on, such as this one."""
+        shares = {thread: self._share(thread) for thread in self._threads()}
+        used = {thread: used_ns for thread, (used_ns, _) in shares.items()}
+        waits = {thread: waited_ns for thread, (_, waited_ns) in shares.items()}
         try:
             total_ns = time.clock_gettime_ns(self._clock)
         except OSError:
             total_ns = 0
-        return Usage(used.get(str(self._pid), 0), used, total_ns)
+        return Usage(used.get(str(self._pid), 0), used, waits, total_ns)
 
     def _threads(self) -> list[str]:
         try:
@@ -67,8 +81,9 @@ class Meter:
     def _stands(self, thread: str) -> bool:
         return self._read(thread, "stat").rpartition(")")[2].strip()[:1] in _STANDING
 
-    def _used_ns(self, thread: str) -> int:
-        return int((self._read(thread, "schedstat").split() or ["0"])[0])
+    def _share(self, thread: str) -> tuple[int, int]:
+        used_ns, waited_ns, *_ = [*map(int, self._read(thread, "schedstat").split()), 0, 0]
+        return used_ns, waited_ns
 
     def _read(self, thread: str, name: str) -> str:
         try:

@@ -28,6 +28,7 @@ from warpsmith.evaluate.judging.baselines import CPU_SETTLE_S
 from warpsmith.evaluate.judging.delivery import Delivery
 from warpsmith.evaluate.judging.meter import Meter
 from warpsmith.evaluate.judging.peer import Peer
+from warpsmith.evaluate.judging.seats import Seats
 from warpsmith.evaluate.judging.statistics import lower_quartile, median
 from warpsmith.evaluate.judging.ways import Idle, Pairs, Parties, most_calls
 from warpsmith.evaluate.messages import Acknowledged, Flush, Sample, Sampled
@@ -46,10 +47,11 @@ _GROSS_SHARE = 1.5  # a busy machine makes a short claim look false, but not by 
 def with_waking(idle: Idle, peer: Peer, limit_s: float) -> Idle:
     """What an idle request costs, together with one in which threads are woken: on a machine with other work that may
     be milliseconds by our clock. To be measured before any code of the candidate is there."""
-    meter, outer, used = Meter(peer.pid), [idle.usual_ns], []
+    meter, seats, outer, used = Meter(peer.pid), Seats(), [idle.usual_ns], []
     for _ in range(_IDLE_SAMPLES):
         before = meter.read()
-        peer.ask(Sample((), wake_ms=_WAKE_BRIEFLY_MS), Sampled, limit_s)
+        with seats.aside():
+            peer.ask(Sample((), wake_ms=_WAKE_BRIEFLY_MS), Sampled, limit_s)
         outer.append(peer.outer_ns)
         used.append(meter.read().main_since(before))
         time.sleep(CPU_SETTLE_S)
@@ -74,6 +76,7 @@ class OnCpu:
     def __init__(self, parties: Parties) -> None:
         self._parties = parties
         self._meter = Meter(parties.peer.pid)
+        self._seats = Seats()
         self._processors = len(os.sched_getaffinity(0))
         self._samples: list[_Sample] = []  # one for each pair that counts
         self._delivery = Delivery(parties.bench, self.calls()) if parties.peer.returns else None
@@ -85,7 +88,8 @@ class OnCpu:
     def rouse(self) -> None:
         # Its threads have slept; the host wakes them, as the baseline does. That can take long, and whatever our own
         # clock shows beyond a claim is room for a forged one: so the long part is a request apart.
-        self._parties.ask(Sample((), wake_ms=_WAKE_MS))
+        with self._seats.called_in(self._parties.peer.pid):
+            self._parties.ask(Sample((), wake_ms=_WAKE_MS))
 
     def renew(self) -> None:
         if self._parties.peer.renews:
@@ -98,7 +102,9 @@ class OnCpu:
         before = self._meter.read()
         # A Python host has more to hide behind already: it is not woken inside.
         brief_ms = 0 if parties.peer.renews else _WAKE_BRIEFLY_MS
-        reply = parties.ask(Sample(parties.numbers(called), wake_ms=brief_ms))
+        self._seats.part(parties.peer.pid, before.threads_ns)
+        with self._seats.aside():
+            reply = parties.ask(Sample(parties.numbers(called), wake_ms=brief_ms))
         outer_ns, after = parties.peer.outer_ns, self._meter.read()
         self._samples.append(
             _Sample(reply.elapsed_ns, outer_ns, after.main_since(before), after.least_since(before, self._processors))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from warpsmith.evaluate.judging.findings import face
 from warpsmith.evaluate.judging.oncpu import OnCpu, with_waking
 from warpsmith.evaluate.judging.peer import Peer
 from warpsmith.evaluate.judging.premises import Premises
+from warpsmith.evaluate.judging.seats import Seats
 from warpsmith.evaluate.judging.statistics import median
 from warpsmith.evaluate.judging.ways import FromOutside, Idle, Parties, Replayed, Way
 from warpsmith.evaluate.messages import Sample, Sampled
@@ -46,6 +48,7 @@ class Timekeeper:
         self._premises = premises
         self._settings = premises.settings
         self._least_idle_ns = math.inf
+        self._aside = Seats().aside if premises.device.type == "cpu" else nullcontext  # as samples are taken
 
     def idle(self, peer: Peer) -> Idle:
         """What an empty request costs by our clock, before any code of the candidate is there.
@@ -61,7 +64,8 @@ class Timekeeper:
             else:
                 time.sleep(CPU_SETTLE_S)
             start_ns = time.perf_counter_ns()
-            reply = peer.ask(Sample((), flush=False), Sampled, self._settings.limits.start_s)
+            with self._aside():
+                reply = peer.ask(Sample((), flush=False), Sampled, self._settings.limits.start_s)
             taken_ns = peer.outer_ns
             if self._premises.device.type == "cuda":
                 take_back(self._premises.device)

@@ -39,6 +39,10 @@ _PYTHON_PRELOAD = (
 _FOR_COMPILERS = ("CUDA_HOME", "CUDA_PATH", "CC", "CXX", "NVCC_CCBIN")
 # References in fp64 come and go in sizes near the device's own: in fixed segments their room would be lost in pieces.
 _ALLOCATING = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+# On the CPU, memory that is freed stays with the process: a result that PyTorch allocates then costs what it does in a
+# loop that uses the last one's memory again, and not the system's time to find and clear pages. A kernel writes where
+# there are pages already; without this its gain would be theirs. mimalloc is what PyTorch brings for Arm.
+_KEEPING = {"MIMALLOC_PURGE_DELAY": "-1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 _PASSED_ON = (
     "PATH",
     "PYTHONPATH",
@@ -88,7 +92,7 @@ class Workforce:
     def start(self) -> tuple[Zygote, Zygote]:
         """The parent of judges and the parent of hosts, as they run or new."""
         if not self._zygotes:
-            threads = _for_parents(self._threads)
+            threads = self._for_parents()
             compiled = {"TORCHINDUCTOR_CACHE_DIR": str(self._cache / "inductor")}
             inherited = {k: v for k, v in os.environ.items() if "API_KEY" not in k}
             judge_environ = _ALLOCATING | inherited | threads | compiled
@@ -121,7 +125,7 @@ class Workforce:
                 scratch = new_scratch()
                 kept = {k: os.environ[k] for k in (*_PASSED_ON, *_FOR_COMPILERS) if k in os.environ}
                 kept |= {"CUDA_HOME": home} if (home := _cuda_home()) else {}
-                environ = {**kept, **_for_parents(self._threads)}
+                environ = {**kept, **self._for_parents()}
                 try:
                     self._python = (Zygote(_PYTHON_PRELOAD, environ, remove_at_end=scratch.path), scratch)
                 except BaseException:
@@ -177,15 +181,15 @@ class Workforce:
             "CUDA_CACHE_DISABLE": "1",
         }
 
-
-def _for_parents(threads: int) -> dict[str, str]:
-    """What keeps a parent fit to be forked from: no threads of numpy's, no device touched by asking for it."""
-    return {
-        "OMP_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": "1",
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML, which numbered the devices, counts in the order of the bus
-    }
+    def _for_parents(self) -> dict[str, str]:
+        """What keeps a parent fit to be forked from: no threads of numpy's, no device touched by asking for it."""
+        return {
+            "OMP_NUM_THREADS": str(self._threads),
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML, which numbered the devices, counts in the order of the bus
+            **(_KEEPING if self._kind == "cpu" else {}),
+        }
 
 
 def _cuda_home() -> str:
