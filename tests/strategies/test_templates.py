@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -104,6 +105,25 @@ def test_parameters_become_tunables_with_the_chosen_value_first(operators_file: 
 
     assert depth.values[0] == "32"
     assert set(depth.values) == {"8", "16", "32"}
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("softmax", "vector_exp_below"),  # of differences from the maximum
+        ("elu", "vector_expm1_below"),  # of what lies below zero
+        ("logsigmoid", "vector_exp_below"),  # of -|x|
+        ("sigmoid", "vector_exp"),  # of anything: e^100 must not become e^-78
+    ],
+)
+def test_exponentials_that_cannot_overflow_are_not_held_back(name: str, function: str, operators_file: Path) -> None:
+    _, problem = load_case(operators_file, name, "cpu")
+    text = templates.translate(problem, Plan((Choice("vector-exp"),)))
+    body = text[text.index('extern "C" int launch') :]
+    assert f"{function}(" in body
+    assert not {"vector_exp(", "vector_exp_below(", "vector_expm1("} - {f"{function}("} & set(
+        re.findall(r"\w+\(", body)
+    )
 
 
 def test_equal_plans_give_equal_text(operators_file: Path) -> None:

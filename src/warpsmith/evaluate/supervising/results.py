@@ -20,7 +20,7 @@ from warpsmith.core.inplace import put_in_place
 
 _EVALUATION = TypeAdapter(Evaluation)
 _SETTINGS = TypeAdapter(Settings)
-_FORMAT = 4  # raise it when a change to the harness makes old verdicts worthless
+_FORMAT = 5  # raise it when a change to the harness makes old verdicts worthless
 
 
 @dataclass(frozen=True)

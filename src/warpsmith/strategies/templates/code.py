@@ -245,12 +245,13 @@ class Emitter:
             if context.device:
                 return f"rsqrt{'f' if kind == 'float' else ''}({args[0]})"
             return f"{literal(1, kind)} / std::sqrt({args[0]})"
-        return self._function(op, kind, args)
+        return self._function(f"{op}_below" if is_small(expr.args[0]) else op, op, kind, args)
 
-    def _function(self, op: str, kind: str, args: list[str]) -> str:
+    def _function(self, form: str, op: str, kind: str, args: list[str]) -> str:
         context = self.context
         if kind == "float" and context.vector and f"vector_{op}" in HELPERS:
-            return context.call(f"vector_{op}", *args)
+            name = f"vector_{form}" if f"vector_{form}" in HELPERS else f"vector_{op}"
+            return context.call(name, *args)
         if kind == "float" and context.fast:
             if op in ("exp", "log", "log2", "sin", "cos", "pow"):
                 return f"__{op}f({', '.join(args)})"
@@ -294,6 +295,16 @@ def levels(stage: Stage) -> list[list[Expr]]:
         inner = [level[r] for r in parts(*found.args) if r in level]
         level[found] = 1 + max(inner, default=-1)
     return [[r for r in stage.reduces if level[r] == n] for n in range(max(level.values(), default=-1) + 1)]
+
+
+def is_small(expr: Expr) -> bool:
+    """Whether an expression is certainly at most 88, so that its exponential fits a float."""
+    if expr.op == "sub":
+        value, largest = expr.args
+        return largest.op == "reduce" and largest.name == "max" and largest.args[0] is value
+    if expr.op == "min":
+        return any(e.op == "const" and e.number <= 88 for e in expr.args)
+    return expr.op == "neg" and expr.args[0].op == "abs"
 
 
 def softmax_pair(stage: Stage) -> tuple[Expr, Expr] | None:

@@ -23,23 +23,33 @@ INLINE float exp_parts(float x, float* scale) {
 }
 """
 
+_VECTOR_EXP_BELOW = """
+// For x that is never above 88.
+INLINE float vector_exp_below(float x) {
+  float scale;
+  const float p = exp_parts(x < -87.3f ? -87.3f : x, &scale);
+  return p * scale + scale;
+}
+"""
+
 _VECTOR_EXP = """
 INLINE float vector_exp(float x) {
-  x = x < -87.3f ? -87.3f : x;
-  x = x > 88.37f ? 88.37f : x;
+  return vector_exp_below(x > 88.37f ? 88.37f : x);
+}
+"""
+
+_VECTOR_EXPM1_BELOW = """
+// For x that is never above 88.
+INLINE float vector_expm1_below(float x) {
   float scale;
-  const float p = exp_parts(x, &scale);
-  return p * scale + scale;
+  const float p = exp_parts(x < -87.3f ? -87.3f : x, &scale);
+  return p * scale + (scale - 1.0f);
 }
 """
 
 _VECTOR_EXPM1 = """
 INLINE float vector_expm1(float x) {
-  x = x < -87.3f ? -87.3f : x;
-  x = x > 88.37f ? 88.37f : x;
-  float scale;
-  const float p = exp_parts(x, &scale);
-  return p * scale + (scale - 1.0f);
+  return vector_expm1_below(x > 88.37f ? 88.37f : x);
 }
 """
 
@@ -47,7 +57,9 @@ _VECTOR_TANH = """
 INLINE float vector_tanh(float x) {
   float y = x < -10.0f ? -10.0f : x;
   y = y > 10.0f ? 10.0f : y;
-  const float e = vector_expm1(2.0f * y);
+  float scale;
+  const float p = exp_parts(2.0f * y, &scale);
+  const float e = p * scale + (scale - 1.0f);  // e^2y - 1
   return e / (e + 2.0f);
 }
 """
@@ -70,7 +82,9 @@ INLINE float vector_erf(float x) {
   q = q * a - 6.372657418e-1f;
   q = q * a - 1.127627373f;
   q = q * a - 2.070087794e-4f;
-  const float far = 1.0f - vector_exp(q);
+  float scale;
+  const float r = exp_parts(q, &scale);
+  const float far = 1.0f - (r * scale + scale);  // 1 - e^q
   const float signed_far = x < 0.0f ? -far : far;
   return a < 0.925f ? p * x : signed_far;
 }
@@ -118,10 +132,12 @@ INLINE float fast_tanh(float x) {
 
 HELPERS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "exp_parts": ((), _EXP_PARTS),
-    "vector_exp": (("exp_parts",), _VECTOR_EXP),
-    "vector_expm1": (("exp_parts",), _VECTOR_EXPM1),
-    "vector_tanh": (("vector_expm1",), _VECTOR_TANH),
-    "vector_erf": (("vector_exp",), _VECTOR_ERF),
+    "vector_exp_below": (("exp_parts",), _VECTOR_EXP_BELOW),
+    "vector_exp": (("vector_exp_below",), _VECTOR_EXP),
+    "vector_expm1_below": (("exp_parts",), _VECTOR_EXPM1_BELOW),
+    "vector_expm1": (("vector_expm1_below",), _VECTOR_EXPM1),
+    "vector_tanh": (("exp_parts",), _VECTOR_TANH),
+    "vector_erf": (("exp_parts",), _VECTOR_ERF),
     "vector_log": ((), _VECTOR_LOG),
     "vector_log1p": (("vector_log",), _VECTOR_LOG1P),
     "fast_tanh": ((), _FAST_TANH),
