@@ -2,10 +2,10 @@
 
 Linux likes to wake a thread on the processor of the one that wakes it. All threads of an OpenMP region may then share
 one processor while the others stand idle, until the scheduler's next look some milliseconds later: on two processors
-that made half of all samples twice as long, of either side (benchmarks/README.md). So the thread that makes the calls
-is brought to one processor, and the other threads of its process get one each of the rest, the busiest first. The
-thread that calls is free again before the clock starts: threads that it starts meanwhile may run everywhere, and it is
-told the true number of processors.
+that made half of a candidate's samples twice as long, and some of the baseline's (benchmarks/README.md). So the thread
+that makes the calls is brought to one processor, and the other threads of its process get one each of the rest, the
+busiest first. The thread that calls is free again before the clock starts: threads that it starts meanwhile may run
+everywhere, and it is told the true number of processors.
 
 Both sides are seated alike. While the candidate's process works the judge waits on another processor: else that
 process, woken beside it, would begin there.
