@@ -165,7 +165,7 @@ def _opened(request: AskRequest) -> Session:
         folder=Path(request.run) if request.run else None,
         device=request.device or "auto",
         settings=timed_for(request.timing_budget_s),
-        enough_share=opening.ENOUGH if request.stop_at is None else request.stop_at or None,
+        enough_share=opening.enough(request.stop_at),
     )
     with Evaluator(device, order.settings) as evaluator:
         return opening.begin(order, evaluator, backend, recall)

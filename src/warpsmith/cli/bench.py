@@ -99,7 +99,7 @@ def run(request: RunRequest) -> int:
     devices, backend = _devices(request.devices, request.backend)
     plan = check(_plan(request, devices[0].kind, backend))
     console = render.console(stderr=True)
-    check_proposers(plan, lambda sentence: _print(console, f"Proposer: {sentence}"))
+    check_proposers(plan, lambda sentence: render.say(console, f"Proposer: {sentence}"))
     folder = Path(request.out) if request.out else default_folder(plan)
     plan = settle(plan, folder)
     return _work(folder, plan, devices, console, retry_failed=request.retry_failed, as_json=request.as_json)
@@ -125,7 +125,7 @@ def _work(
     check_tasks(plan)
     with held(folder):
         runner = Runner(folder, plan, devices, retry_failed=retry_failed)
-        _print(console, _opening(runner, plan, folder, devices))
+        render.say(console, _opening(runner, plan, folder, devices))
         with watching(console, plan, runner) as view, _interruptible(runner, view.message):
             bench = runner.run()
     if as_json:
@@ -153,7 +153,7 @@ def _summary(console: Console, bench: Bench, folder: Path, runner: Runner) -> No
     failed = bench.count(CellStatus.FAILED)
     name = open_path(folder)
     if failed:
-        _print(console, f"\n{failed} cells failed; try them again with --retry-failed.", "yellow")
+        render.say(console, f"\n{failed} cells failed; try them again with --retry-failed.", "yellow")
     left = runner.tally.total - runner.tally.settled
     if left and not runner.interrupted:
         said = f"\n{left} cells are not settled; go on with: warpsmith bench resume {name}"
@@ -192,7 +192,7 @@ def _plan(request: RunRequest, kind: str, backend: str) -> Plan:
         backend=backend,
         precision=request.precision.value if request.precision else "",
         repairs=request.repairs,
-        enough_share=opening.ENOUGH if request.stop_at is None else request.stop_at or None,
+        enough_share=opening.enough(request.stop_at),
         parallel=request.parallel,
         profile=request.profile,
         tune=request.tune,
@@ -244,7 +244,3 @@ def _interruptible(runner: Runner, say: Callable[[str], None]) -> Iterator[None]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _print(console: Console, line: str, style: str = "") -> None:
-    render.say(console, line, style)

@@ -64,12 +64,12 @@ def judge(request: JudgeRequest) -> int:
     settings = replace(timed_for(request.timing_budget_s), allow=parse_libraries(request.allow))
     console = render.console(stderr=True)
     for path in strangers:
-        _print(console, f"{path} is named after no task of {request.suite}; left out.", "yellow")
+        render.say(console, f"{path} is named after no task of {request.suite}; left out.", "yellow")
     wanted = Examination(request.verify, compile_baseline=request.against == "compile")
     assessed = []
     with tempfile.TemporaryDirectory() as scratch, _doing(console, len(found)) as doing:
         store = Path(request.out) if request.out else Path(scratch)
-        with Evaluator(device, settings, on_message=lambda text: _print(console, text, "dim")) as evaluator:
+        with Evaluator(device, settings, on_message=lambda text: render.say(console, text, "dim")) as evaluator:
             for each in published.judge(
                 evaluator,
                 found,
@@ -87,7 +87,7 @@ def judge(request: JudgeRequest) -> int:
                     sys.stdout.flush()
     if not request.as_json:
         print_tables(render.console(), (judged_table(assessed),), whole=True)
-        _print(render.console(), "\n" + _verdict(assessed))
+        render.say(render.console(), "\n" + _verdict(assessed))
     unsound = any(each.status != "ok" or each.verified is False for each in assessed)
     return int(unsound or any(each.holding is Holding.TOO_HIGH for each in assessed))
 
@@ -141,11 +141,7 @@ def _doing(console: Console, total: int) -> Iterator[Callable[[Published, Event 
         return f"{len(seen)} of {total}: {each.path.name} for {each.task.name}{check}"
 
     if not console.is_terminal:
-        yield lambda each, event: _print(console, said(each, event), "dim") if event is None else None
+        yield lambda each, event: render.say(console, said(each, event), "dim") if event is None else None
         return
     with console.status("judging") as status:
         yield lambda each, event: status.update(said(each, event))
-
-
-def _print(console: Console, line: str, style: str = "") -> None:
-    render.say(console, line, style)

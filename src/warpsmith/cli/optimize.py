@@ -102,7 +102,7 @@ def _start(request: Request) -> int:
     choice = choose(request.proposer or "auto", request.options, roles=method.roles)
     check_counted(budget, choice)
     console = render.console(stderr=True)
-    _print(console, f"Proposer: {choice.sentence}")
+    render.say(console, f"Proposer: {choice.sentence}")
     settings = replace(timed_for(request.timing_budget_s), baselines=baselines)
     order = opening.Order(
         task=request.task,
@@ -115,7 +115,7 @@ def _start(request: Request) -> int:
         seed=request.seed or 0,
         precision=request.precision,
         repairs=request.repairs,
-        enough_share=opening.ENOUGH if request.stop_at is None else request.stop_at or None,
+        enough_share=opening.enough(request.stop_at),
         parallel=request.parallel,
     )
     relay = _Relay(console)
@@ -123,7 +123,7 @@ def _start(request: Request) -> int:
         with _opening(console, Path(request.task).name):
             session = opening.begin(order, evaluator, backend, recall)
         with session:
-            _print(console, f"Method: {method.title}. Run: {session.folder}. Device: {evaluator.device.label}.")
+            render.say(console, f"Method: {method.title}. Run: {session.folder}. Device: {evaluator.device.label}.")
             return _work(request, session, evaluator, choice, relay, console)
 
 
@@ -141,8 +141,8 @@ def _resume(request: Request) -> int:
     with opening.evaluator_for(begun.config, request.device, relay.progress, relay.message) as evaluator:
         with Session.resume(folder, choice.spec, budget, enough_share=request.stop_at) as session:
             totals = session.ledger.totals
-            _print(console, f"Proposer: {choice.sentence}")
-            _print(console, f"Resuming {folder}: {totals.trials} trials done, {best_line(session.ledger)}.")
+            render.say(console, f"Proposer: {choice.sentence}")
+            render.say(console, f"Resuming {folder}: {totals.trials} trials done, {best_line(session.ledger)}.")
             return _work(request, session, evaluator, choice, relay, console)
 
 
@@ -186,7 +186,7 @@ def _work(
     _summary(console, session, best, reason, loop.refused, bundle)
     if fault:
         found = f" It is in {best}." if best else f" It is in the log: warpsmith show {session.folder} best --only code"
-        _print(console, f"{fault[:1].upper()}{fault[1:]}{found}", "yellow")
+        render.say(console, f"{fault[:1].upper()}{fault[1:]}{found}", "yellow")
         return 2
     if reason == "interrupted":
         return 130
@@ -227,17 +227,17 @@ def _remember(session: Session, console: Console) -> None:
     try:
         pool.add(harvest(session))
     except (OSError, WarpsmithError) as fault:
-        _print(console, f"What this run found out could not be added to the pool ({fault}).", "yellow")
+        render.say(console, f"What this run found out could not be added to the pool ({fault}).", "yellow")
 
 
 def _summary(console: Console, session: Session, best: Path | None, reason: str, detail: str, bundle: Path) -> None:
     ledger = session.ledger
-    _print(console, "")
+    render.say(console, "")
     why = detail.rstrip(".") if detail else REASONS.get(reason, reason)
     style = "yellow" if reason in ("proposer_refused", "proposer_failed", "evaluator_failed") else ""
-    _print(console, f"Stopped: {why}.", style)
+    render.say(console, f"Stopped: {why}.", style)
     said = (rates(ledger.totals), spending(ledger.totals), f"time: {ledger.totals.seconds:.0f} s")
-    _print(console, ", ".join(part for part in said if part) + ".")
+    render.say(console, ", ".join(part for part in said if part) + ".")
     if not ledger.best:
         _say_none(console, session, reason)
         return
@@ -247,7 +247,7 @@ def _summary(console: Console, session: Session, best: Path | None, reason: str,
     render.show(render.console(stderr=console.stderr), "", render.card(shown))
     interval = evaluation.interval()
     if interval is not None and interval.low <= 1.0:
-        _print(console, "\nNo kernel found here is surely faster than PyTorch; this is the best that was.", "bold")
+        render.say(console, "\nNo kernel found here is surely faster than PyTorch; this is the best that was.", "bold")
     if best is None:  # nowhere to write it
         return
     render.say(console, f"\nNext: warpsmith verify {_task(session)} {best}", whole=True)
@@ -258,9 +258,9 @@ def _summary(console: Console, session: Session, best: Path | None, reason: str,
 
 def _say_none(console: Console, session: Session, reason: str) -> None:
     if session.ledger.totals.valid:
-        _print(console, none_yet(session), "bold")
+        render.say(console, none_yet(session), "bold")
     else:
-        _print(console, "No valid kernel was found.", "bold")
+        render.say(console, "No valid kernel was found.", "bold")
     if session.ledger.contenders:
         render.say(console, f"To search on, beginning with that: {_more(session, reason)}", whole=True)
     render.say(console, f"See what was tried: warpsmith show {session.folder}", whole=True)
@@ -305,7 +305,7 @@ class _Relay:
         if self.view is not None:
             self.view.message(text)
         else:
-            _print(self._console, text, "dim")
+            render.say(self._console, text, "dim")
 
 
 @contextmanager
@@ -328,7 +328,3 @@ def _opening(console: Console, task: str) -> Iterator[None]:
         return
     with console.status(f"opening {task}"):
         yield
-
-
-def _print(console: Console, line: str, style: str = "") -> None:
-    render.say(console, line, style)

@@ -51,6 +51,11 @@ class Order:
     parallel: int | None = None  # None: what suits the device
 
 
+def enough(given: float | None) -> float | None:
+    """The share at which a run stops, from what its user said: nothing is the usual, and 0 is never."""
+    return ENOUGH if given is None else given or None
+
+
 def choose(device: str, backend: str) -> tuple[Device, str]:
     """Where to run and in which language; raises where that cannot be built or run here."""
     if backend and backend not in ("cuda", "cpu", "triton"):
