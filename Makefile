@@ -9,6 +9,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
+# A test process that dies is not replaced: it fails the run, with the name of its test.
+PARALLEL := -n 3 --dist loadfile --max-worker-restart 0
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types unit test-all gpu-test trust clean
@@ -26,7 +28,7 @@ setup: .venv/ready  ## Create .venv with everything the project needs
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: .venv/ready  ## Optimise softmax on this machine, in under two minutes
+demo: .venv/ready  ## Optimise residual + RMSNorm on this machine, in under two minutes
 	@$(BIN)/warpsmith demo
 
 test: lint  ## Everything CI checks
@@ -40,10 +42,10 @@ types: .venv/ready
 	$(BIN)/mypy
 
 unit: .venv/ready
-	$(BIN)/pytest -n 3 --dist loadfile
+	$(BIN)/python -m tests.watched $(PARALLEL)
 
 test-all: .venv/ready  ## Every test, the slow ones too
-	$(BIN)/pytest -n 3 --dist loadfile -m ""
+	$(BIN)/python -m tests.watched --limit-s 3600 $(PARALLEL) -m ""
 
 gpu-test: .venv/ready  ## The tests that need an NVIDIA GPU
 	$(BIN)/pytest -m gpu tests/gpu

@@ -23,11 +23,11 @@ from pathlib import Path
 from statistics import median
 
 from warpsmith.backends.source import backend_named
-from warpsmith.core.config import Limits, Paths, Settings
-from warpsmith.core.errors import WarpsmithError
-from warpsmith.core.evaluation import Evaluation
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.guards.classes import title
+from warpsmith.evaluator.guards.attack_classes import title
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.errors import WarpsmithError
+from warpsmith.model.evaluation import Evaluation
+from warpsmith.model.settings import Limits, Paths, Settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the attacks live with the tests
 from tests.attacks.corpus import CPU_ATTACKS

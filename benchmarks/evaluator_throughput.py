@@ -25,12 +25,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from warpsmith.backends.source import backend_named
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.config import Paths, Settings
-from warpsmith.core.errors import WarpsmithError
-from warpsmith.core.evaluation import Evaluation
-from warpsmith.evaluate.evaluator import Evaluator, Progress
-from warpsmith.guards import panel
+from warpsmith.evaluator.guards import all_guards
+from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.errors import WarpsmithError
+from warpsmith.model.evaluation import Evaluation
+from warpsmith.model.settings import Paths, Settings
 
 SIZES = {"cuda": (1024, 1024), "cpu": (256, 256)}  # rows, cols
 
@@ -224,7 +224,7 @@ def judge_batch(device: str, candidates: list[Candidate], folder: Path) -> tuple
 
 def guard_cost(device: str, candidates: list[Candidate], folder: Path) -> GuardCost:
     """Needs the builds of `judge_batch`; verdicts are not taken from the cache."""
-    names = tuple(sorted(panel.guards()))
+    names = tuple(sorted(all_guards()))
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for guarded in (True, False, False, True):
         settings = Settings(without=() if guarded else names)

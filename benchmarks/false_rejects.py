@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.backends.source import backend_named, read_candidate
-from warpsmith.core.build import Target
-from warpsmith.core.config import Paths, Settings
-from warpsmith.core.errors import WarpsmithError
-from warpsmith.core.evaluation import Evaluation, Status
-from warpsmith.core.inplace import put_in_place
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.build import DeviceKind, Target
+from warpsmith.model.errors import WarpsmithError
+from warpsmith.model.evaluation import Evaluation, Status
+from warpsmith.model.settings import Paths, Settings
+from warpsmith.system.files import put_in_place
 from warpsmith.tasks.load import load_task
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "honest"
@@ -108,10 +108,14 @@ class Record:
 
 def build_all(device: str, arch: str, names: Sequence[str], paths: Paths, settings: Settings) -> None:
     """Fill the build cache, many compilers at once; what does not compile shows in its verdict."""
-    backend = backend_named(device).placed(paths, settings.limits)
+    backend = backend_named(device).configured(paths, settings.limits)
     jobs = [(read_candidate(FOLDER / f"{n}{SUFFIX[device]}"), load_task(FOLDER / f"{n}.py").task) for n in names]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        list(pool.map(lambda job: backend.build(job[0], backend.contract(job[1]), Target(device, arch)), jobs))
+        list(
+            pool.map(
+                lambda job: backend.build(job[0], backend.contract(job[1]), Target(DeviceKind(device), arch)), jobs
+            )
+        )
 
 
 def judge(

@@ -22,10 +22,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from warpsmith.backends.source import backend_named, read_candidate
-from warpsmith.core.config import Limits, Paths, Settings
-from warpsmith.core.errors import WarpsmithError
-from warpsmith.core.evaluation import Evaluation
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.errors import WarpsmithError
+from warpsmith.model.evaluation import Evaluation
+from warpsmith.model.settings import Limits, Paths, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 LARGE = ROOT / "tests" / "kernels" / "large"

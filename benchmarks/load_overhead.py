@@ -20,9 +20,9 @@ import torch
 import warpsmith
 from warpsmith import load
 from warpsmith.backends.source import backend_named, read_candidate
-from warpsmith.core.evaluation import Baseline, Environment, Evaluation, Interval, Status, WorkloadResult
+from warpsmith.model.evaluation import Baseline, Environment, Evaluation, Interval, Status, WorkloadResult
+from warpsmith.runtime.bundle import bundle_contents, write_bundle
 from warpsmith.tasks.load import load_task
-from warpsmith.use.bundle import contents, write_bundle
 
 EXAMPLES = Path(warpsmith.__file__).parent / "examples"
 KERNELS = {"cpu": "softmax_simple.cpp", "cuda": "softmax_block.cu"}
@@ -41,7 +41,7 @@ def bundle(folder: Path, device: str) -> Path:
     environment = Environment(device, candidate.backend, "", torch.__version__)
     verdict = Evaluation(task.name, candidate.id, Status.OK, "", environment, task.precision.value, (result,))
     text = task_file.read_text(encoding="utf-8")
-    write_bundle(folder, contents(task, str(task_file), text, "", candidate, contract, device, verdict))
+    write_bundle(folder, bundle_contents(task, str(task_file), text, "", candidate, contract, device, verdict))
     return folder
 
 

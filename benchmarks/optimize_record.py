@@ -16,13 +16,13 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from warpsmith.archive.events import Budget
-from warpsmith.core.config import Settings
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.methods.loading import load
-from warpsmith.propose.template import TemplateProposer
-from warpsmith.run import opening
-from warpsmith.run.loop import Loop, Watcher
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.methods.load import load
+from warpsmith.model.settings import Settings
+from warpsmith.proposers.templates import TemplateProposer
+from warpsmith.run_log.events import Budget, RunConfig
+from warpsmith.search import open_run
+from warpsmith.search.loop import SearchLoop, SearchObserver
 
 HERE = Path(__file__).resolve().parent
 TASKS = ("softmax", "layer_norm", "rms_norm", "gelu", "sum_rows", "mse_loss", "matmul")
@@ -51,43 +51,44 @@ class Row:
 def run(evaluator: Evaluator, backend: str, task: str, method: str, seed: int, options: argparse.Namespace) -> Row:
     """One run of one method on one task."""
     with tempfile.TemporaryDirectory() as folder:
-        order = opening.Order(
+        config = RunConfig(
             task=f"{HERE / 'seven_tasks.py'}::{task}",
-            method=load(method),
+            device=options.device,
+            backend=backend,
             proposer="template",
             budget=Budget(trials=options.trials, seconds=options.seconds),
-            folder=Path(folder) / "run",
-            device=options.device,
             settings=evaluator.settings,
             seed=seed,
             parallel=options.parallel,
         )
-        with opening.begin(order, evaluator, backend) as session:
-            bench = opening.bench_of(session, evaluator)
-            loop = Loop(session, TemplateProposer(), bench, Watcher(), parallel=options.parallel, prepare=bench.prepare)
-            stopped = loop.run() or "told"
-            ledger = session.ledger
-            evaluation = session.evaluation(ledger.best) if ledger.best else None
+        with open_run.begin(config, load(method), evaluator, folder=Path(folder) / "run") as session:
+            bench = open_run.task_evaluator(session, evaluator)
+            loop = SearchLoop(
+                session, TemplateProposer(), bench, SearchObserver(), parallel=options.parallel, prepare=bench.prepare
+            )
+            stopped = loop.run()
+            state = session.state
+            evaluation = session.evaluation(state.best) if state.best else None
             interval = evaluation.interval() if evaluation else None
             failures = tuple(
                 f"{trial.status}: {session.record(trial.number).reason[:160]}"
-                for trial in ledger.trials.values()
+                for trial in state.trials.values()
                 if trial.status and trial.score is None
             )
             return Row(
                 task=task,
                 method=method,
                 seed=seed,
-                trials=ledger.totals.trials,
-                valid=ledger.totals.valid,
-                compiled=ledger.totals.compiled,
+                trials=state.totals.trials,
+                valid=state.totals.valid,
+                compiled=state.totals.compiled,
                 seconds=round(session.elapsed(), 1),
                 stopped=stopped,
                 speedup=evaluation.speedup() if evaluation else None,
                 interval=(interval.low, interval.high) if interval else None,
                 latency_ms=evaluation.workloads[0].latency_ms if evaluation else None,
                 share_of_floor=evaluation.workloads[0].share_of_floor if evaluation else None,
-                strategy=ledger.trials[ledger.best].strategy if ledger.best else "",
+                strategy=state.trials[state.best].strategy if state.best else "",
                 failures=failures,
             )
 
@@ -106,7 +107,7 @@ def main() -> None:
     parser.add_argument("--time-budget", type=float, default=0.3)
     parser.add_argument("--json", default="")
     options = parser.parse_args()
-    device, backend = opening.choose(options.device, "")
+    device, backend = open_run.choose(options.device, "")
     settings = Settings(timing_budget_s=options.time_budget)
     rows: list[Row] = []
     with Evaluator(device, settings) as evaluator:

@@ -18,11 +18,11 @@ from pathlib import Path
 from benchmarks.suite_sitting import versions
 
 from warpsmith.backends.source import read_candidate
-from warpsmith.core.config import Settings
-from warpsmith.core.errors import WarpsmithError
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.profiling.profiler import Profiler
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import select_device
+from warpsmith.model.errors import WarpsmithError
+from warpsmith.model.settings import Settings
+from warpsmith.profiling.profiler import Profiler
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the kernels live with the tests
 from tests.gpu.planted import KERNELS, PLANTED, ZONES, planted_kernel, planted_task

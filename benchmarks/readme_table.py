@@ -25,8 +25,8 @@ from benchmarks.suite_figures import (
     read_suite,
 )
 
-from warpsmith.core.errors import UsageError, WarpsmithError
-from warpsmith.core.inplace import put_in_place
+from warpsmith.model.errors import UsageError, WarpsmithError
+from warpsmith.system.files import put_in_place
 
 ROOT = Path(__file__).resolve().parent.parent
 SUITE = ROOT / "benchmarks" / "h200" / "suite.json"

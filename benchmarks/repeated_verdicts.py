@@ -18,7 +18,7 @@ from statistics import median
 
 import warpsmith
 from warpsmith.backends.source import read_candidate
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
 
 ROOT = Path(__file__).parents[1]
 PACKAGED = Path(warpsmith.__file__).parent / "examples"

@@ -25,16 +25,17 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.searching import answer_to, begun, factor, invalid, reply_text, valid
+from tests.searching import answer_to, factor, invalid, reply_text, run_setup, valid
 
-from warpsmith.archive.events import Budget
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.evaluation import Evaluation
-from warpsmith.core.method import Move, Product
-from warpsmith.core.search import Brief, Reply, Usage
-from warpsmith.methods.loading import DEFAULT, load, methods
+from warpsmith.methods.load import DEFAULT, load, methods
+from warpsmith.model.brief import Brief, Reply
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.evaluation import Evaluation
+from warpsmith.model.method import Move, Product
+from warpsmith.model.usage import TokenUsage
 from warpsmith.prompts.renderer import render
-from warpsmith.run.session import Session
+from warpsmith.run_log.events import Budget
+from warpsmith.search.session import Session
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def reply(brief: Brief) -> Reply:
     """What a model would send: a kernel nobody has sent before, or what else is asked for."""
     words = brief.product is not Product.KERNEL or brief.move is Move.WRITE
     text = answer_to(brief, brief.number) if words else reply_text(brief.number)
-    return Reply(text, "canned", Usage(100, 50))
+    return Reply(text, "canned", TokenUsage(100, 50))
 
 
 def measure(method: str, events: int, parts: int) -> list[Slice]:
@@ -102,7 +103,7 @@ def measure(method: str, events: int, parts: int) -> list[Slice]:
     # More trials than the events allow; methods with epochs pass through the first ones only, which ask for most.
     budget = Budget(trials=events // 4)
     with tempfile.TemporaryDirectory() as folder:
-        with Session.begin(Path(folder) / "run", begun(load(method), budget=budget)) as session:
+        with Session.create(Path(folder) / "run", run_setup(load(method), budget=budget)) as session:
             last, before = 0, 0
             while last < events:
                 with session_time.running():
@@ -120,9 +121,9 @@ def measure(method: str, events: int, parts: int) -> list[Slice]:
                 with session_time.running():
                     for job, evaluation in verdicts:
                         session.judge(job, evaluation)
-                last = next(iter(session._archive._rows("SELECT max(seq) FROM events", ())))[0]
+                last = next(iter(session._log._rows("SELECT max(seq) FROM events", ())))[0]
                 if last >= (len(found) + 1) * events / parts:
-                    trials = session.ledger.totals.trials
+                    trials = session.state.totals.trials
                     spent = (
                         *session_time.since_mark_ms(trials - before),
                         *prompt_time.since_mark_ms(trials - before),

@@ -31,21 +31,22 @@ from pathlib import Path
 from benchmarks.suite_figures import BestFigures, BestRecord, chosen, in_turn, read_best, write
 from benchmarks.suite_sitting import Common, alone, check_same, common_of, common_parser, deaf, ended, merged, versions
 
-from warpsmith.archive.events import Budget
-from warpsmith.core.config import Settings
-from warpsmith.core.errors import HarnessFault, TaskError
-from warpsmith.core.evaluation import Evaluation
-from warpsmith.core.task import Precision
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.verification.verify import Verifier
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import Device
-from warpsmith.methods.loading import load
-from warpsmith.propose.template import TemplateProposer
-from warpsmith.run import opening
-from warpsmith.run.loop import Loop, Watcher
-from warpsmith.run.session import Session
+from warpsmith.methods.load import load
+from warpsmith.model.build import DeviceKind
+from warpsmith.model.errors import HarnessFault, TaskError
+from warpsmith.model.evaluation import Evaluation
+from warpsmith.model.settings import Settings
+from warpsmith.model.task import Precision
+from warpsmith.proposers.templates import TemplateProposer
+from warpsmith.run_log.events import Budget, RunConfig
+from warpsmith.search import open_run
+from warpsmith.search.loop import SearchLoop, SearchObserver
+from warpsmith.search.session import Session
 from warpsmith.tasks import suites
-from warpsmith.tasks.suites import Entry
+from warpsmith.tasks.suites import SuiteTask
+from warpsmith.verification.verify import Verifier
 
 _REASON = 300  # characters
 _SHORTEST_S = 10.0  # with less time than this left, no task is begun
@@ -116,17 +117,17 @@ def _part(text: str) -> tuple[int, int]:
 def covered(backend: str, precision: Precision) -> tuple[str, ...]:
     """The tasks that a template can write a kernel for. Imports torch: to be called in a process of its own."""
     from warpsmith.backends.source import backend_named
-    from warpsmith.core.search import Problem
+    from warpsmith.model.brief import Problem
     from warpsmith.tasks.load import load_task
     from warpsmith.tasks.outline import outline
 
     found = []
-    for entry in suites.select():
+    for entry in suites.select_tasks():
         if precision not in entry.precisions:
             continue
         program = load_task(entry.spec(), precision)
         contract = backend_named(backend).contract(program.task)
-        problem = Problem(program.task, contract, backend, "", backend, "", (), outline(program))
+        problem = Problem(program.task, contract, backend, "", DeviceKind(backend), "", (), outline(program))
         if TemplateProposer.supports(problem):
             found.append(entry.title)
     return tuple(found)
@@ -147,58 +148,67 @@ class Sitting:
         """Until no task is begun any more."""
         return self._options.common.limit_s - (time.monotonic() - self._began)
 
-    def search(self, entry: Entry) -> BestFigures:
+    def search(self, entry: SuiteTask) -> BestFigures:
         """A short run, and its best kernel verified."""
         options = self._options
         with tempfile.TemporaryDirectory() as folder:
-            order = opening.Order(
+            config = RunConfig(
                 task=entry.spec(options.common.size),
-                method=load(options.method),
+                device=options.common.device,
+                backend=self._backend,
                 proposer=TemplateProposer.name,
                 budget=Budget(trials=options.trials, seconds=min(options.seconds, max(self.left_s, _SHORTEST_S))),
-                folder=Path(folder) / "run",
-                device=options.common.device,
                 settings=options.settings,
-                precision=options.precision,
+                precision=options.precision.value,
                 parallel=options.parallel,
             )
-            with opening.begin(order, self._evaluator, self._backend) as session:
-                bench = opening.bench_of(session, self._evaluator)
-                loop = Loop(
-                    session, TemplateProposer(), bench, Watcher(), parallel=options.parallel, prepare=bench.prepare
+            with open_run.begin(
+                config,
+                load(options.method),
+                self._evaluator,
+                folder=Path(folder) / "run",
+            ) as session:
+                bench = open_run.task_evaluator(session, self._evaluator)
+                loop = SearchLoop(
+                    session,
+                    TemplateProposer(),
+                    bench,
+                    SearchObserver(),
+                    parallel=options.parallel,
+                    prepare=bench.prepare,
                 )
-                found = self._figures(entry, session, loop.run() or "told")
-                evaluation = session.evaluation(session.ledger.best) if session.ledger.best else None
+                found = self._figures(entry, session, loop.run())
+                evaluation = session.evaluation(session.state.best) if session.state.best else None
         return self.verify(entry, found, evaluation) if options.verify else found
 
-    def _figures(self, entry: Entry, session: Session, stopped: str) -> BestFigures:
-        ledger = session.ledger
+    def _figures(self, entry: SuiteTask, session: Session, stopped: str) -> BestFigures:
+        state = session.state
         figures = BestFigures(
             task=entry.title,
             family=entry.family,
             method=self._options.method,
-            trials=ledger.totals.trials,
-            valid=ledger.totals.valid,
-            compiled=ledger.totals.compiled,
+            trials=state.totals.trials,
+            valid=state.totals.valid,
+            compiled=state.totals.compiled,
             seconds=round(session.elapsed(), 1),
             stopped=stopped,
         )
-        for trial in ledger.trials:
+        for trial in state.trials:
             told = session.evaluation(trial)
             if told is None:
                 continue
             if not told.ok:
                 figures.refused.setdefault(told.status.value, told.reason[:_REASON])
             elif speedup := told.speedup():
-                figures.tried.setdefault(ledger.trials[trial].strategy, round(speedup, 4))
-        evaluation = session.evaluation(ledger.best) if ledger.best else None
+                figures.tried.setdefault(state.trials[trial].strategy, round(speedup, 4))
+        evaluation = session.evaluation(state.best) if state.best else None
         if evaluation is None:
             return figures
         self.versions = {"torch": evaluation.environment.torch, "compiler": evaluation.environment.compiler}
         return replace(
             measured(figures, evaluation),
-            strategy=ledger.trials[ledger.best].strategy,
-            kernel=session.candidate(ledger.best),
+            strategy=state.trials[state.best].strategy,
+            kernel=session.candidate(state.best),
         )
 
     def wants_verifying(self, found: BestFigures) -> bool:
@@ -206,7 +216,7 @@ class Sitting:
         quick = found.low is not None and found.low > 1.0
         return found.kernel is not None and found.verified is None and (quick or not self._options.faster)
 
-    def verify(self, entry: Entry, found: BestFigures, evaluation: Evaluation | None = None) -> BestFigures:
+    def verify(self, entry: SuiteTask, found: BestFigures, evaluation: Evaluation | None = None) -> BestFigures:
         """The same with what verification said, measured as it measured it."""
         if found.kernel is None or not self.wants_verifying(found):
             return found
@@ -250,7 +260,7 @@ def begun(options: Options, device: Device, known: BestRecord | None, titles: Se
 def work(options: Options, began: float) -> int:
     """Search, verify, write; 0 where nothing is left, 1 where another sitting is needed."""
     common = options.common
-    device, backend = opening.choose(common.device, "")
+    device, backend = open_run.choose(common.device, "")
     known = common.record(read_best)
     titles: tuple[str, ...] = ()
     if options.search:
@@ -262,7 +272,7 @@ def work(options: Options, began: float) -> int:
     left = 0
     with Evaluator(device, options.settings, on_message=_complain) as evaluator:
         sitting = Sitting(options, evaluator, backend, began)
-        for entry in in_turn(chosen(suites.select(), common.only))[options.part - 1 :: options.parts]:
+        for entry in in_turn(chosen(suites.select_tasks(), common.only))[options.part - 1 :: options.parts]:
             found = next((task for task in record.tasks if task.task == entry.title and not task.failure), None)
             found = None if options.again else found
             if not _is_due(options, sitting, entry, found, titles):
@@ -290,13 +300,15 @@ def work(options: Options, began: float) -> int:
     return 1 if left else 0
 
 
-def _is_due(options: Options, sitting: Sitting, entry: Entry, found: BestFigures | None, titles: Sequence[str]) -> bool:
+def _is_due(
+    options: Options, sitting: Sitting, entry: SuiteTask, found: BestFigures | None, titles: Sequence[str]
+) -> bool:
     if found is None:
         return options.search and entry.title in titles
     return options.verify and sitting.wants_verifying(found)
 
 
-def _attempt(options: Options, sitting: Sitting, entry: Entry, found: BestFigures | None) -> BestFigures:
+def _attempt(options: Options, sitting: Sitting, entry: SuiteTask, found: BestFigures | None) -> BestFigures:
     try:
         return sitting.search(entry) if found is None else sitting.verify(entry, found)
     except (TaskError, HarnessFault) as fault:  # one task that does not work here must not cost the others

@@ -18,17 +18,17 @@ from datetime import UTC, datetime
 from benchmarks.suite_figures import FitFigures, FitRecord, chosen, in_turn, read_fit, write
 from benchmarks.suite_sitting import Common, check_same, common_of, common_parser, ended, merged, versions
 
-from warpsmith.core.calibration import Calibration
-from warpsmith.core.errors import HarnessFault, TaskError
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import Device, select_device
+from warpsmith.model.certificate import Calibration
+from warpsmith.model.errors import HarnessFault, TaskError
 from warpsmith.tasks import suites
-from warpsmith.tasks.suites import Entry
+from warpsmith.tasks.suites import SuiteTask
 
 _NO_MEMORY = "not enough memory"
 
 
-def figures_of(entry: Entry, found: Calibration, seconds: float) -> FitFigures:
+def figures_of(entry: SuiteTask, found: Calibration, seconds: float) -> FitFigures:
     """What is kept of an outcome."""
     caught = [each for each in found.impostors if each.applies and each.caught_by]
     near = min(((each.share, each.name) for each in caught if each.share is not None), default=None)
@@ -66,7 +66,7 @@ def work(common: Common, began: float) -> int:
     device = select_device(common.device)
     record = begun(common, device)
     done = {task.task for task in record.tasks if task.passed}
-    wanted = [entry for entry in in_turn(chosen(suites.select(), common.only)) if entry.title not in done]
+    wanted = [entry for entry in in_turn(chosen(suites.select_tasks(), common.only)) if entry.title not in done]
     left = len(wanted)
     with Evaluator(device, on_message=lambda text: print(text, file=sys.stderr)) as evaluator:
         for entry in wanted:

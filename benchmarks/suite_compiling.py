@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-    from warpsmith.core.task import Precision, Workload
-    from warpsmith.tasks.program import Bound, Program
+    from warpsmith.model.task import Precision, Workload
+    from warpsmith.tasks.program import BoundReference, Program
 
 _START_S = 120.0  # importing torch in a dozen processes at once
 _OWN_BYTES = 1 << 30  # a process's workspaces of libraries
@@ -82,7 +82,7 @@ def allow(precision: Precision) -> None:
         torch.backends.cuda.matmul.allow_tf32 = tf32
 
 
-def compiled(program: Program, sets: Sequence[Mapping[str, torch.Tensor]]) -> list[Bound]:
+def compiled(program: Program, sets: Sequence[Mapping[str, torch.Tensor]]) -> list[BoundReference]:
     """A compiled call for each set of inputs, for exactly these sizes; compiles now."""
     import torch
     from torch._inductor import config
@@ -125,7 +125,7 @@ def _attempt(job: Job, device: torch.device) -> str:
     """Compile one; what went wrong."""
     import torch
 
-    from warpsmith.core.task import Precision
+    from warpsmith.model.task import Precision
     from warpsmith.tasks.load import load_task
 
     program = load_task(job.spec)

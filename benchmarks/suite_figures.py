@@ -17,10 +17,10 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.errors import UsageError
-from warpsmith.core.inplace import put_in_place
-from warpsmith.tasks.suites import Entry
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.errors import UsageError
+from warpsmith.system.files import put_in_place
+from warpsmith.tasks.suites import SuiteTask
 
 R = TypeVar("R")
 _LEVEL1 = re.compile(r"level1-(\d+)")
@@ -212,22 +212,22 @@ def _read(path: Path, adapter: TypeAdapter[R]) -> R | None:
         raise UsageError(f"{path} is no such record ({fault.error_count()} faults); move it away.") from None
 
 
-def level1(entry: Entry) -> int | None:
+def level1(entry: SuiteTask) -> int | None:
     """The number of the published problem that a task is."""
     found = [match[1] for tag in entry.tags if (match := _LEVEL1.fullmatch(tag))]
     return int(found[0]) if found else None
 
 
-def in_turn(entries: Iterable[Entry]) -> list[Entry]:
+def in_turn(entries: Iterable[SuiteTask]) -> list[SuiteTask]:
     """One of every family, then the next of every family: whatever is cut off, every family has been reached."""
-    families: dict[str, list[Entry]] = {}
+    families: dict[str, list[SuiteTask]] = {}
     for entry in entries:
         families.setdefault(entry.family, []).append(entry)
     rounds = chain.from_iterable(zip_longest(*families.values()))
     return [entry for entry in rounds if entry is not None]
 
 
-def chosen(entries: Sequence[Entry], only: str) -> list[Entry]:
+def chosen(entries: Sequence[SuiteTask], only: str) -> list[SuiteTask]:
     """Those tasks that a list of names, titles or families picks; all of them where it is empty."""
     words = [word for word in only.split(",") if word]
     known = {word for entry in entries for word in (entry.name, entry.title, entry.family)}

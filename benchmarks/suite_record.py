@@ -26,12 +26,12 @@ from benchmarks.suite_compiling import Compilers, Job, Outcome, share_cache
 from benchmarks.suite_figures import SuiteRecord, TaskFigures, chosen, in_turn, read_suite, write
 from benchmarks.suite_sitting import Common, check_same, common_of, common_parser, deaf, ended, merged, versions
 
-from warpsmith.core.config import Paths
-from warpsmith.core.errors import UsageError, WarpsmithError
-from warpsmith.core.task import Precision
-from warpsmith.hardware.device import Device, gpus, select_device
+from warpsmith.hardware.device import Device, select_device, visible_gpus
+from warpsmith.model.errors import UsageError, WarpsmithError
+from warpsmith.model.settings import Paths
+from warpsmith.model.task import Precision
 from warpsmith.tasks import suites
-from warpsmith.tasks.suites import Entry
+from warpsmith.tasks.suites import SuiteTask
 
 if TYPE_CHECKING:
     from benchmarks.suite_timing import Stopwatch
@@ -76,12 +76,12 @@ def parsed(arguments: Sequence[str]) -> Options:
     )
 
 
-def classes(entry: Entry, device: Device) -> tuple[Precision, ...]:
+def classes(entry: SuiteTask, device: Device) -> tuple[Precision, ...]:
     """The precision classes to measure a task in: a CPU has no tf32."""
     return tuple(p for p in PRECISIONS if p in entry.precisions and (p is Precision.FP32 or device.kind == "cuda"))
 
 
-def jobs(entries: Iterable[Entry], device: Device, size: str) -> Iterator[Job]:
+def jobs(entries: Iterable[SuiteTask], device: Device, size: str) -> Iterator[Job]:
     """What is to be compiled."""
     from warpsmith.tasks.load import load_task  # imports torch
 
@@ -101,12 +101,12 @@ class Warmed:
     too_slow: frozenset[tuple[str, str, str]] = frozenset()  # keys of jobs that took longer than their limit
 
 
-def warmed(options: Options, entries: Sequence[Entry], device: Device, began: float) -> Warmed:
+def warmed(options: Options, entries: Sequence[SuiteTask], device: Device, began: float) -> Warmed:
     """Everything compiled that can be in its share of the time."""
     if "compile" not in options.baselines or not entries:
         return Warmed()
     share_cache(options.cache)
-    memory = [gpu.memory_bytes for gpu in gpus() if gpu.index == device.index]
+    memory = [gpu.memory_bytes for gpu in visible_gpus() if gpu.index == device.index]
     room = _MEMORY_SHARE * memory[0] if device.kind == "cuda" and memory else float("inf")
     place = f"cuda:{device.index}" if device.kind == "cuda" else "cpu"
     with deaf():
@@ -179,7 +179,7 @@ def measure(options: Options, began: float) -> int:
     device = select_device(common.device)
     known = common.record(read_suite)
     done = {task.task for task in known.tasks if not task.failure} if known and not options.again else set()
-    wanted = [entry for entry in in_turn(chosen(suites.select(), common.only)) if entry.title not in done]
+    wanted = [entry for entry in in_turn(chosen(suites.select_tasks(), common.only)) if entry.title not in done]
     ahead = warmed(options, wanted, device, began)
     from benchmarks.suite_timing import Request, Stopwatch  # imports torch
 

@@ -19,8 +19,8 @@ from typing import TypeVar
 from benchmarks.suite_figures import BestFigures, BestRecord, FitFigures, FitRecord, SuiteRecord, TaskFigures
 
 from warpsmith import __version__
-from warpsmith.core.errors import UsageError, WarpsmithError
-from warpsmith.hardware.device import Device, gpus
+from warpsmith.hardware.device import Device, visible_gpus
+from warpsmith.model.errors import UsageError, WarpsmithError
 from warpsmith.tasks.listing import FULL, SMALL
 
 R = TypeVar("R", SuiteRecord, BestRecord, FitRecord)
@@ -73,7 +73,7 @@ def versions(device: Device) -> dict[str, str]:
     """Of what every record depends on."""
     found = {"warpsmith": __version__, "python": sys.version.split()[0]}
     if device.kind == "cuda":
-        found["driver"] = next((gpu.driver for gpu in gpus() if gpu.index == device.index), "")
+        found["driver"] = next((gpu.driver for gpu in visible_gpus() if gpu.index == device.index), "")
     return found
 
 

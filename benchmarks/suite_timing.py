@@ -21,17 +21,17 @@ import torch
 from benchmarks.suite_compiling import allow, compiled
 from benchmarks.suite_figures import Bound, Side, TaskFigures, WorkloadFigures, level1
 
-from warpsmith.core.task import Precision, Workload
-from warpsmith.evaluate.judging.baselines import CpuBaseline
-from warpsmith.evaluate.judging.statistics import median, median_interval, narrow_enough
+from warpsmith.evaluator.judge.baselines import CpuBaseline
+from warpsmith.evaluator.judge.timing.statistics import median, median_interval, narrow_enough
 from warpsmith.hardware.device import Device
 from warpsmith.hardware.peaks import load_or_measure
 from warpsmith.hardware.roofline import floor_ms, zone
 from warpsmith.hardware.work import Work, count_work
+from warpsmith.model.task import Precision, Workload
 from warpsmith.tasks.load import load_task
-from warpsmith.tasks.program import Bound as Call
+from warpsmith.tasks.program import BoundReference as Call
 from warpsmith.tasks.program import Program
-from warpsmith.tasks.suites import Entry
+from warpsmith.tasks.suites import SuiteTask
 
 _SAMPLE_MS = 0.4  # a sample should take this long: a shorter call goes through several sets of buffers
 _MOST_SETS = 64
@@ -47,7 +47,7 @@ _EXPLAINED = 200  # characters of a fault
 class Request:
     """What is to be measured of a task."""
 
-    entry: Entry
+    entry: SuiteTask
     size: str
     precisions: tuple[Precision, ...]
     baselines: tuple[str, ...]

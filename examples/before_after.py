@@ -1,7 +1,7 @@
 """A transformer block before and after its softmax is replaced by a kernel that Warpsmith found.
 
-    warpsmith demo --run runs/demo
-    python examples/before_after.py runs/demo
+    warpsmith optimize softmax.py --run runs/softmax
+    python examples/before_after.py runs/softmax
 
 The bundle may be any whose task is a softmax over the rows of a matrix; its first workload sets the block's size.
 """
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from warpsmith import load
-from warpsmith.core.errors import WarpsmithError
+from warpsmith.model.errors import WarpsmithError
 
 Softmax = Callable[[Tensor], Tensor]
 
@@ -60,7 +60,7 @@ def main(words: list[str] | None = None) -> None:
     rows, cols = sizes.get("rows", 0), sizes.get("cols", 0)
     if not rows or not cols or not is_softmax(op, torch.randn(rows, cols, device=device)):
         task = f"{given.bundle} holds a kernel for {op.manifest.task}, which is no softmax over the rows of a matrix"
-        parser.exit(2, f"error: {task}; name a run of one, as `warpsmith demo --run runs/demo` makes it.\n")
+        parser.exit(2, f"error: {task}; make one with `warpsmith optimize softmax.py --run runs/softmax`.\n")
     heads = max(1, rows // cols)
     torch.manual_seed(0)
     before = Block(64 * heads, heads, lambda x: torch.softmax(x, dim=-1)).to(device)

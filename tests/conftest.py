@@ -19,10 +19,13 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from tests.attacks.model import OUTCOME, summary_line
+from tests.watched import pytest_runtest_logfinish as pytest_runtest_logfinish
+from tests.watched import pytest_runtest_logstart as pytest_runtest_logstart
+from tests.watched import pytest_testnodedown as pytest_testnodedown
 from warpsmith.backends.source import read_candidate
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.config import Limits, Settings
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.settings import Limits, Settings
 
 # Tests fork processes of their own: torch must not have started threads in this one by then. And kernels are judged
 # with one thread: with two on two processors that others use, every parallel region waits for the one that is away.
@@ -38,34 +41,36 @@ ROOT = Path(__file__).resolve().parent.parent
 
 _LONGEST_FIRST = (
     "attacks/test_cpu_attacks",
-    "evaluate/test_evaluator",
+    "evaluator/test_evaluator",
     "cli/test_cli_search",
-    "evaluate/test_statuses",
+    "evaluator/test_statuses",
     "attacks/test_python_attacks",
     "cli/test_cli_bench",
-    "run/test_methods_live",
-    "run/test_models",
-    "evaluate/test_python_candidates",
-    "evaluate/test_verify",
-    "strategies/test_templates",
-    "strategies/test_templates_cuda",
+    "search/test_methods_live",
+    "search/test_models",
+    "evaluator/test_python_candidates",
+    "verification/test_verify",
+    "kernel_templates/test_templates_cluster",
+    "kernel_templates/test_templates",
+    "test_api",
+    "kernel_templates/test_templates_cuda",
     "cli/test_cli_commands",
     "honest/test_honest_kernels",
-    "evaluate/test_sanitize",
-    "evaluate/test_tracing",
-    "evaluate/test_calibration",
-    "evaluate/test_profiling",
+    "verification/test_sanitizers",
+    "evaluator/test_tracing",
+    "evaluator/test_calibration",
+    "profiling/test_profiling",
     "cli/test_cli_verify",
     "cli/test_cli_calibrate",
     "cli/test_cli_doctor",
-    "guards/test_imports",
+    "evaluator/guards/test_imports",
     "report/test_browser",
-    "use/test_load",
+    "runtime/test_load",
     "docs/test_docs",
-    "run/bench/test_published",
+    "experiments/test_published",
     "tasks/test_suites",
-    "run/test_kills",
-    "run/test_tuning",
+    "search/test_kills",
+    "search/test_tuning",
 )
 """Files whose tests take longest: a worker that gets one of them last keeps everybody waiting."""
 
@@ -93,11 +98,11 @@ _MEASURE = """
 import json, os, sys
 from pathlib import Path
 import torch
-from warpsmith.hardware.device import select_device, threads
+from warpsmith.hardware.device import select_device, cpu_threads
 from warpsmith.hardware.peaks import load_or_measure
 for said in ("1", ""):
     os.environ["OMP_NUM_THREADS"] = said
-    torch.set_num_threads(threads())
+    torch.set_num_threads(cpu_threads())
     load_or_measure(Path(sys.argv[1]), select_device("cpu").key, torch.device("cpu"))
 for path in (Path(sys.argv[1]) / "peaks").iterdir():
     path.write_text(json.dumps(json.loads(path.read_text()) | {"l2_bytes": 4 << 20}))

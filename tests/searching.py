@@ -6,21 +6,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from warpsmith.archive.events import Begun, Budget, RunConfig
 from warpsmith.backends.source import backend_named
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.config import Settings
-from warpsmith.core.evaluation import Baseline, Environment, Evaluation, Interval, Status, WorkloadResult
-from warpsmith.core.method import Method, Move, Product
-from warpsmith.core.search import Bound, Brief, Message, Problem, Prompt, Reply, Role, Usage
-from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
-from warpsmith.run.ledger import Ledger
-from warpsmith.run.session import Session
+from warpsmith.model.brief import Brief, Message, Problem, Prompt, Reply, Role, WorkloadBound
+from warpsmith.model.build import DeviceKind
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.evaluation import Baseline, Environment, Evaluation, Interval, Status, WorkloadResult
+from warpsmith.model.method import Method, Move, Product
+from warpsmith.model.settings import Settings
+from warpsmith.model.task import Precision, Task, TaskKind, TensorRole, TensorSpec, Workload
+from warpsmith.model.usage import TokenUsage
+from warpsmith.run_log.events import Budget, RunConfig, RunCreated
+from warpsmith.search.run_state import RunState
+from warpsmith.search.session import Session
 
 TASK = Task(
     name="double",
     source="@task(x=normal('n'), workloads=[{'n': 1024}])\ndef double(x):\n    return 2 * x\n",
-    kind="native",
+    kind=TaskKind.NATIVE,
     tensors=(
         TensorSpec("x", "float32", ("n",), TensorRole.INPUT),
         TensorSpec("out", "float32", ("n",), TensorRole.OUTPUT),
@@ -35,13 +37,13 @@ PROBLEM = Problem(
     contract=backend_named("cpu").contract(TASK),
     backend="cpu",
     device="some CPU",
-    kind="cpu",
+    kind=DeviceKind.CPU,
     arch="",
-    bounds=(Bound("n1024", (("n", 1024),), 8192, 1024, 0.001, "memory", 0.01),),
+    bounds=(WorkloadBound("n1024", (("n", 1024),), 8192, 1024, 0.001, "memory", 0.01),),
 )
 
 
-def begun(method: Method, *, budget: Budget | None = None, seed: int = 0, repairs: int | None = None) -> Begun:
+def run_setup(method: Method, *, budget: Budget | None = None, seed: int = 0, repairs: int | None = None) -> RunCreated:
     """A run of the task above."""
     config = RunConfig(
         task="double.py",
@@ -54,7 +56,7 @@ def begun(method: Method, *, budget: Budget | None = None, seed: int = 0, repair
         repairs=repairs,
         enough_share=None,
     )
-    return Begun(config, method, PROBLEM, "test")
+    return RunCreated(config, method, PROBLEM, "test")
 
 
 def source(number: int, body: str = "") -> str:
@@ -115,7 +117,7 @@ class CannedProposer:
     text: Callable[[Brief], str]
     name: str = "canned"
     concurrency: int = 1
-    usage: Usage = field(default_factory=lambda: Usage(100, 50, cost_usd=0.01))
+    usage: TokenUsage = field(default_factory=lambda: TokenUsage(100, 50, cost_usd=0.01))
 
     def prompt(self, brief: Brief) -> Prompt:
         return Prompt((Message(Role.USER, f"brief {brief.number}"),))
@@ -174,8 +176,8 @@ def factor(candidate: Candidate) -> int:
 def answered(session: Session, number: int, body: str = "") -> Brief:
     """Ask, and answer with a numbered program; the brief."""
     brief = session.ask()
-    assert brief is not None, session.stopped_because
-    session.answer(brief, Reply(reply_text(number, body), "canned", Usage(100, 50, cost_usd=0.01)))
+    assert brief is not None, session.stop_reason
+    session.answer(brief, Reply(reply_text(number, body), "canned", TokenUsage(100, 50, cost_usd=0.01)))
     return brief
 
 
@@ -183,8 +185,8 @@ def proposed(session: Session, *numbers: int) -> None:
     """Answers under way at the same time, with numbered programs; none of them judged."""
     briefs = [session.ask() for _ in numbers]
     for brief, number in zip(briefs, numbers, strict=True):
-        assert brief is not None, session.stopped_because
-        session.answer(brief, Reply(reply_text(number), "canned", Usage(100, 50, cost_usd=0.01)))
+        assert brief is not None, session.stop_reason
+        session.answer(brief, Reply(reply_text(number), "canned", TokenUsage(100, 50, cost_usd=0.01)))
 
 
 def judged(session: Session, verdict: Callable[[Candidate], Evaluation]) -> None:
@@ -194,26 +196,26 @@ def judged(session: Session, verdict: Callable[[Candidate], Evaluation]) -> None
             session.judge(job, verdict(job.candidate))
 
 
-def state(ledger: Ledger) -> object:
-    """All that a ledger knows, to be compared."""
+def snapshot(state: RunState) -> object:
+    """All that a state knows, to be compared."""
     return (
-        ledger.population.members,
-        ledger.trials,
-        ledger.totals,
-        ledger.stage,
-        ledger.best,
-        list(ledger.repairs),
-        ledger.pending,
-        ledger.contenders,
-        ledger.found,
-        list(ledger.failures),
-        ledger.insights,
-        ledger.fingerprints,
-        ledger.standings,
-        ledger.ideas,
-        list(ledger.alignments),
-        list(ledger.returned),
-        ledger.effects,
+        state.population.members,
+        state.trials,
+        state.totals,
+        state.stage,
+        state.best,
+        list(state.repairs),
+        state.pending,
+        state.confirmation.waiting,
+        state.found,
+        list(state.failures),
+        state.insights,
+        state.fingerprints,
+        state.standings,
+        state.ideas,
+        list(state.alignments),
+        list(state.returned),
+        state.effects,
     )
 
 
@@ -228,4 +230,4 @@ def slower(evaluation: Evaluation, by: float) -> Evaluation:
 
 def new_session(folder: Path, method: Method, **options: object) -> Session:
     """A run that has just begun."""
-    return Session.begin(folder, begun(method, **options))  # type: ignore[arg-type]
+    return Session.create(folder, run_setup(method, **options))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ dynamic defences have to hold alone; `unfiltered` says what they then give where
 from __future__ import annotations
 
 from tests.attacks.model import Attack
-from warpsmith.core.evaluation import Status
+from warpsmith.model.evaluation import Status
 
 _CRASHED, _LAUNCH, _TIMED_OUT = Status.CRASHED, Status.LAUNCH_FAILED, Status.TIMED_OUT
 _BOUNDS, _INPUT, _MEMORY = Status.OUT_OF_BOUNDS, Status.INPUT_MODIFIED, Status.OUT_OF_MEMORY

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.attacks.model import Attack
-from warpsmith.core.evaluation import Status
+from warpsmith.model.evaluation import Status
 
 _OOB, _OOM = Status.OUT_OF_BOUNDS, Status.OUT_OF_MEMORY
 _NOT_WRITTEN = r"written"

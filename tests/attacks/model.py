@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from warpsmith.backends.source import read_candidate
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.evaluation import Evaluation, Status
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.evaluation import Evaluation, Status
 
 FOLDER = Path(__file__).resolve().parent
 _TASKS = (FOLDER / "tasks", FOLDER.parent / "kernels" / "tasks", FOLDER.parent / "kernels" / "large")
@@ -27,7 +27,7 @@ class Attack:
     """A candidate that must not pass, and an honest one that looks alike and must."""
 
     name: str
-    number: int  # its class in `warpsmith.guards.classes`
+    number: int  # its class in `warpsmith.evaluator.guards.attack_classes`
     backend: str  # cpu, cuda, triton or torch_module
     file: str  # beneath tests/attacks
     task: str  # a file of tests/attacks/tasks or tests/kernels/{tasks,large}, without .py

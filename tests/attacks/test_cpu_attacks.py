@@ -12,10 +12,10 @@ import pytest
 
 from tests.attacks.corpus import CPU_ATTACKS
 from tests.attacks.model import FOLDER, Attack, judge, record_attack, record_honest
-from warpsmith.core.config import Settings
-from warpsmith.core.evaluation import Evaluation, Status
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.guards.classes import BY_NUMBER
+from warpsmith.evaluator.guards.attack_classes import BY_NUMBER
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.evaluation import Evaluation, Status
+from warpsmith.model.settings import Settings
 
 Record = Callable[[str, object], None]
 Verdicts = dict[tuple[Path, Path], Evaluation]
@@ -23,6 +23,9 @@ Made = Callable[[Settings], AbstractContextManager[Evaluator]]
 _NOT_ON_CPU = {5, 7, 16}  # other stream, lazy tensor, persisting cache
 _TWINS = {attack.twin: attack for attack in CPU_ATTACKS}
 _BY_TASK = sorted(CPU_ATTACKS, key=lambda attack: attack.task)  # a judge is opened once per task
+
+
+pytestmark = pytest.mark.timeout(900)  # the first test waits for one batch of all attacks
 
 
 @pytest.fixture(scope="module")

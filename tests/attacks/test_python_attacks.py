@@ -12,15 +12,15 @@ import pytest
 
 from tests.attacks.corpus_gpu import AHEAD, CUDA, PYTHON, PYTHON_ON_CPU, PYTHON_ON_GPU
 from tests.attacks.model import FOLDER, Attack, judge, record_attack, record_honest
-from warpsmith.backends.pysource import modules_named
+from warpsmith.backends.python_source import modules_named
 from warpsmith.backends.source import read_candidate
-from warpsmith.core.config import Settings
-from warpsmith.core.evaluation import Evaluation
-from warpsmith.core.guarding import Built
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.guards.classes import BY_NUMBER
-from warpsmith.guards.imports import PLUGIN as IMPORTS
-from warpsmith.guards.symbols import PYTHON as PYTHON_TEXT
+from warpsmith.evaluator.guards.attack_classes import BY_NUMBER
+from warpsmith.evaluator.guards.imports import PLUGIN as IMPORTS
+from warpsmith.evaluator.guards.symbol_lists import PYTHON as PYTHON_TEXT
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.evaluation import Evaluation
+from warpsmith.model.evidence import BuiltObject
+from warpsmith.model.settings import Settings
 
 Record = Callable[[str, object], None]
 Verdicts = dict[tuple[Path, Path], Evaluation]
@@ -56,7 +56,7 @@ def test_an_attack_in_python_is_rejected(attack: Attack, verdicts: Verdicts, rec
 
 @pytest.mark.parametrize("attack", _HERE, ids=lambda attack: attack.name)
 def test_a_text_that_names_the_harness_is_enough(attack: Attack) -> None:
-    found = IMPORTS.objection(Built(PYTHON_TEXT, modules_named(attack.path.read_text()), ()))
+    found = IMPORTS.objection(BuiltObject(PYTHON_TEXT, modules_named(attack.path.read_text()), ()))
     assert (found is not None) == (attack.unfiltered is not None)
     if found is not None:
         assert found.status in attack.statuses

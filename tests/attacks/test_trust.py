@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.attacks import trust
-from warpsmith.guards.classes import CLASSES
+from warpsmith.evaluator.guards.attack_classes import CLASSES
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.attacks.corpus import CPU_ATTACKS
 from tests.attacks.corpus_gpu import CUDA, HARMLESS_ON_GPU, PYTHON, PYTHON_ON_CPU, PYTHON_ON_GPU
 from tests.attacks.model import FOLDER, Attack
-from warpsmith.guards.classes import CLASSES, AttackClass
+from warpsmith.evaluator.guards.attack_classes import CLASSES, AttackClass
 
 PAGE = FOLDER.parent.parent / "docs" / "trust.md"
 _EVERY_RUN = "every test run"

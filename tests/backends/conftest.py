@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.backends.build import Workshop
+from warpsmith.backends.builder import Builder
 from warpsmith.backends.cpu import CpuBackend
 from warpsmith.backends.cuda import CudaBackend
 from warpsmith.backends.toolchain import find_nvcc
-from warpsmith.core.config import Paths
-from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
+from warpsmith.model.settings import Paths
+from warpsmith.model.task import Precision, Task, TaskKind, TensorRole, TensorSpec, Workload
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def softmax() -> Task:
     return Task(
         "softmax",
         source,
-        "native",
+        TaskKind.NATIVE,
         tensors,
         (),
         workloads,
@@ -38,17 +38,17 @@ def softmax() -> Task:
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return Workshop(Paths(tmp_path / "cache"))
+def builder(tmp_path: Path) -> Builder:
+    return Builder(Paths(tmp_path / "cache"))
 
 
 @pytest.fixture
-def cpu(workshop: Workshop) -> CpuBackend:
-    return CpuBackend(workshop)
+def cpu(builder: Builder) -> CpuBackend:
+    return CpuBackend(builder)
 
 
 @pytest.fixture
-def cuda(workshop: Workshop) -> CudaBackend:
+def cuda(builder: Builder) -> CudaBackend:
     if find_nvcc(os.environ) is None:
         pytest.skip("no nvcc on this machine")
-    return CudaBackend(workshop)
+    return CudaBackend(builder)

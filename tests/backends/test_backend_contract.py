@@ -6,19 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from warpsmith.backends.c_contract import declaration_of
 from warpsmith.backends.cpu import CpuBackend
 from warpsmith.backends.cuda import CudaBackend
-from warpsmith.backends.entry import declaration_of
 from warpsmith.backends.triton import TritonBackend
-from warpsmith.core.build import Artifact, Target
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.contract import ArgumentKind, Contract
-from warpsmith.core.task import (
+from warpsmith.model.build import Artifact, DeviceKind, Target
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.contract import ArgumentKind, Contract
+from warpsmith.model.task import (
     DTYPE_BYTES,
     Precision,
     ScalarKind,
     ScalarSpec,
     Task,
+    TaskKind,
     TensorRole,
     TensorSpec,
     Workload,
@@ -39,7 +40,7 @@ def cuda_candidate(text: str) -> Candidate:
 def task_of(*tensors: TensorSpec, scalars: tuple[ScalarSpec, ...] = (), axes: tuple[str, ...] = ()) -> Task:
     workload = Workload("only", tuple((axis, 8 + i) for i, axis in enumerate(axes)))
     source = "class Model: ...\n"
-    return Task("by/hand", source, "kernelbench", tensors, scalars, (workload,), Precision.FP32, "digest")
+    return Task("by/hand", source, TaskKind.KERNELBENCH, tensors, scalars, (workload,), Precision.FP32, "digest")
 
 
 def definition(contract: Contract, body: str) -> str:
@@ -95,7 +96,7 @@ def test_names_that_c_cannot_take_are_changed_and_still_compile(cpu: CpuBackend)
     assert [a.name for a in contract.arguments] == [
         *("new_", "k", "stream_", "gru00f6u00dfe".replace("u00", "u"), "k_size", "workspace", "stream")
     ]
-    built = cpu.build(cpu_candidate(definition(contract, "")), contract, Target("cpu"))
+    built = cpu.build(cpu_candidate(definition(contract, "")), contract, Target(DeviceKind.CPU))
     assert isinstance(built, Artifact), built
 
 
@@ -119,10 +120,12 @@ constexpr int eps = 3;
 static_assert(task::rows == 8 && task::x_dim1 == 32 && task::x_numel == 256);
 static_assert(task::eps == 1e-5 && task::limit < -1e308 && task::causal && task::least < 0);
 """
-    built = cpu.build(cpu_candidate(checks + definition(contract, "")), contract, Target("cpu"))
+    built = cpu.build(cpu_candidate(checks + definition(contract, "")), contract, Target(DeviceKind.CPU))
     assert isinstance(built, Artifact), built
     wrong = checks.replace("x_numel == 256", "x_numel == 255")
-    assert not isinstance(cpu.build(cpu_candidate(wrong + definition(contract, "")), contract, Target("cpu")), Artifact)
+    assert not isinstance(
+        cpu.build(cpu_candidate(wrong + definition(contract, "")), contract, Target(DeviceKind.CPU)), Artifact
+    )
 
 
 def test_an_axis_that_varies_is_no_constant(softmax: Task, cpu: CpuBackend) -> None:
@@ -150,7 +153,7 @@ USES_TABLE = """
 
 def test_a_table_of_state_compiles_on_the_cpu(cpu: CpuBackend) -> None:
     contract = cpu.contract(many_parameters(200))
-    built = cpu.build(cpu_candidate(definition(contract, USES_TABLE)), contract, Target("cpu"))
+    built = cpu.build(cpu_candidate(definition(contract, USES_TABLE)), contract, Target(DeviceKind.CPU))
     assert isinstance(built, Artifact), built
 
 
@@ -158,7 +161,7 @@ def test_a_table_of_state_compiles_on_the_cpu(cpu: CpuBackend) -> None:
 def test_a_table_of_state_compiles_for_cuda(cuda: CudaBackend) -> None:
     contract = cuda.contract(many_parameters(200))
     assert "HOST memory" in contract.text
-    built = cuda.build(cuda_candidate(definition(contract, USES_TABLE)), contract, Target("cuda", "sm_90a"))
+    built = cuda.build(cuda_candidate(definition(contract, USES_TABLE)), contract, Target(DeviceKind.CUDA, "sm_90a"))
     assert isinstance(built, Artifact), built
 
 
@@ -175,7 +178,7 @@ def copies_every_type() -> str:
 
 def test_every_element_type_has_its_size_on_the_cpu(cpu: CpuBackend) -> None:
     contract = cpu.contract(every_type())
-    built = cpu.build(cpu_candidate(definition(contract, copies_every_type())), contract, Target("cpu"))
+    built = cpu.build(cpu_candidate(definition(contract, copies_every_type())), contract, Target(DeviceKind.CPU))
     assert isinstance(built, Artifact), built
     assert built.warnings == ""
 
@@ -184,7 +187,7 @@ def test_every_element_type_has_its_size_on_the_cpu(cpu: CpuBackend) -> None:
 def test_every_element_type_has_its_size_on_cuda(cuda: CudaBackend) -> None:
     contract = cuda.contract(every_type())
     source = definition(contract, copies_every_type())
-    built = cuda.build(cuda_candidate(source), contract, Target("cuda", "sm_90a"))
+    built = cuda.build(cuda_candidate(source), contract, Target(DeviceKind.CUDA, "sm_90a"))
     assert isinstance(built, Artifact), built
 
 
@@ -217,7 +220,7 @@ def test_an_axis_is_said_to_be_fixed_only_where_it_is() -> None:
     tensors = (TensorSpec("x", "float32", ("rows", "cols", "depth"), INPUT), TensorSpec("out", "float32", (), OUTPUT))
     workloads = tuple(Workload(f"w{n}", (("rows", n), ("cols", 64), ("depth", 8))) for n in (16, 32))
     elsewhere = (Workload("elsewhere", (("rows", 16), ("cols", 61), ("depth", 8))),)
-    task = Task("t", "", "native", tensors, (), workloads, Precision.FP32, "digest", held_out=elsewhere)
+    task = Task("t", "", TaskKind.NATIVE, tensors, (), workloads, Precision.FP32, "digest", held_out=elsewhere)
     for backend in (CpuBackend(), TritonBackend()):
         axes = {a.name: a.meaning for a in backend.contract(task).arguments if a.kind is ArgumentKind.AXIS}
         # Nobody may rely on cols: a winner is tried with others. Which ones is not said.

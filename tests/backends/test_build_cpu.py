@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.backends.build import Workshop
+from warpsmith.backends.builder import Builder
 from warpsmith.backends.cpu import CpuBackend
 from warpsmith.backends.elf import imported_symbols, read_symbols
-from warpsmith.core.build import Artifact, BuildFailure, Target
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.config import Limits, Paths
-from warpsmith.core.errors import HarnessFault, ToolMissing, UsageError
-from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
+from warpsmith.model.build import Artifact, BuildFailure, DeviceKind, Target
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.errors import HarnessFault, ToolMissing, UsageError
+from warpsmith.model.settings import Limits, Paths
+from warpsmith.model.task import Precision, Task, TaskKind, TensorRole, TensorSpec, Workload
 
 LAUNCH = "int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream)"
 COPY = f'extern "C" {LAUNCH} {{ for (int64_t i = 0; i < rows * cols; ++i) out[i] = x[i]; return 0; }}\n'
-NATIVE = Target("cpu")
+NATIVE = Target(DeviceKind.CPU)
 EXPECTED = f'extern "C" {LAUNCH};'
 
 
@@ -86,7 +86,7 @@ def test_bfloat16_and_float16_compute(cpu: CpuBackend) -> None:
         tensor("bo", "bfloat16", TensorRole.OUTPUT),
         tensor("ho", "float16", TensorRole.OUTPUT),
     )
-    task = Task("halves", "", "native", tensors, (), (Workload("only"),), Precision.BF16, "digest")
+    task = Task("halves", "", TaskKind.NATIVE, tensors, (), (Workload("only"),), Precision.BF16, "digest")
     source = (
         "int launch(const bf16* b, const _Float16* h, bf16* bo, _Float16* ho, void* workspace, void* stream)"
         "{ for (int i = 0; i < 4; ++i) { bo[i] = b[i] * 3.0f + b[i]; ho[i] = h[i] * h[i]; } return 0; }"
@@ -163,7 +163,7 @@ def test_an_avalanche_of_template_errors_stays_readable(cpu: CpuBackend, softmax
 
 def test_the_second_build_comes_from_the_cache(softmax: Task, tmp_path: Path) -> None:
     compiler = WrappedCompiler(tmp_path)
-    cpu = CpuBackend(Workshop(Paths(tmp_path / "cache"), environment=compiler.environ))
+    cpu = CpuBackend(Builder(Paths(tmp_path / "cache"), environment=compiler.environ))
     first = built(cpu, softmax, cpu_candidate(COPY))
     second = built(cpu, softmax, cpu_candidate(COPY))
     assert (first.cached, second.cached) == (False, True)
@@ -176,7 +176,7 @@ def test_the_second_build_comes_from_the_cache(softmax: Task, tmp_path: Path) ->
 
 def test_a_failure_is_cached_too(softmax: Task, tmp_path: Path) -> None:
     compiler = WrappedCompiler(tmp_path)
-    cpu = CpuBackend(Workshop(Paths(tmp_path / "cache"), environment=compiler.environ))
+    cpu = CpuBackend(Builder(Paths(tmp_path / "cache"), environment=compiler.environ))
     assert failed(cpu, softmax, "nonsense") == failed(cpu, softmax, "nonsense")
     assert compiler.runs == 1
     assert leftovers(tmp_path / "cache") == []
@@ -196,7 +196,7 @@ def test_flags_headers_and_targets_are_part_of_the_key(cpu: CpuBackend, softmax:
     other = cpu.contract(replace(softmax, workloads=(Workload("w", (("rows", 2), ("cols", 2))),)))
     candidate = cpu_candidate(COPY)
     libraries = set()
-    plain = Target("cpu", "armv8-a" if platform.machine() == "aarch64" else "x86-64")
+    plain = Target(DeviceKind.CPU, "armv8-a" if platform.machine() == "aarch64" else "x86-64")
     for chosen, target in ((contract, NATIVE), (other, NATIVE), (contract, plain)):
         outcome = cpu.build(candidate, chosen, target)
         assert isinstance(outcome, Artifact)
@@ -206,7 +206,7 @@ def test_flags_headers_and_targets_are_part_of_the_key(cpu: CpuBackend, softmax:
 
 def test_threads_that_want_the_same_build_share_one_compilation(softmax: Task, tmp_path: Path) -> None:
     compiler = WrappedCompiler(tmp_path, before="sleep 0.3")
-    cpu = CpuBackend(Workshop(Paths(tmp_path / "cache"), environment=compiler.environ))
+    cpu = CpuBackend(Builder(Paths(tmp_path / "cache"), environment=compiler.environ))
     with ThreadPoolExecutor(6) as pool:
         outcomes = list(pool.map(lambda _: built(cpu, softmax, cpu_candidate(COPY)), range(6)))
     assert compiler.runs == 1
@@ -215,7 +215,7 @@ def test_threads_that_want_the_same_build_share_one_compilation(softmax: Task, t
 
 
 def _build_in_process(cache: str, environ: dict[str, str], task: Task) -> bool:
-    cpu = CpuBackend(Workshop(Paths(Path(cache)), environment=environ))
+    cpu = CpuBackend(Builder(Paths(Path(cache)), environment=environ))
     return built(cpu, task, cpu_candidate(COPY)).cached
 
 
@@ -238,8 +238,8 @@ template <long Path> struct Tree<0, Path> {{ char leaf; }};
 
 def test_a_compilation_that_does_not_end_is_killed_and_not_remembered(softmax: Task, tmp_path: Path) -> None:
     compiler = WrappedCompiler(tmp_path)
-    workshop = Workshop(Paths(tmp_path / "cache"), Limits(build_s=0.8), compiler.environ)
-    cpu = CpuBackend(workshop)
+    builder = Builder(Paths(tmp_path / "cache"), Limits(build_s=0.8), compiler.environ)
+    cpu = CpuBackend(builder)
     begun = time.monotonic()
     reason = failed(cpu, softmax, ENDLESS)
     assert time.monotonic() - begun < 10
@@ -265,7 +265,7 @@ def _compilers_in(folder: Path) -> list[str]:
 def test_a_compiler_that_is_killed_is_started_once_more(softmax: Task, tmp_path: Path) -> None:
     once = tmp_path / "killed-once"
     compiler = WrappedCompiler(tmp_path, before=f'[ -e "{once}" ] || {{ touch "{once}"; kill -9 $$; }}')
-    cpu = CpuBackend(Workshop(Paths(tmp_path / "cache"), environment=compiler.environ))
+    cpu = CpuBackend(Builder(Paths(tmp_path / "cache"), environment=compiler.environ))
     assert not built(cpu, softmax, cpu_candidate(COPY)).cached
     assert once.exists()
 
@@ -276,14 +276,14 @@ def test_a_compiler_that_keeps_being_killed_is_not_held_against_the_source_for_e
     lives = tmp_path / "lives"
     lives.write_text("xx")  # deaths to come
     killed = f'[ -s "{lives}" ] && {{ truncate -s -1 "{lives}"; kill -9 $$; }}'
-    cpu = CpuBackend(Workshop(Paths(tmp_path / "cache"), environment=WrappedCompiler(tmp_path, before=killed).environ))
+    cpu = CpuBackend(Builder(Paths(tmp_path / "cache"), environment=WrappedCompiler(tmp_path, before=killed).environ))
     assert failed(cpu, softmax, COPY).startswith("the compiler died, most likely out of memory")
     assert not built(cpu, softmax, cpu_candidate(COPY)).cached
 
 
 def test_words_in_a_source_cannot_pose_as_a_dying_compiler(softmax: Task, tmp_path: Path) -> None:
     compiler = WrappedCompiler(tmp_path)
-    cpu = CpuBackend(Workshop(Paths(tmp_path / "cache"), environment=compiler.environ))
+    cpu = CpuBackend(Builder(Paths(tmp_path / "cache"), environment=compiler.environ))
     text = '#error "g++: fatal error: Killed signal terminated program cc1plus; No space left on device"'
     assert failed(cpu, softmax, text).startswith("candidate.cpp:1:2: error: #error")
     failed(cpu, softmax, text)
@@ -293,7 +293,7 @@ def test_words_in_a_source_cannot_pose_as_a_dying_compiler(softmax: Task, tmp_pa
 def test_the_compiler_sees_no_keys_and_writes_only_in_its_own_folder(softmax: Task, tmp_path: Path) -> None:
     dump = tmp_path / "environment"
     compiler = WrappedCompiler(tmp_path, before=f'env > "{dump}"')
-    cpu = CpuBackend(Workshop(Paths(tmp_path / "cache"), environment=compiler.environ))
+    cpu = CpuBackend(Builder(Paths(tmp_path / "cache"), environment=compiler.environ))
     built(cpu, softmax, cpu_candidate(COPY))
     seen = dump.read_text()
     assert "sk-secret" not in seen
@@ -301,7 +301,7 @@ def test_the_compiler_sees_no_keys_and_writes_only_in_its_own_folder(softmax: Ta
 
 
 def test_no_compiler_is_a_clear_state(softmax: Task, tmp_path: Path) -> None:
-    cpu = CpuBackend(Workshop(Paths(tmp_path), environment={"PATH": str(tmp_path)}))
+    cpu = CpuBackend(Builder(Paths(tmp_path), environment={"PATH": str(tmp_path)}))
     state = cpu.available()
     assert (state.build, state.run) == (False, False)
     assert "install g++" in state.detail
@@ -311,12 +311,12 @@ def test_no_compiler_is_a_clear_state(softmax: Task, tmp_path: Path) -> None:
 
 def test_another_device_is_refused(cpu: CpuBackend, softmax: Task) -> None:
     with pytest.raises(UsageError, match="choose a CPU target"):
-        cpu.build(cpu_candidate(COPY), cpu.contract(softmax), Target("cuda", "sm_90a"))
+        cpu.build(cpu_candidate(COPY), cpu.contract(softmax), Target(DeviceKind.CUDA, "sm_90a"))
 
 
 def test_a_cache_that_cannot_be_written_is_our_own_fault(softmax: Task, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    cpu = CpuBackend(Workshop(Paths(tmp_path / "file")))
+    cpu = CpuBackend(Builder(Paths(tmp_path / "file")))
     with pytest.raises(HarnessFault, match="build cache"):
         cpu.build(cpu_candidate(COPY), cpu.contract(softmax), NATIVE)
 
@@ -390,7 +390,7 @@ def test_warnings_are_kept(cpu: CpuBackend, softmax: Task) -> None:
 @pytest.mark.skipif(shutil.which("clang++") is None, reason="no clang++ on this machine")
 def test_clang_builds_too(softmax: Task, tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "CXX": "clang++"}
-    cpu = CpuBackend(Workshop(Paths(tmp_path), environment=environ))
+    cpu = CpuBackend(Builder(Paths(tmp_path), environment=environ))
     try:
         artifact = built(cpu, softmax, cpu_candidate(COPY))
     except ToolMissing as missing:

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.backends.build import Workshop
+from warpsmith.backends.builder import Builder
 from warpsmith.backends.cuda import CudaBackend
 from warpsmith.backends.elf import read_symbols
-from warpsmith.core.build import Artifact, BuildFailure, Target
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.config import Paths
-from warpsmith.core.errors import ToolMissing, UsageError
-from warpsmith.core.task import Task
+from warpsmith.model.build import Artifact, BuildFailure, DeviceKind, Target
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.errors import ToolMissing, UsageError
+from warpsmith.model.settings import Paths
+from warpsmith.model.task import Task
 
 LAUNCH = "int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream)"
-HOPPER = Target("cuda", "sm_90a")
+HOPPER = Target(DeviceKind.CUDA, "sm_90a")
 
 KERNEL = f"""
 template <int Block>
@@ -95,13 +95,13 @@ __global__ void hungry(float* out) {{
 @pytest.mark.nvcc
 def test_an_architecture_that_nvcc_does_not_know_is_the_toolkits_fault(cuda: CudaBackend, softmax: Task) -> None:
     with pytest.raises(ToolMissing, match=r"cannot build for compute_999; install a newer CUDA toolkit"):
-        cuda.build(cuda_candidate(KERNEL), cuda.contract(softmax), Target("cuda", "sm_999"))
+        cuda.build(cuda_candidate(KERNEL), cuda.contract(softmax), Target(DeviceKind.CUDA, "sm_999"))
 
 
-def test_a_target_that_is_no_architecture_is_refused(softmax: Task, workshop: Workshop) -> None:
-    backend = CudaBackend(workshop)
+def test_a_target_that_is_no_architecture_is_refused(softmax: Task, builder: Builder) -> None:
+    backend = CudaBackend(builder)
     with pytest.raises(UsageError, match="name it like sm_90a"):
-        backend.build(cuda_candidate(KERNEL), backend.contract(softmax), Target("cuda", "native; rm"))
+        backend.build(cuda_candidate(KERNEL), backend.contract(softmax), Target(DeviceKind.CUDA, "native; rm"))
 
 
 def test_no_host_compiler_is_a_clear_state(softmax: Task, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_no_host_compiler_is_a_clear_state(softmax: Task, tmp_path: Path) -> Non
     nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
     nvcc.chmod(0o755)
     environ = {"CUDA_HOME": str(tmp_path), "PATH": str(tmp_path)}
-    backend = CudaBackend(Workshop(Paths(tmp_path / "cache"), environment=environ))
+    backend = CudaBackend(Builder(Paths(tmp_path / "cache"), environment=environ))
     assert not backend.available().build
     assert "install g++" in backend.available().detail
     with pytest.raises(ToolMissing, match="host compiler"):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.backends.headers import CUDA_NAMES, missing_headers
+from warpsmith.backends.builder import CUDA_NAMES, missing_headers
 from warpsmith.backends.source import backend_named, read_candidate
 from warpsmith.backends.tunables import Tunable, tunables
-from warpsmith.core.errors import CandidateError, UsageError
-from warpsmith.core.protocols import Backend
-from warpsmith.core.registry import plugins
+from warpsmith.model.build import Backend
+from warpsmith.model.errors import CandidateError, UsageError
+from warpsmith.system.plugins import plugins
 
 
 @pytest.mark.parametrize(("name", "backend"), [("k.cpp", "cpu"), ("k.cc", "cpu"), ("k.CU", "cuda"), ("k.cu", "cuda")])

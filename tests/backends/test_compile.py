@@ -1,4 +1,4 @@
-"""One compiler command: its limits, its end with ours, and being called off."""
+"""One compiler command: its limits, its end with ours, and being cancelled."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from warpsmith.backends.compile import LOG_BYTES, CompilerRun, run_compiler
-from warpsmith.backends.stopping import stoppable
-from warpsmith.core.errors import HarnessFault
+from warpsmith.backends.compiler import CompilerRun, run_compiler
+from warpsmith.model.errors import HarnessFault
+from warpsmith.system.processes import OUTPUT_BYTES, stoppable
 
 # Like a compiler: a driver with a stage of its own, which says where it works.
 STAGED = ("sh", "-c", "sleep 300 & wait")
 ALONE = """
 import os, sys
 from pathlib import Path
-from warpsmith.backends.compile import run_compiler
+from warpsmith.backends.compiler import run_compiler
 here = Path(sys.argv[1])
 print("begun", flush=True)
 run_compiler(("sh", "-c", "sleep 300 & wait"), folder=here, scratch=here, environ=os.environ, limit_s=300)
@@ -81,7 +81,7 @@ def test_a_build_that_is_called_off_ends_soon(tmp_path: Path) -> None:
     stop = threading.Event()
     threading.Timer(0.3, stop.set).start()
     begun = time.monotonic()
-    with stoppable(stop), pytest.raises(HarnessFault, match="called off"):
+    with stoppable(stop), pytest.raises(HarnessFault, match="cancelled"):
         run(STAGED, tmp_path)
     assert time.monotonic() - begun < 10.0
     assert nobody_works_in(tmp_path)
@@ -101,7 +101,7 @@ def test_no_stage_outlives_whoever_started_the_command(tmp_path: Path) -> None:
 
 
 def test_a_log_is_cut_in_length_and_in_width(tmp_path: Path) -> None:
-    assert len(run(("sh", "-c", "yes | head -c 3000000"), tmp_path).log) <= LOG_BYTES
+    assert len(run(("sh", "-c", "yes | head -c 3000000"), tmp_path).log) <= OUTPUT_BYTES
     wide = run((sys.executable, "-c", "print('x' * 100_000); print('y')"), tmp_path).log
     assert max(map(len, wide.splitlines())) <= 4000
     assert wide.endswith("\ny\n")

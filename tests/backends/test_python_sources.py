@@ -9,11 +9,11 @@ import pytest
 
 from warpsmith.backends.source import backend_named, devices_of, read_candidate
 from warpsmith.backends.torch_module import LOADER, TorchModuleBackend
-from warpsmith.core.build import MAIN, SOURCES, Artifact, BuildFailure, Target
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.config import Limits, Paths
-from warpsmith.core.errors import CandidateError, UsageError
-from warpsmith.core.task import Precision, ScalarKind, ScalarSpec, Task, TensorRole, TensorSpec, Workload
+from warpsmith.model.build import MAIN, SOURCES, Artifact, BuildFailure, DeviceKind, Target
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.errors import CandidateError, UsageError
+from warpsmith.model.settings import Limits, Paths
+from warpsmith.model.task import Precision, ScalarKind, ScalarSpec, Task, TensorRole, TensorSpec, Workload
 
 INPUT, STATE, OUTPUT = TensorRole.INPUT, TensorRole.STATE, TensorRole.OUTPUT
 MODEL = "class ModelNew(torch.nn.Module):\n    pass\n"
@@ -161,8 +161,8 @@ def test_triton_launch_gets_tensors_then_numbers() -> None:
 
 
 def built(tmp_path: Path, candidate: Candidate) -> Artifact | BuildFailure:
-    backend = backend_named(candidate.backend).placed(Paths(tmp_path / "cache"), Limits())
-    return backend.build(candidate, backend.contract(task_of(), candidate.entry), Target("cpu"))
+    backend = backend_named(candidate.backend).configured(Paths(tmp_path / "cache"), Limits())
+    return backend.build(candidate, backend.contract(task_of(), candidate.entry), Target(DeviceKind.CPU))
 
 
 def model(text: str, entry: str = "") -> Candidate:

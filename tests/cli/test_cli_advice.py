@@ -16,34 +16,35 @@ from tests.searching import (
     PROBLEM,
     CannedProposer,
     ScriptedJudge,
-    begun,
     invalid,
     judged,
     new_session,
     proposed,
+    run_setup,
     source,
     valid,
 )
 from typer.testing import CliRunner
 
-from warpsmith.archive.events import Budget
-from warpsmith.cli import agent, export, jsonout, optimize, render, tune
-from warpsmith.cli.evaluate import exit_status, parse_libraries
-from warpsmith.cli.history import print_runs
-from warpsmith.cli.live import View, best_line, watching
+from warpsmith.cli import ask_tell, cards, export, json_documents, optimize, tune
+from warpsmith.cli.checks import exit_status, parse_libraries
+from warpsmith.cli.json_documents import RunDocument
+from warpsmith.cli.live import LiveRun, best_line, watching
 from warpsmith.cli.main import app
-from warpsmith.cli.searchjson import RunDocument
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.errors import RunError, UsageError
-from warpsmith.core.evaluation import Evaluation, Status
-from warpsmith.core.search import Brief
-from warpsmith.core.task import Workload
-from warpsmith.methods.loading import load
-from warpsmith.run import opening
-from warpsmith.run.loop import Loop, Watcher, judge_pending
-from warpsmith.run.opening import evaluator_for
-from warpsmith.run.session import Session
-from warpsmith.run.tuning import Measured, Round, Tuned
+from warpsmith.cli.runs import print_runs
+from warpsmith.methods.load import load
+from warpsmith.model.brief import Brief
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.errors import RunError, UsageError
+from warpsmith.model.evaluation import Evaluation, Status
+from warpsmith.model.task import Workload
+from warpsmith.run_log.events import Budget, StopReason
+from warpsmith.search import open_run
+from warpsmith.search.active_run import write_best_somewhere
+from warpsmith.search.loop import SearchLoop, SearchObserver, judge_pending
+from warpsmith.search.open_run import evaluator_for
+from warpsmith.search.session import Session
+from warpsmith.search.tuning import MeasuredPoint, TuningResult, TuningRound
 
 FULL = load("evoengineer-full")
 RUN = RunDocument(
@@ -75,7 +76,7 @@ def finished(folder: Path, trials: int = 2, budget: Budget | None = None) -> Ses
     proposed(session, *range(1, trials + 1))
     scores = {number: [1 + number / 10] for number in range(1, trials + 1)}
     judge_pending(session, ScriptedJudge(scores), lambda record, evaluation: None)
-    assert session.ledger.best
+    assert session.state.best
     return session
 
 
@@ -85,12 +86,12 @@ def finished(folder: Path, trials: int = 2, budget: Budget | None = None) -> Ses
 def test_a_best_kernel_that_cannot_be_put_where_asked_stays_with_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with finished(tmp_path / "run") as session:
-        best, bundle, fault = optimize._written(session, str(tmp_path / "file" / "best.cpp"))
+        best, bundle, fault = write_best_somewhere(session, str(tmp_path / "file" / "best.cpp"))
         assert best == tmp_path / "run" / "best.cpp"
         assert best.is_file()
         assert bundle == tmp_path / "run" / "best"
         assert "cannot be written" in fault
-        assert optimize._written(session, "")[2] == ""
+        assert write_best_somewhere(session, "")[2] == ""
 
 
 # --- what is advised ---
@@ -98,26 +99,26 @@ def test_a_best_kernel_that_cannot_be_put_where_asked_stays_with_the_run(tmp_pat
 
 def test_going_on_takes_more_than_was_done(tmp_path: Path) -> None:
     with finished(tmp_path / "run", 6) as session:
-        session.end("trials")
+        session.end(StopReason.TRIALS)
     with Session.resume(tmp_path / "run", None, Budget(trials=3)) as session:
-        assert optimize._more(session, "trials").endswith(f"--resume {tmp_path / 'run'} --trials 12")
-        assert optimize._more(session, "interrupted").endswith(f"--resume {tmp_path / 'run'}")
+        assert optimize._more(session, StopReason.TRIALS).endswith(f"--resume {tmp_path / 'run'} --trials 12")
+        assert optimize._more(session, StopReason.INTERRUPTED).endswith(f"--resume {tmp_path / 'run'}")
 
 
 def test_only_a_command_with_fresh_advises_it() -> None:
     found = replace(valid(Candidate((SourceFile("k.cpp", ""),), "cpu"), 2.0), cached=True)
     for fresh in (True, False):
         console, text = paper(80, terminal=False)
-        console.print(render.card(render.Judged("k.cpp", found, fresh=fresh)))
+        console.print(cards.card(cards.JudgedFile("k.cpp", found, fresh=fresh)))
         assert "from the cache" in text.getvalue()
         assert ("--fresh" in text.getvalue()) is fresh
 
 
-def test_two_shares_of_the_speed_of_light_have_two_names(tmp_path: Path) -> None:
+def test_two_shares_of_the_roofline_have_two_names(tmp_path: Path) -> None:
     two = replace(PROBLEM.task, workloads=(Workload("small", (("n", 64),)), Workload("large", (("n", 1024),))))
-    start = begun(FULL)
+    start = run_setup(FULL)
     start = replace(start, problem=replace(start.problem, task=two))
-    with Session.begin(tmp_path / "run", start) as session:
+    with Session.create(tmp_path / "run", start) as session:
         proposed(session, 1)
 
         def twofold(candidate: Candidate) -> Evaluation:
@@ -125,20 +126,20 @@ def test_two_shares_of_the_speed_of_light_have_two_names(tmp_path: Path) -> None
             return replace(valid(candidate, 2.0), workloads=(replace(slow, workload="small"), fast))
 
         judged(session, twofold)
-        assert best_line(session.ledger).endswith("40.0 % of the speed of light in the worst workload)")
+        assert best_line(session.state).endswith("40.0 % of roofline in the worst workload)")
         evaluation = session.evaluation(1)
         assert evaluation is not None
         console, text = paper(80, terminal=False)
-        render.show(console, render.card(render.Judged("k.cpp", evaluation)))
-        assert re.search(r"speed of light +60\.0 % +reached, geometric mean; the floor", text.getvalue())
-        assert jsonout.share_of_floor(evaluation) == pytest.approx(0.6)
+        cards.show(console, cards.card(cards.JudgedFile("k.cpp", evaluation)))
+        assert re.search(r"of roofline +60\.0 % +\S+ \S+ at best, geometric mean", text.getvalue())
+        assert json_documents.share_of_floor(evaluation) == pytest.approx(0.6)
     with finished(tmp_path / "one") as session:
-        assert best_line(session.ledger).endswith("50.0 % of the speed of light)")
+        assert best_line(session.state).endswith("50.0 % of roofline)")
 
 
 def test_a_run_of_the_cpu_does_not_blame_an_option_that_was_not_given(tmp_path: Path) -> None:
     with finished(tmp_path / "run") as session, pytest.raises(UsageError) as refused:
-        evaluator_for(session.ledger.begun.config, "cuda")
+        evaluator_for(session.state.setup.config, "cuda")
     assert str(refused.value) == "this run's kernels are cpu kernels, which do not run on cuda; leave out --device."
 
 
@@ -155,7 +156,7 @@ def test_a_folder_that_holds_a_run_is_gone_on_with_by_both_commands(tmp_path: Pa
         (["ask", "run", "--device", "cpu"], "--device is for starting one"),
         (["ask", "run", "--stop-at", "0"], "--stop-at is for starting one"),
         (["ask", "run", "--trials", "9"], "--trials is for starting one"),
-        (["ask", "task.py", "--run", "run"], "run holds a run already; `warpsmith ask run` goes on with it"),
+        (["ask", "task.py", "--run", "run"], "run holds a run already; `warpsmith ask run` continues it"),
         (["runs", "nosuch"], "there is no folder nosuch"),
         (["runs", "nosuch", "--json"], "there is no folder nosuch"),
     ],
@@ -181,17 +182,17 @@ def test_a_step_with_nothing_to_judge_says_what_to_do(tmp_path: Path, monkeypatc
     assert "Get the next brief: warpsmith ask run\nHand in a kernel: warpsmith tell run FILE\n" in result.stderr
 
 
-@pytest.mark.parametrize("reason", ["trials", ""])
+@pytest.mark.parametrize("reason", [StopReason.TRIALS, None])
 def test_a_step_leaves_a_run_ended_or_open_as_it_was(
-    reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reason: StopReason | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with finished(Path("run")) as session:
         if reason:
             session.end(reason, "all of them")
     assert CliRunner().invoke(app, ["step", "run"]).exit_code == 0
-    with Session.peek(Path("run")) as seen:
-        closed = seen.ledger.closed
+    with Session.read(Path("run")) as seen:
+        closed = seen.state.closed
     assert (closed and (closed.reason, closed.detail)) == ((reason, "all of them") if reason else None)
 
 
@@ -209,19 +210,19 @@ def test_a_library_is_one_that_is_known_or_that_the_linker_finds() -> None:
         parse_libraries("nosuchthing")
 
 
-@pytest.mark.parametrize(("first_wins", "said"), [(True, "as it came is the best"), (False, "1.50x the kernel")])
+@pytest.mark.parametrize(("first_wins", "said"), [(True, "No point is faster"), (False, "1.50x the speed of the file")])
 def test_tuning_says_when_nothing_is_better(first_wins: bool, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     kernel = Candidate((SourceFile("k.cpp", "// tune: STEP = 1, 2\n"),), "cpu", defines=(("STEP", "1"),))
     before = valid(kernel, 2.0)
     after = before if first_wins else valid(kernel, 3.0)
-    tune._show(tune.Request("task.py", "k.cpp"), Tuned(kernel, after, before, (), 2, 0, 2), "")
+    tune._show(TuningResult(kernel, after, before, (), 2, 0, 2), "", "warpsmith tune task.py k.cpp --out tuned.cpp")
     shown = capsys.readouterr().out
     assert said in shown
     assert ("--out tuned.cpp" in shown) is not first_wins
-    assert "not certain" not in shown
+    assert "noise" not in shown
 
 
-class Impatient(Watcher):
+class Impatient(SearchObserver):
     """Interrupts once so many are asked, and lets them answer when it hears that they are waited for."""
 
     def __init__(self, count: int) -> None:
@@ -238,7 +239,9 @@ class Impatient(Watcher):
         self.heard.set()
 
 
-@pytest.mark.parametrize(("count", "said"), [(1, "waiting for 1 reply under"), (2, "waiting for 2 replies under")])
+@pytest.mark.parametrize(
+    ("count", "said"), [(1, "waiting for 1 reply in progress"), (2, "waiting for 2 replies in progress")]
+)
 def test_replies_are_counted_in_words(tmp_path: Path, count: int, said: str) -> None:
     watcher = Impatient(count)
 
@@ -248,7 +251,7 @@ def test_replies_are_counted_in_words(tmp_path: Path, count: int, said: str) -> 
 
     with new_session(tmp_path / "run", FULL) as session:
         proposer = CannedProposer(late, concurrency=count)
-        loop = Loop(session, proposer, ScriptedJudge({}), watcher, parallel=count)
+        loop = SearchLoop(session, proposer, ScriptedJudge({}), watcher, parallel=count)
         watcher.interrupt = loop.interrupt
         assert loop.run() == "interrupted"
     assert said in watcher.said
@@ -256,9 +259,9 @@ def test_replies_are_counted_in_words(tmp_path: Path, count: int, said: str) -> 
 
 def test_one_verdict_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(opening, "evaluator_for", lambda *_: nullcontext())
-    monkeypatch.setattr(opening, "bench_of", lambda *_: ScriptedJudge({1: [Status.WRONG]}))
-    monkeypatch.setattr(agent, "_profile", lambda *_: None)
+    monkeypatch.setattr(open_run, "evaluator_for", lambda *_: nullcontext())
+    monkeypatch.setattr(open_run, "task_evaluator", lambda *_: ScriptedJudge({1: [Status.WRONG]}))
+    monkeypatch.setattr(ask_tell, "_profile", lambda *_: None)
     with new_session(Path("run"), FULL) as session:
         proposed(session, 1)
     result = CliRunner().invoke(app, ["step", "run"])
@@ -270,9 +273,9 @@ def test_what_could_not_be_judged_is_not_called_invalid(
     verdict: float | Status, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(opening, "evaluator_for", lambda *_: nullcontext())
-    monkeypatch.setattr(opening, "bench_of", lambda *_: ScriptedJudge({1: [verdict]}))
-    monkeypatch.setattr(agent, "_profile", lambda *_: None)
+    monkeypatch.setattr(open_run, "evaluator_for", lambda *_: nullcontext())
+    monkeypatch.setattr(open_run, "task_evaluator", lambda *_: ScriptedJudge({1: [verdict]}))
+    monkeypatch.setattr(ask_tell, "_profile", lambda *_: None)
     new_session(Path("run"), FULL).__exit__(None, None, None)
     Path("run/task.py").write_text("")
     Path("kernel.cpp").write_text(source(1))
@@ -283,9 +286,9 @@ def test_what_could_not_be_judged_is_not_called_invalid(
 def test_exporting_and_tuning_call_it_by_the_same_status() -> None:
     kernel = Candidate((SourceFile("k.cpp", "// tune: STEP = 1, 2\n"),), "cpu")
     for verdict, status in ((Status.WRONG, 1), (Status.NOT_JUDGED, 2)):
-        assert export._refuse(export.Request("k.cpp"), invalid(kernel, verdict), "why") == status
-        point = Measured(Round.SCREEN, kernel, invalid(kernel, verdict), 1)
-        assert tune.status_of(Tuned(None, None, None, (point,), 1, 1, 2)) == status
+        assert export._refuse(export.ExportRequest("k.cpp"), invalid(kernel, verdict), "why") == status
+        point = MeasuredPoint(TuningRound.SCREEN, kernel, invalid(kernel, verdict), 1)
+        assert tune.status_of(TuningResult(None, None, None, (point,), 1, 1, 2)) == status
 
 
 # --- on a terminal ---
@@ -295,10 +298,10 @@ def test_sentences_are_broken_between_words_on_a_terminal_only() -> None:
     sentence = "Proposer: the offline catalogue of strategies and so forth"
     for terminal, lines in ((True, 3), (False, 1)):
         console, text = paper(24, terminal=terminal)
-        render.say(console, sentence)
+        cards.say(console, sentence)
         assert len(text.getvalue().splitlines()) == lines
         assert text.getvalue().split() == sentence.split()
-        render.say(console, f"{sentence}.", whole=True)  # one line to be copied
+        cards.say(console, f"{sentence}.", whole=True)  # one line to be copied
         assert f"{sentence}.\n" in text.getvalue()
 
 
@@ -341,16 +344,16 @@ def test_a_view_draws_what_was_seen_and_not_what_is_being_changed(tmp_path: Path
     console, text = paper(80, terminal=True)
     with new_session(tmp_path / "run", FULL) as session:
         proposed(session, 1, 2)
-        view = View(console, session)
+        view = LiveRun(console, session)
         session.judge(session.pending()[0], valid(session.candidate(1), 1.5))
         view.recorded(session.record(1), session.evaluation(1))
-        contenders = session.ledger.contenders
-        session.ledger.contenders = Moving(contenders)
+        contenders = session.state.confirmation.waiting
+        session.state.confirmation.waiting = Moving(contenders)
         console.print(view)  # as another thread would
         assert "best: none yet, 1.50x (trial 1) measured once" in text.getvalue()
         assert "trial 2 of 20" in text.getvalue()
         assert "valid: 1 of 1" in text.getvalue()
-        session.ledger.contenders = contenders
+        session.state.confirmation.waiting = contenders
         judge_pending(session, ScriptedJudge({1: [1.5], 2: [2.5]}), view.recorded)
         console.print(view)
         assert "best: 2.50x PyTorch (trial 2" in text.getvalue()

@@ -15,16 +15,16 @@ import pytest
 from tests.cli.test_cli_commands import RIGHT, WRONG, Desk, desk
 from typer.testing import CliRunner
 
-from warpsmith.archive.events import Budget
-from warpsmith.archive.log import Archive
 from warpsmith.cli.main import app
-from warpsmith.core.config import Settings
-from warpsmith.methods.loading import load
-from warpsmith.run.bench.folding import fold
-from warpsmith.run.bench.plan import Plan, read_plan, settle
-from warpsmith.run.bench.results import Bench, CellStatus
-from warpsmith.run.bench.runner import Runner
-from warpsmith.run.bench.selection import select
+from warpsmith.experiments.collect import collect
+from warpsmith.experiments.plan import BenchPlan, keep_plan, read_plan
+from warpsmith.experiments.results import BenchResults, CellStatus
+from warpsmith.experiments.runner import BenchRunner
+from warpsmith.experiments.selection import select
+from warpsmith.methods.load import load
+from warpsmith.model.settings import Settings
+from warpsmith.run_log.events import Budget
+from warpsmith.run_log.log import RunLog
 
 __all__ = ["desk"]  # the fixture: a folder with a cache of its own
 
@@ -55,16 +55,16 @@ def shop(desk: Desk) -> Desk:
 
 
 @pytest.fixture(scope="module")
-def bench(shop: Desk) -> Bench:
+def bench(shop: Desk) -> BenchResults:
     """Three methods on four tasks, killed in the middle and gone on with."""
     out = shop.folder / "out"
-    settle(plan(shop.folder / "tasks"), out)
+    keep_plan(plan(shop.folder / "tasks"), out)
     with shop.start("bench", "resume", "out") as process:
         try:
             wait_for(lambda: len(list(out.glob("cells/*/*/best.*"))) >= 4 and len(begun(out)) >= 5, process.poll)
         finally:
             process.send_signal(signal.SIGKILL)
-    before = fold(out)
+    before = collect(out)
     finished = [cell for cell in before.cells if cell.status is CellStatus.DONE]
     assert 3 <= len(finished) < 12, [cell.status for cell in before.cells]
     logs = {cell.run: events(out / cell.run) for cell in finished}
@@ -72,18 +72,18 @@ def bench(shop: Desk) -> Bench:
     resumed = shop.run("bench", "resume", "out")
 
     assert resumed.status == 0, resumed.err
-    assert f"Going on: {len(finished)} of 12 cells" in resumed.err
+    assert f"Continuing: {len(finished)} of 12 cells" in resumed.err
     # What was finished is as it was; the cell that was under way went on in its own log.
     assert {run: events(out / run) for run in logs} == logs
-    sittings = sorted(events(folder).count("Opened") for folder in begun(out))
+    sittings = sorted(events(folder).count("RunOpened") for folder in begun(out))
     assert sittings[:10] == [1] * 10
     assert max(sittings) <= 2
-    return fold(out)
+    return collect(out)
 
 
-def plan(tasks: Path) -> Plan:
+def plan(tasks: Path) -> BenchPlan:
     """The catalogue with three methods, as `warpsmith bench tasks --no-tune --no-verify` would plan it, and quicker."""
-    return Plan(
+    return BenchPlan(
         name="tasks",
         created="2026-01-02T03:04:05+00:00",
         version="1",
@@ -115,11 +115,11 @@ def begun(out: Path) -> list[Path]:
 
 
 def events(folder: Path) -> list[str]:
-    with Archive.read(folder) as archive:
-        return [type(entry.event).__name__ for entry in archive.entries()]
+    with RunLog.read(folder) as log:
+        return [type(entry.event).__name__ for entry in log.entries()]
 
 
-def test_a_bench_that_was_killed_gives_the_full_table(shop: Desk, bench: Bench) -> None:
+def test_a_bench_that_was_killed_gives_the_full_table(shop: Desk, bench: BenchResults) -> None:
     assert {cell.status for cell in bench.cells} == {CellStatus.DONE}
     assert {(cell.task, cell.method) for cell in bench.cells} == {(t, m) for t in BODIES for m in METHODS}
     assert {cell.trials for cell in bench.cells} == {2}
@@ -129,11 +129,13 @@ def test_a_bench_that_was_killed_gives_the_full_table(shop: Desk, bench: Bench) 
     assert "3 methods × 1 proposer × 4 tasks × 1 repeat, 2 trials each: 12 of 12 cells done" in shown.out
     assert all(name in shown.out for name in (*BODIES, *METHODS))
     assert "How fast" in shown.out
-    assert "12 winners counted though nobody verified them" in shown.out
+    assert "12 winners counted that were not verified" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
 
 
-def test_only_verified_winners_count_unless_told(shop: Desk, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_verified_winners_count_unless_told(
+    shop: Desk, bench: BenchResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(shop.folder)
     strict, loose = (json.loads(printed("show", "out", "--format", "json", *more)) for more in ((), ("--unverified",)))
 
@@ -145,7 +147,7 @@ def test_only_verified_winners_count_unless_told(shop: Desk, bench: Bench, monke
     assert len(loose["bench"]["cells"]) == 12
 
 
-def test_tables_in_every_format(shop: Desk, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_in_every_format(shop: Desk, bench: BenchResults, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shop.folder)
     rows = list(csv.DictReader(io.StringIO(printed("show", "out", "--format", "csv"))))
     assert [row["status"] for row in rows] == ["done"] * 12
@@ -165,17 +167,17 @@ def printed(*words: str) -> str:
 
 
 def test_the_same_command_goes_on_with_the_same_bench(
-    shop: Desk, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    shop: Desk, bench: BenchResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(shop.folder)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     words = ["tasks", "--methods", "cupilot-no-roofline", "--proposers", "template", "--trials", "3", "--time", "60"]
     command = ["bench", *words, "--no-verify", "--devices", "cpu"]
 
-    def begin_only(self: Runner) -> Bench:
+    def begin_only(self: BenchRunner) -> BenchResults:
         return self.bench
 
-    monkeypatch.setattr(Runner, "run", begin_only)
+    monkeypatch.setattr(BenchRunner, "run", begin_only)
     outcomes = [CliRunner().invoke(app, command, prog_name="warpsmith") for _ in range(2)]
 
     assert [outcome.exit_code for outcome in outcomes] == [1, 1], outcomes[0].output  # nothing of it is done
@@ -189,7 +191,7 @@ def test_the_same_command_goes_on_with_the_same_bench(
     assert "holds another bench, which differs in seed" in other.stderr
 
 
-@pytest.mark.slow  # tests/run/bench/test_published.py judges and verifies in one process
+@pytest.mark.slow  # tests/experiments/test_published.py judges and verifies in one process
 def test_others_kernels_are_judged_and_verified(shop: Desk) -> None:
     theirs = shop.folder / "theirs"
     theirs.mkdir()

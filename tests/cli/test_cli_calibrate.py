@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from warpsmith.cli.calibrate import card, document
-from warpsmith.cli.jsonout import dumps
-from warpsmith.core.calibration import Calibration, Impostor
-from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
+from warpsmith.cli.calibrate import card
+from warpsmith.cli.json_documents import calibrate_document, dumps
 from warpsmith.hardware.device import Device
+from warpsmith.model.build import DeviceKind
+from warpsmith.model.certificate import Calibration, Impostor
+from warpsmith.model.task import Precision, Task, TaskKind, TensorRole, TensorSpec, Workload
 
 SUM_OF_SOFTMAX = """
 import torch
@@ -49,7 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_a_task_that_is_fit_is_shown_with_every_impostor(run: Run, task_file: Callable[[str], Path]) -> None:
     done = run("--calibrate", str(task_file("mean_and_peak")))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("✓ fit to judge by")
+    assert done.stdout.startswith("✓ calibrated")
     assert done.stdout.count("own/200x300") == 18  # nine in each output
     assert "no matrix products" in done.stdout
     assert done.stderr == ""
@@ -91,7 +92,7 @@ def test_mistakes_are_one_line(run: Run, words: tuple[str, ...], said: str) -> N
 TASK = Task(
     name="halves",
     source="",
-    kind="native",
+    kind=TaskKind.NATIVE,
     tensors=(
         TensorSpec("x", "float32", (4,), TensorRole.INPUT),
         TensorSpec("y", "float32", (4,), TensorRole.OUTPUT),
@@ -115,7 +116,7 @@ FOUND = Calibration(
     reserve=("rare",),
     seconds=0.25,
 )
-DEVICE = Device("cpu", 0, "a processor", "native", "cpu|a processor")
+DEVICE = Device(DeviceKind.CPU, 0, "a processor", "native", "cpu|a processor")
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -136,7 +137,7 @@ def test_people_see_what_passes_and_what_to_change(width: int) -> None:
 
 
 def test_programs_get_the_same_in_one_line() -> None:
-    line = dumps(document(TASK, FOUND, file="tasks/halves.py", device="cpu"))
+    line = dumps(calibrate_document(TASK, FOUND, file="tasks/halves.py", device="cpu"))
     found = json.loads(line)
     assert "\n" not in line
     assert found["reason"] == FOUND.reason

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from warpsmith.cli.doctor import diagnose
-from warpsmith.core.registry import plugins
+from warpsmith.system.plugins import plugins
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 SECRET = "sk-this-must-never-be-printed"

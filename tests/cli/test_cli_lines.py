@@ -17,13 +17,13 @@ from rich.console import Console
 from rich.text import Text
 from tests.cli.test_cli_advice import finished, paper
 from tests.cli.test_cli_verify import certificate
-from tests.run.bench.making import bench, best, cell
+from tests.experiments.making import bench, best, cell
 from tests.searching import valid
 
-from warpsmith.cli import benchshow, certcard, export, pool, profile, render, suite, verify
-from warpsmith.cli.lines import Sentence, breaks
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.run.bench.results import CellStatus, write_results
+from warpsmith.cli import bench_show, cards, certificate_card, export, pool, suite, verify
+from warpsmith.cli.terminal import Sentence, breaks
+from warpsmith.experiments.results import CellStatus, write_results
+from warpsmith.model.candidate import Candidate, SourceFile
 
 WIDTH = 60
 LONG = "a-folder-with-a-rather-long-name/and-another-one-in-it-that-is-long-too"  # wider than the terminal
@@ -33,7 +33,7 @@ LONG = "a-folder-with-a-rather-long-name/and-another-one-in-it-that-is-long-too"
 def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What commands print, on a terminal of 60 columns."""
     console, text = paper(WIDTH, terminal=True)
-    monkeypatch.setattr(render, "console", lambda **_: console)
+    monkeypatch.setattr(cards, "console", lambda **_: console)
     return text
 
 
@@ -67,7 +67,7 @@ def test_breaking_loses_nothing_and_breaks_no_word(text: str, width: int) -> Non
 
 def test_a_command_in_backquotes_is_one_word() -> None:
     console, text = paper(30, terminal=True)
-    render.say(console, "there is none; start one with `warpsmith optimize TASK --run DIR`, or two.")
+    cards.say(console, "there is none; start one with `warpsmith optimize TASK --run DIR`, or two.")
     assert "\n`warpsmith optimize TASK --run DIR`,\n" in text.getvalue()
 
 
@@ -75,7 +75,7 @@ def test_styles_stay_where_they_were() -> None:
     console = Console(
         file=io.StringIO(), force_terminal=True, width=10, _environ={"TERM": "xterm"}, color_system="standard"
     )
-    render.show(console, Sentence(Text.assemble("one ", ("two three", "bold"), " four")))
+    cards.show(console, Sentence(Text.assemble("one ", ("two three", "bold"), " four")))
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "one \x1b[1mtwo\x1b[0m\n\x1b[1mthree\x1b[0m four\n"
 
@@ -102,18 +102,18 @@ def test_the_pool_names_its_file_and_the_run_whole(
     place: Path, screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WARPSMITH_POOL", f"{LONG}/pool.jsonl")
-    pool.run(pool.Request("list"))
+    pool.pool(pool.PoolAction.LIST)
     assert unbroken(screen.getvalue()) == [f"{LONG}/pool.jsonl"]
     assert "`warpsmith pool add RUN`" in screen.getvalue()
     finished(place / "run").__exit__(None, None, None)
-    pool.run(pool.Request("add", f"{LONG}/run"))
+    pool.pool(pool.PoolAction.ADD, f"{LONG}/run")
     assert unbroken(screen.getvalue())[1:] == [f"{LONG}/run", f"{LONG}/pool.jsonl."]
 
 
 def test_an_export_is_used_by_a_line_that_can_be_copied(place: Path, screen: io.StringIO) -> None:
     finished(place / "run").__exit__(None, None, None)
     (place / "run" / "task.py").write_text("")
-    export.run(export.Request(f"{LONG}/run", out=f"{LONG}/bundle"))
+    export.export(f"{LONG}/run", out=f"{LONG}/bundle")
     used = f'Use it: from warpsmith import load; op = load("{LONG}/bundle")'
     assert unbroken(screen.getvalue()) == [f"{LONG}/bundle:", used]
     assert "`warpsmith export … --verify`" in screen.getvalue()
@@ -121,43 +121,43 @@ def test_an_export_is_used_by_a_line_that_can_be_copied(place: Path, screen: io.
 
 def test_a_certificate_names_its_file_whole(screen: io.StringIO) -> None:
     kernel, kept = f"{LONG}/kernel.cu", f"{LONG}/certificate.json"
-    render.show(render.console(), certcard.card(certificate(), kernel, kept))
+    cards.show(cards.console(), certificate_card.card(certificate(), kernel, kept))
     assert unbroken(screen.getvalue()) == [kernel, f"  certificate  {kept}"]
-    render.show(render.console(), certcard.overview([(kernel, certificate(), kept)]))
+    cards.show(cards.console(), certificate_card.overview([(kernel, certificate(), kept)]))
     assert unbroken(screen.getvalue())[2:] == [kernel, kept]
 
 
 def test_a_verdict_names_its_file_whole(screen: io.StringIO) -> None:
     kernel = Candidate((SourceFile("k.cpp", ""),), "cpu")
-    judged = render.Judged(f"{LONG}/k.cpp", valid(kernel, 2.0))
-    render.show(render.console(), render.card(judged))
-    render.show(render.console(), render.overview([judged, judged]))
+    judged = cards.JudgedFile(f"{LONG}/k.cpp", valid(kernel, 2.0))
+    cards.show(cards.console(), cards.card(judged))
+    cards.show(cards.console(), cards.overview([judged, judged]))
     assert unbroken(screen.getvalue()) == [f"{LONG}/k.cpp", f"{LONG}/k.cpp:"]
 
 
 def test_messages_of_commands_are_broken_between_words(screen: io.StringIO) -> None:
     said = f"waiting: another evaluation is using the device that you have named, and {LONG}/k.cpp comes next"
-    verify.Show(render.console()).message(said)
-    profile._Say()(said)
-    assert screen.getvalue().split() == [*said.split(), *said.split()]
-    assert unbroken(screen.getvalue()) == [f"{LONG}/k.cpp"] * 2
+    verify.VerifyProgress(cards.console()).message(said)
+    assert screen.getvalue().split() == said.split()
+    assert unbroken(screen.getvalue()) == [f"{LONG}/k.cpp"]
 
 
 @pytest.mark.parametrize("width", [40, WIDTH, 80])
 def test_names_of_tasks_stay_whole(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     console, text = paper(width, terminal=True)
-    monkeypatch.setattr(render, "console", lambda **_: console)
-    suite.run(suite.Request(("warpsmith-fused",)))
+    monkeypatch.setattr(cards, "console", lambda **_: console)
+    suite.suite_list(["warpsmith-fused"])
     lines = text.getvalue().splitlines()
     for name in ("softmax_cross_entropy", "quantize_dequantize", "adam_step"):
         assert any(line.startswith(f"{name} ") for line in lines), name
     assert (
-        "Take one: warpsmith optimize warpsmith-fused/adam_step, or warpsmith-fused/adam_step@small on a CPU" in lines
+        "Optimise one: warpsmith optimize warpsmith-fused/adam_step, or warpsmith-fused/adam_step@small on a CPU"
+        in lines
     )
     assert ("Not shown: precision" in text.getvalue()) is (width < 80)
 
 
-def test_a_bench_is_gone_on_with_by_a_command_that_can_be_copied(place: Path, screen: io.StringIO) -> None:
+def test_a_bench_is_resumed_by_a_command_that_can_be_copied(place: Path, screen: io.StringIO) -> None:
     made = bench(
         [
             cell("softmax", best(2.0, verified=None), method="evo"),
@@ -166,9 +166,9 @@ def test_a_bench_is_gone_on_with_by_a_command_that_can_be_copied(place: Path, sc
         name=f"{LONG}/tasks",
     )
     write_results(made, place / "results.json")
-    benchshow.print_head(render.console(), made)
-    benchshow.print_notes(render.console(), made, unverified=False, folder=LONG)
-    command = f"1 cell not finished; go on with: warpsmith bench resume {LONG}"
+    bench_show.print_head(cards.console(), made)
+    bench_show.print_notes(cards.console(), made, unverified=False, folder=LONG)
+    command = f"1 cell not finished; continue with: warpsmith bench resume {LONG}"
     assert unbroken(screen.getvalue()) == [f"{LONG}/tasks", command]
-    benchshow.show(benchshow.ShowRequest(f"{LONG}/results.json"))
-    assert screen.getvalue().count("bench resume") == 1  # what was published cannot be gone on with
+    bench_show.bench_show(f"{LONG}/results.json")
+    assert screen.getvalue().count("bench resume") == 1  # published results cannot be resumed

@@ -10,21 +10,15 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from warpsmith.cli import render
-from warpsmith.cli.jsonout import CheckDocument, dumps, evaluate_document
+from warpsmith.cli import cards
+from warpsmith.cli.cards import JudgedFile
+from warpsmith.cli.doctor import Check, CheckState, checklist
+from warpsmith.cli.json_documents import dumps, evaluate_document
 from warpsmith.cli.live import rates
-from warpsmith.cli.reason import Reason
-from warpsmith.cli.render import Judged
-from warpsmith.core.evaluation import (
-    Baseline,
-    Environment,
-    Evaluation,
-    Interval,
-    Resources,
-    Status,
-    WorkloadResult,
-)
-from warpsmith.run.trials import Totals
+from warpsmith.cli.terminal import Reason
+from warpsmith.model import numbers
+from warpsmith.model.evaluation import Baseline, Environment, Evaluation, Interval, Resources, Status, WorkloadResult
+from warpsmith.search.trials import RunTotals
 
 CPU = Environment(
     device="Intel(R) Xeon(R) Processor @ 2.50GHz (cpu)",
@@ -139,12 +133,12 @@ def one(speedup: float, half_width: float = 0.03) -> Evaluation:
 
 
 def test_the_card_of_a_valid_kernel_says_everything_that_was_measured() -> None:
-    text = flat(shown(render.card(Judged("kernels/softmax.cpp", one(1.84)))))
+    text = flat(shown(cards.card(JudgedFile("kernels/softmax.cpp", one(1.84)))))
     for part in (
         "✓ ok kernels/softmax.cpp softmax, fp32, cpu",
         "1.84x faster than PyTorch eager [1.81, 1.87]",
         "latency 123.4 µs eager 227.0 µs; rows=4096, cols=1024",
-        "speed of light 60.0 % reached; the floor is 74.04 µs",
+        "of roofline 60.0 % 74.04 µs at best",
         "error 1.19e-07 33.1 % of the limit 3.60e-07",
         "checked 7 inputs against fp64",
         "no-network, no-ipc, landlock-7, uid-65534, rlimits, seccomp",
@@ -164,7 +158,7 @@ def test_the_card_of_a_valid_kernel_says_everything_that_was_measured() -> None:
     ],
 )
 def test_only_what_the_interval_supports_is_claimed(low: float, high: float, words: str) -> None:
-    assert words in render.compared("eager", (low + high) / 2, Interval(low, high)).plain
+    assert words in cards.compared("eager", (low + high) / 2, Interval(low, high)).plain
 
 
 def test_several_workloads_and_baselines_get_a_table() -> None:
@@ -175,8 +169,8 @@ def test_several_workloads_and_baselines_get_a_table() -> None:
     ]
     kernels = (Resources("softmax_kernel(float const*, float*)", 40, 0, 4096), Resources("finish", 255, 128))
     evaluation = valid(*results, environment=GPU, resources=kernels, cached=True)
-    text = flat(shown(render.card(Judged("softmax.cu", evaluation))))
-    assert "workload latency vs eager vs compile of light error/limit" in text
+    text = flat(shown(cards.card(JudgedFile("softmax.cu", evaluation))))
+    assert "workload latency vs eager vs compile of roofline error/limit" in text
     assert "4096x1024 123.4 µs 1.84x 1.10x" in text
     assert "8x1024 900.0 ns" in text
     assert "softmax_kernel: 40 registers, no spills, 4.00 KiB shared" in text
@@ -186,30 +180,30 @@ def test_several_workloads_and_baselines_get_a_table() -> None:
 
 
 def test_the_card_of_a_failure_gives_the_whole_reason_and_keeps_code_as_it_is() -> None:
-    text = shown(render.card(Judged("wrong.cpp", invalid(Status.WRONG, LONG_REASON))))
+    text = shown(cards.card(JudgedFile("wrong.cpp", invalid(Status.WRONG, LONG_REASON))))
     assert text.startswith("✗ wrong  wrong.cpp")
     assert flat(text).count("first at [0, 7].") == 12
-    text = shown(render.card(Judged("k.cpp", invalid(Status.BUILD_ERROR, DIAGNOSIS))))
+    text = shown(cards.card(JudgedFile("k.cpp", invalid(Status.BUILD_ERROR, DIAGNOSIS))))
     assert "✗ build error  k.cpp" in text
     assert "      3 |   out[i] = expff(x);" in text
     assert "        |            ^~~~~" in text
 
 
 def test_markup_in_a_reason_or_name_is_text() -> None:
-    text = shown(render.card(Judged("a[bold].cpp", invalid(Status.WRONG, "see [red]x[/red] and [/]"))))
+    text = shown(cards.card(JudgedFile("a[bold].cpp", invalid(Status.WRONG, "see [red]x[/red] and [/]"))))
     assert "a[bold].cpp" in text
     assert "see [red]x[/red] and [/]" in text
 
 
 def test_the_overview_ranks_valid_files_and_puts_failures_below() -> None:
     judged = [
-        Judged("k/broken.cpp", invalid(Status.BUILD_ERROR, DIAGNOSIS)),
-        Judged("k/slow.cpp", one(0.5)),
-        Judged("k/lost.cpp", invalid(Status.NOT_JUDGED, "the evaluator failed 3 times.")),
-        Judged("k/a_rather_long_name_of_a_kernel_file.cpp", one(2.5)),
-        Judged("k/wrong.cpp", invalid(Status.WRONG, LONG_REASON)),
+        JudgedFile("k/broken.cpp", invalid(Status.BUILD_ERROR, DIAGNOSIS)),
+        JudgedFile("k/slow.cpp", one(0.5)),
+        JudgedFile("k/lost.cpp", invalid(Status.NOT_JUDGED, "the evaluator failed 3 times.")),
+        JudgedFile("k/a_rather_long_name_of_a_kernel_file.cpp", one(2.5)),
+        JudgedFile("k/wrong.cpp", invalid(Status.WRONG, LONG_REASON)),
     ]
-    text = shown(render.overview(judged))
+    text = shown(cards.overview(judged))
     places = [text.index(part) for part in ("2.50x", "0.500x", "build error", "not judged", "✗  wrong.cpp")]
     assert places == sorted(places)
     assert "faster" in text
@@ -220,14 +214,14 @@ def test_the_overview_ranks_valid_files_and_puts_failures_below() -> None:
 
 
 def test_files_of_the_same_name_keep_their_folders() -> None:
-    text = shown(render.overview([Judged("a/k.cpp", one(2.0)), Judged("b/k.cpp", one(1.5))]))
+    text = shown(cards.overview([JudgedFile("a/k.cpp", one(2.0)), JudgedFile("b/k.cpp", one(1.5))]))
     assert "a/k.cpp" in text
     assert "b/k.cpp" in text
 
 
 def test_nothing_valid_is_said_plainly() -> None:
     failed = invalid(Status.CRASHED, "it died of signal 11.")
-    text = shown(render.overview([Judged("a.cpp", failed), Judged("b.cpp", failed)]))
+    text = shown(cards.overview([JudgedFile("a.cpp", failed), JudgedFile("b.cpp", failed)]))
     assert text.rstrip().endswith("0 of 2 valid.")
 
 
@@ -242,15 +236,15 @@ def test_nothing_valid_is_said_plainly() -> None:
     ],
 )
 def test_times_have_four_digits_and_a_unit(milliseconds: float, text: str) -> None:
-    assert render.duration(milliseconds) == text
+    assert numbers.duration(milliseconds) == text
 
 
 def test_a_check_that_fails_says_what_to_do() -> None:
     checks = (
-        CheckDocument("nvcc", "missing", "none found", "install the CUDA toolkit"),
-        CheckDocument("g++", "ok", "12", ""),
+        Check("nvcc", CheckState.MISSING, "none found", "install the CUDA toolkit"),
+        Check("g++", CheckState.OK, "12"),
     )
-    text = shown(render.checklist([("Compilers", checks)]))
+    text = shown(checklist([("Compilers", checks)]))
     assert "✗  nvcc" in text
     assert "→ install the CUDA toolkit" in text
     assert "✓  g++" in text
@@ -344,6 +338,6 @@ def test_what_a_compiler_quotes_is_cut_and_not_wrapped() -> None:
 
 
 def test_a_trial_under_way_is_neither_valid_nor_invalid() -> None:
-    totals = Totals(trials=16, judged=13, valid=12, duplicates=1, unreadable=1)
+    totals = RunTotals(trials=16, judged=13, valid=12, duplicates=1, unreadable=1)
     assert rates(totals) == "valid: 12 of 15 (80 %)"
-    assert rates(Totals(trials=1)) == ""
+    assert rates(RunTotals(trials=1)) == ""

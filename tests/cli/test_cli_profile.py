@@ -10,19 +10,21 @@ from pathlib import Path
 import pytest
 from tests.searching import PROBLEM, answered, factor, invalid, judged, new_session, valid
 from tests.strategies.problems import make_problem
+from typer.testing import CliRunner
 
 from warpsmith.backends.source import backend_named
-from warpsmith.cli import pool as pool_command
 from warpsmith.cli import profile as profile_command
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.config import Paths
-from warpsmith.core.errors import RunError, TaskError, UsageError
-from warpsmith.core.evaluation import Baseline, Environment, Evaluation, Interval, Status, WorkloadResult
-from warpsmith.core.search import Problem
-from warpsmith.evaluate.profiling.digest import Bottleneck
+from warpsmith.cli.main import app
+from warpsmith.cli.pool import PoolAction, pool, show_matches
 from warpsmith.hardware.device import select_device
-from warpsmith.methods.loading import load
-from warpsmith.strategies.pool import records
+from warpsmith.methods.load import load
+from warpsmith.model.brief import Problem
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.errors import RunError, TaskError, UsageError
+from warpsmith.model.evaluation import Baseline, Environment, Evaluation, Interval, Status, WorkloadResult
+from warpsmith.model.settings import Paths
+from warpsmith.profiling.digest import Bottleneck
+from warpsmith.strategies.pool import pool_records
 
 SLOW = """\
 extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void*, void*) {
@@ -35,6 +37,8 @@ extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, vo
   return 0;
 }
 """
+
+ADD, LIST = PoolAction.ADD, PoolAction.LIST
 
 
 def judgement() -> Evaluation:
@@ -85,9 +89,8 @@ def test_profile_judges_digests_and_draws(
     (tmp_path / "slow.cpp").write_text(SLOW)
     (tmp_path / "wrong.cpp").write_text(f"// wrong\n{SLOW}")
     task, picture = str(task_file("softmax")), tmp_path / "p.svg"
-    request = profile_command.Request(task, str(tmp_path / "slow.cpp"), out=str(picture), as_json=True)
 
-    assert profile_command.run(request) == 0
+    assert profile_command.profile(task, str(tmp_path / "slow.cpp"), out=str(picture), json=True) == 0
     document = json.loads(capsys.readouterr().out)
 
     assert (document["status"], document["bottleneck"]) == ("ok", "one thread only")
@@ -98,11 +101,11 @@ def test_profile_judges_digests_and_draws(
     assert (workload["zone"], workload["share_of_floor"]) == ("memory", 0.25)
     assert "slow.cpp" in picture.read_text()
 
-    wrong = replace(request, file=str(tmp_path / "wrong.cpp"), out="")
-    assert profile_command.run(wrong) == 1
+    wrong = str(tmp_path / "wrong.cpp")
+    assert profile_command.profile(task, wrong, json=True) == 1
     document = json.loads(capsys.readouterr().out)
     assert (document["digest"], document["reason"]) == (None, "out[3] is 7, not 8.")
-    assert profile_command.run(replace(wrong, as_json=False)) == 1
+    assert profile_command.profile(task, wrong) == 1
     assert "out[3] is 7, not 8." in capsys.readouterr().out
 
 
@@ -110,20 +113,21 @@ def test_a_person_sees_the_same_digest_and_a_picture(
     tmp_path: Path, cache_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     candidate = Candidate((SourceFile("slow.cpp", SLOW),), "cpu")
-    request = profile_command.Request("softmax.py", "slow.cpp")
     made = make_problem(backend="cpu")
     problem = replace(made, contract=backend_named("cpu").contract(made.task))
     device = select_device("cpu")
-    found = profile_command.look(request, candidate, problem, judgement(), device, Paths(cache_folder))
+    found = profile_command.profile_candidate(
+        "softmax.py", "slow.cpp", candidate, problem, judgement(), device, Paths(cache_folder)
+    )
 
     assert found.profile.digest is not None
     assert found.profile.digest.bottleneck is Bottleneck.ONE_THREAD
     assert found.profile.digest.also[0].startswith("a loop that is not vectorised (the loop at slow.cpp:")
-    profile_command.show(request, found, device)
+    profile_command.show("slow.cpp", found, device)
     shown = capsys.readouterr().out
     assert found.profile.digest.text in shown
     assert "1024x1024: memory-bound" in shown
-    assert "25.0 % of the speed of light" in shown
+    assert "25.0 % of roofline" in shown
     assert "ridge A at" in shown
     assert "@ slow.cpp" in shown
 
@@ -131,9 +135,9 @@ def test_a_person_sees_the_same_digest_and_a_picture(
 def test_profile_says_what_is_wrong_before_it_works(tmp_path: Path, task_file: Callable[[str], Path]) -> None:
     (tmp_path / "k.cpp").write_text(SLOW)
     with pytest.raises(TaskError, match="no task file"):
-        profile_command.run(profile_command.Request("none.py", str(tmp_path / "k.cpp")))
+        profile_command.profile("none.py", str(tmp_path / "k.cpp"))
     with pytest.raises(UsageError, match=r"\.svg or \.png"):
-        profile_command.run(profile_command.Request(str(task_file("softmax")), str(tmp_path / "k.cpp"), out="a.gif"))
+        profile_command.profile(str(task_file("softmax")), str(tmp_path / "k.cpp"), out="a.gif")
 
 
 def a_run(folder: Path, *numbers: int) -> str:
@@ -146,34 +150,32 @@ def a_run(folder: Path, *numbers: int) -> str:
 
 def test_a_run_goes_into_the_pool_once(tmp_path: Path, kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = a_run(tmp_path / "run", 1, 5, 3, 8)
-    add = pool_command.Request("add", run, as_json=True)
 
-    assert pool_command.run(add) == 0
+    assert pool(ADD, run, json=True) == 0
     added = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (added[0]["strategy"], added[0]["speedup"], added[0]["run"]) == ("s8", 4.0, "run")
     assert all((each["measured"] and each["effect"] is None) or each["effect"] > 1 for each in added)
-    assert pool_command.run(add) == 0
+    assert pool(ADD, run, json=True) == 0
     assert capsys.readouterr().out == ""
-    assert len(records(kept, seeds=False)) == len(added)
-    best = records(kept, seeds=False)[0]
+    assert len(pool_records(kept, seeds=False)) == len(added)
+    best = pool_records(kept, seeds=False)[0]
     assert "8.0f * x[i]" in best.kernel[0].text
     assert "8.0f" not in best.start[0].text
 
-    assert pool_command.run(pool_command.Request("list")) == 0
+    assert pool(LIST) == 0
     listed = capsys.readouterr().out
     assert "s8" in listed
     assert "double" in listed
     assert "(catalogue)" not in listed
-    assert pool_command.run(pool_command.Request("list", catalogue=True)) == 0
+    assert pool(LIST, catalogue=True) == 0
     assert "(catalogue)" in capsys.readouterr().out
 
 
 def test_a_search_finds_what_a_run_left(tmp_path: Path, kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pool_command.run(pool_command.Request("add", a_run(tmp_path / "run", 1, 8)))
+    pool(ADD, a_run(tmp_path / "run", 1, 8))
     capsys.readouterr()
 
-    request = pool_command.Request("search", "double.py", limit=3, as_json=True)
-    assert pool_command.show_matches(request, PROBLEM) == 0
+    assert show_matches(PROBLEM, 3, as_json=True) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     assert len(found) == 3
@@ -184,10 +186,13 @@ def test_a_search_finds_what_a_run_left(tmp_path: Path, kept: Path, capsys: pyte
 
 def test_mistakes_with_the_pool_are_said(tmp_path: Path, kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RunError, match="no valid kernel"):
-        pool_command.run(pool_command.Request("add", a_run(tmp_path / "empty", 0)))
+        pool(ADD, a_run(tmp_path / "empty", 0))
     with pytest.raises(RunError):
-        pool_command.run(pool_command.Request("add", str(tmp_path / "nowhere")))
-    with pytest.raises(UsageError, match="add, list or search"):
-        pool_command.run(pool_command.Request("burn"))
-    assert pool_command.run(pool_command.Request("list")) == 0
-    assert "holds nothing yet" in capsys.readouterr().out
+        pool(ADD, str(tmp_path / "nowhere"))
+    with pytest.raises(UsageError, match="pool add needs a RUN"):
+        pool(ADD)
+    wrong = CliRunner().invoke(app, ["pool", "burn"])
+    assert wrong.exit_code == 2
+    assert "'burn' is not one of 'add', 'list', 'search'" in wrong.stderr
+    assert pool(LIST) == 0
+    assert "is empty" in capsys.readouterr().out

@@ -13,9 +13,10 @@ from tests.report.synthetic import Maker, make_archive, problem
 from typer.testing import CliRunner
 
 from warpsmith.cli.main import app
-from warpsmith.hardware.analysis import ceilings, known_peaks
+from warpsmith.experiments.results import write_results
 from warpsmith.hardware.device import select_device
-from warpsmith.run.bench.results import write_results
+from warpsmith.hardware.roofline import ceilings, known_peaks
+from warpsmith.model.build import DeviceKind
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_the_whole_roof_is_drawn_where_its_peaks_are_those_of_the_run(
     # Bound by arithmetic: from this floor alone nobody knows the bandwidth.
     flops = int(1000 * bound.bytes * roof.best_flops_s / roof.bandwidth_bytes_s)
     bound = replace(bound, flops=flops, floor_ms=slower * 1e3 * flops / roof.best_flops_s, zone="compute")
-    judged_here = replace(problem(), device=here.label, kind="cpu", bounds=(bound,))
+    judged_here = replace(problem(), device=here.label, kind=DeviceKind.CPU, bounds=(bound,))
     make_archive(tmp_path / "run", 6, Maker(lines=4), judged_here)
 
     done = CliRunner().invoke(app, ["report", str(tmp_path / "run")])

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 from tests.cli.test_cli_advice import finished
-from tests.searching import begun, judged, new_session, proposed, valid
+from tests.searching import judged, new_session, proposed, run_setup, valid
 from typer.testing import CliRunner
 
-from warpsmith.archive.events import Budget
 from warpsmith.cli.main import app
-from warpsmith.methods.ablation import ablated
-from warpsmith.methods.loading import load
-from warpsmith.run.session import Session
+from warpsmith.methods.load import ablated, load
+from warpsmith.run_log.events import Budget
+from warpsmith.search.session import Session
 
 FULL = load("evoengineer-full")
 
@@ -50,7 +49,7 @@ def test_the_folder_of_a_new_run_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     finished(Path("run")).__exit__(None, None, None)
     result = CliRunner().invoke(app, ["optimize", "--resume", "run", "--run", "other"], prog_name="warpsmith")
-    assert result.stderr == "error: --run other names the folder of a new run; leave it out to go on with run.\n"
+    assert result.stderr == "error: --run other names the folder of a new run; leave it out to continue run.\n"
     assert result.exit_code == 2
 
 
@@ -75,20 +74,20 @@ def test_limits_are_taken_and_what_the_run_has_anyway_does_no_harm(
     result = CliRunner().invoke(app, words, prog_name="warpsmith")
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["stopped_because"] == "speed_of_light"
-    with Session.peek(Path("run")) as seen:
+    with Session.read(Path("run")) as seen:
         assert seen.budget == Budget(trials=50, seconds=9999, tokens=9999, device_seconds=999)
-        assert seen.ledger.begun.config.enough_share is None  # as it was begun: kept, and not what counts
+        assert seen.state.setup.config.enough_share is None  # as it was begun: kept, and not what counts
 
 
 def test_the_share_to_stop_at_holds_until_it_is_given_anew(tmp_path: Path) -> None:
-    folder, start = tmp_path / "run", begun(FULL)
-    with Session.begin(folder, replace(start, config=replace(start.config, enough_share=0.9))) as session:
+    folder, start = tmp_path / "run", run_setup(FULL)
+    with Session.create(folder, replace(start, config=replace(start.config, enough_share=0.9))) as session:
         proposed(session, 1)
         judged(session, lambda candidate: valid(candidate, 2.0, share=0.5))
-        assert session.stopped_because == ""
-    for given, reason in ((None, ""), (0.4, "speed_of_light"), (None, "speed_of_light"), (0.0, ""), (None, "")):
+        assert session.stop_reason is None
+    for given, reason in ((None, None), (0.4, "speed_of_light"), (None, "speed_of_light"), (0.0, None), (None, None)):
         with Session.resume(folder, enough_share=given) as session:
-            assert session.stopped_because == reason
+            assert session.stop_reason == reason
 
 
 def test_a_limit_of_cost_must_hold_for_whoever_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ import pytest
 from tests.cli.test_cli_commands import RIGHT, TASK, WRONG, Desk, desk
 from typer.testing import CliRunner
 
-from warpsmith.archive.events import Asked
-from warpsmith.archive.log import Archive
 from warpsmith.cli.main import app
-from warpsmith.core.errors import RunError
+from warpsmith.model.errors import RunError
+from warpsmith.run_log.events import BriefAsked
+from warpsmith.run_log.log import RunLog
 
 __all__ = ["desk"]  # the fixture: a folder with a task and kernels
 
@@ -98,7 +98,7 @@ def test_an_agent_asks_and_tells_across_two_machines(desk: Desk, run: str) -> No
     assert "warpsmith tell travelled FILE" in again.err
 
 
-@pytest.mark.slow  # tests/run/test_tuning.py tunes in one process
+@pytest.mark.slow  # tests/search/test_tuning.py tunes in one process
 def test_tuning_tries_the_declared_values(desk: Desk) -> None:
     (desk.folder / "tunable.cpp").write_text(TUNABLE)
     outcome = desk.run("tune", "double.py", "tunable.cpp", "--json", "--out", "tuned.cpp", *QUICK)
@@ -112,8 +112,8 @@ def test_tuning_tries_the_declared_values(desk: Desk) -> None:
 def _has_asked(folder: Path) -> bool:
     """Whether a run is under way."""
     try:
-        with Archive.read(folder) as archive:
-            return any(isinstance(entry.event, Asked) for entry in archive.entries())
+        with RunLog.read(folder) as log:
+            return any(isinstance(entry.event, BriefAsked) for entry in log.entries())
     except RunError:  # nothing is there, or nothing in it
         return False
 
@@ -163,7 +163,7 @@ def test_a_place_lost_during_a_run_does_not_lose_the_run(desk: Desk, run: str) -
     ("words", "said"),
     [
         (["optimize"], "needs a TASK"),
-        (["optimize", "double.py", "--resume", "first"], "goes on with the task of first; leave out TASK"),
+        (["optimize", "double.py", "--resume", "first"], "continues the task of first; leave out TASK"),
         (["optimize", "absent.py"], "there is no task file absent.py"),
         (["optimize", "double.py", "--method", "magic"], "unknown method 'magic'; known: ai-cuda-engineer"),
         (["optimize", "double.py", "--method", "absent.py"], "absent.py"),

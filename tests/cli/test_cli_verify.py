@@ -14,23 +14,24 @@ import pytest
 from rich.console import Console, RenderableType
 
 from warpsmith.backends.source import read_candidate
-from warpsmith.cli import certcard
-from warpsmith.cli.verify import Show
-from warpsmith.core.certificate import (
+from warpsmith.cli import certificate_card
+from warpsmith.cli.verify import VerifyProgress
+from warpsmith.model.build import DeviceKind
+from warpsmith.model.certificate import (
     ADDRESS,
     EVALUATION,
     SHAPES,
+    BaselineSpeedup,
     Certificate,
     CheckOutcome,
+    CheckStatus,
     Measurement,
-    Outcome,
-    Speedup,
     objection,
     required,
 )
-from warpsmith.core.evaluation import Environment
-from warpsmith.evaluate.verification.certificate import read_certificate
-from warpsmith.evaluate.verification.verify import Event
+from warpsmith.model.evaluation import Environment
+from warpsmith.verification.certificate import read_certificate
+from warpsmith.verification.verify import VerificationEvent
 
 TASK = '''
 import torch
@@ -109,11 +110,13 @@ def test_mistakes_are_one_line(desk: Path, words: tuple[str, ...], says: str) ->
 # --- the card ---
 
 
-def certificate(*, failed: str = "", device: str = "cuda") -> Certificate:
-    checks = [CheckOutcome(name, Outcome.PASSED, seconds=1.5) for name in required(device)]
+def certificate(*, failed: str = "", device: DeviceKind = DeviceKind.CUDA) -> Certificate:
+    checks = [CheckOutcome(name, CheckStatus.PASSED, seconds=1.5) for name in required(device)]
     if failed:
         at = [check.name for check in checks].index(failed)
-        checks[at] = CheckOutcome(failed, Outcome.FAILED, "Invalid __global__ read of size 4 bytes in softmax.cu:23.")
+        checks[at] = CheckOutcome(
+            failed, CheckStatus.FAILED, "Invalid __global__ read of size 4 bytes in softmax.cu:23."
+        )
     return Certificate(
         task="softmax",
         task_digest="t",
@@ -124,7 +127,7 @@ def certificate(*, failed: str = "", device: str = "cuda") -> Certificate:
         verified=not failed,
         reason=f"{failed} failed: Invalid __global__ read of size 4 bytes in softmax.cu:23." if failed else "",
         checks=tuple(checks),
-        measurement=Measurement(0.01, (Speedup("eager", 1.84, 1.81, 1.87),), 1e-7, 1e-6),
+        measurement=Measurement(0.01, (BaselineSpeedup("eager", 1.84, 1.81, 1.87),), 1e-7, 1e-6),
         environment=Environment("NVIDIA H200 (cuda:0)", "cuda", "nvcc 13.0.88", "2.11.0", driver="580.65"),
         date="2025-01-01T00:00:00+00:00",
         seconds=41.0,
@@ -139,17 +142,17 @@ def shown(body: RenderableType, width: int) -> str:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_card_names_every_check_and_fits(width: int) -> None:
-    text = shown(certcard.card(certificate(), "softmax.cu", "c.json"), width)
+    text = shown(certificate_card.card(certificate(), "softmax.cu", "c.json"), width)
     assert text.startswith("✓ VERIFIED  softmax.cu")
     assert "1.84x faster than PyTorch eager" in text
-    for name in required("cuda"):
-        assert f"✓  {certcard.word(name)}" in text
+    for name in required(DeviceKind.CUDA):
+        assert f"✓  {certificate_card.check_name(name)}" in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= width
 
 
 def test_without_a_certificate_that_says_so_the_word_does_not_stand_alone() -> None:
-    for name in required("cuda"):
-        text = shown(certcard.card(certificate(failed=name), "softmax.cu", "c.json"), 80)
+    for name in required(DeviceKind.CUDA):
+        text = shown(certificate_card.card(certificate(failed=name), "softmax.cu", "c.json"), 80)
         assert "✗ NOT VERIFIED" in text
         assert "VERIFIED" not in text.replace("NOT VERIFIED", "")
         assert "softmax.cu:23" in text
@@ -158,16 +161,19 @@ def test_without_a_certificate_that_says_so_the_word_does_not_stand_alone() -> N
 def test_figures_become_words() -> None:
     check = CheckOutcome(
         SHAPES,
-        Outcome.PASSED,
+        CheckStatus.PASSED,
         figures=(("input sets", 20), ("shapes", "rows=1; rows=63"), ("error", 1e-7), ("error limit", 4e-7)),
     )
-    assert certcard.said(check) == "20 input sets; rows=1; rows=63; error 25.0 % of its limit"
-    assert certcard.said(CheckOutcome(ADDRESS, Outcome.UNAVAILABLE, "libasan is missing.")) == "libasan is missing"
+    assert certificate_card.check_text(check) == "20 input sets; rows=1; rows=63; error 25.0 % of its limit"
+    assert (
+        certificate_card.check_text(CheckOutcome(ADDRESS, CheckStatus.UNAVAILABLE, "libasan is missing."))
+        == "libasan is missing"
+    )
 
 
 def test_several_certificates_are_a_table() -> None:
     rows = [("a.cu", certificate(), "a.json"), ("b.cu", certificate(failed="memcheck"), "b.json")]
-    text = shown(certcard.overview(rows), 80)
+    text = shown(certificate_card.overview(rows), 80)
     assert "✓ VERIFIED" in text
     assert "✗ NOT VERIFIED" in text
     assert "memcheck failed" in text
@@ -176,21 +182,21 @@ def test_several_certificates_are_a_table() -> None:
 def test_a_reason_that_checks_share_is_said_once() -> None:
     why = "our own fault: the device has too little memory. Nothing else is known."
     whole = certificate(failed="memcheck")
-    shared = tuple(replace(c, outcome=Outcome.UNAVAILABLE, detail=why) for c in whole.checks)
-    against = objection("cuda", shared)
-    text = shown(certcard.card(replace(whole, checks=shared, reason=against), "softmax.cu", "c.json"), 120)
+    shared = tuple(replace(c, outcome=CheckStatus.UNAVAILABLE, detail=why) for c in whole.checks)
+    against = objection(DeviceKind.CUDA, shared)
+    text = shown(certificate_card.card(replace(whole, checks=shared, reason=against), "softmax.cu", "c.json"), 120)
     assert text.count("too little memory") == 2  # the first row, and the closing sentence
-    assert text.count("the same reason") == len(shared) - 1
+    assert text.count("same reason as above") == len(shared) - 1
     assert "Not verified: evaluation and 10 others could not be made: our own fault" in text
     assert "Nothing else" not in text[text.index("Not verified") :]
 
 
 def test_the_lines_that_come_as_checks_end_do_not_repeat_a_reason_either() -> None:
     written = io.StringIO()
-    show = Show(Console(file=written, width=120, color_system=None))
+    show = VerifyProgress(Console(file=written, width=120, color_system=None))
     for _ in range(2):  # two files, each with two checks that fail alike
-        show.event(Event(EVALUATION))
+        show.event(VerificationEvent(EVALUATION))
         for name in (SHAPES, ADDRESS):
-            show.event(Event(name, CheckOutcome(name, Outcome.UNAVAILABLE, "libasan is missing.")))
+            show.event(VerificationEvent(name, CheckOutcome(name, CheckStatus.UNAVAILABLE, "libasan is missing.")))
     assert written.getvalue().count("libasan is missing") == 2
-    assert written.getvalue().count("the same reason") == 2
+    assert written.getvalue().count("same reason as above") == 2

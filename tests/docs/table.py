@@ -72,10 +72,27 @@ ONE = f"--trials 1 {SHORT}"
 _MODEL = f"{ONE} --method evoengineer-free"
 _HERE = "{openai}"  # the address of a scripted server
 
+_SOFTMAX = """import torch
+import warpsmith as ws
+
+@ws.task(x=ws.normal("rows, cols"), workloads=[{"rows": 64, "cols": 512}], precision="fp32")
+def softmax(x):
+    return torch.softmax(x, dim=-1)
+"""
+_COPY = """
+source = '''
+extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void*, void*) {
+  for (int64_t i = 0; i < rows * cols; ++i) out[i] = x[i];
+  return 0;
+}
+'''
+"""
+
 TABLE: Mapping[str, tuple[Step, ...]] = {
     "README.md": (
         Compiled("import torch", "it is the task of docs/tasks.md"),
         Run("warpsmith optimize softmax.py", more=ONE),
+        Compiled("import warpsmith as ws", "docs/python.md executes the same"),
         Excepted("make demo", Why.SETS_UP),
         Excepted("make test", Why.SUITE),
         Compiled("from warpsmith import load", "docs/using.md executes the same"),
@@ -98,6 +115,7 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
         Execute("from pathlib import Path", says="pending"),
         Execute("from pathlib import Path", says="ok"),
     ),
+    "docs/architecture.md": (),
     "docs/benchmarks.md": (
         Run(
             "warpsmith bench relu@small softmax@small --methods cupilot,evoengineer-free --trials 8 "
@@ -219,6 +237,13 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
             says="Bottleneck: a loop that is not vectorised",
         ),
     ),
+    "docs/python.md": (
+        Execute("import torch", says=r"launch\("),
+        Compiled("def scaled(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:", "tests/test_api.py has it"),
+        Compiled('options = ws.RunOptions(proposer="template", device="cpu", tune=False)', "tests/test_api.py has it"),
+        Execute('source = """', before=_SOFTMAX, says="wrong"),
+        Execute("evaluation = ws.evaluate(softmax, source)  # or a file", before=f"{_SOFTMAX}{_COPY}", says="wrong"),
+    ),
     "docs/quickstart.md": (
         Excepted("make demo", Why.SETS_UP),
         Excepted(". .venv/bin/activate", Why.SHELL),
@@ -251,22 +276,22 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
         Execute("import torch"),
     ),
     "docs/tasks.md": (
-        Run("warpsmith evaluate --calibrate softmax.py", says="fit to judge by"),
+        Run("warpsmith evaluate --calibrate softmax.py", says="calibrated"),
         Run("warpsmith evaluate --calibrate row_sums.py", says="writes 1 everywhere in out would pass", status=1),
     ),
     "docs/trust.md": (),
     "docs/using.md": (
-        Run("warpsmith demo --run runs/demo", says="Stopped: "),
+        Run("warpsmith optimize softmax.py --trials 8 --run runs/softmax", more=ONE, says="Stopped: "),
         Execute("from warpsmith import load", before="import torch\nx = torch.randn(1024, 1024)"),
         Execute(
-            "op.covers(x.double())  # 'x is float64, and the kernel takes float32'",
-            before="import torch\nfrom warpsmith import load\nop = load('runs/demo')\nx = torch.randn(1024, 1024)",
-            after="assert op.covers(x.double()) == 'x is float64, and the kernel takes float32'",
+            "op.covers(x.double())  # 'x is float64, but the kernel takes float32'",
+            before="import torch\nfrom warpsmith import load\nop = load('runs/softmax')\nx = torch.randn(1024, 1024)",
+            after="assert op.covers(x.double()) == 'x is float64, but the kernel takes float32'",
         ),
-        Run("warpsmith export runs/demo --verify --out best/softmax", says="best/softmax", status=-1),
+        Run("warpsmith export runs/softmax --verify --out best/softmax", says="best/softmax", status=-1),
         Run("warpsmith export kernel.cpp --task softmax.py --out best/mine", says="best/mine: softmax"),
-        Compiled('op = load("best/linear_relu")', "it takes a model of the reader's own; tests/use has one"),
-        Run("python examples/before_after.py runs/demo", more="--rounds 3", says="The outputs agree"),
+        Compiled('op = load("best/linear_relu")', "it takes a model of the reader's own; tests/runtime has one"),
+        Run("python examples/before_after.py runs/softmax", more="--rounds 3", says="The outputs agree"),
     ),
     "docs/verification.md": (
         Run(

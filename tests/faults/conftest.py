@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from warpsmith.core.candidate import Candidate, SourceFile
+from warpsmith.model.candidate import Candidate, SourceFile
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_S = 120.0  # for what must happen, on a machine that others use too
@@ -120,7 +120,7 @@ class World:
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 said = process.cmdline()[1:]  # not the interpreter, which may live in a folder named after torch
-                lean = "warpsmith.evaluate.supervising.zygote" in said and "torch" not in " ".join(said)
+                lean = "warpsmith.evaluator.supervisor.fork_server" in said and "torch" not in " ".join(said)
                 found += process.children() if lean else []
         return found
 
@@ -157,8 +157,8 @@ def kill(processes: list[psutil.Process]) -> int:
 
 def judges(world: World) -> list[psutil.Process]:
     """Processes forked by the parent of judges."""
-    parents = [p for p in world.processes() if "warpsmith.evaluate.supervising.zygote" in p.cmdline()]
-    return [c for p in parents if "warpsmith.evaluate.judging.judge" in " ".join(p.cmdline()) for c in p.children()]
+    parents = [p for p in world.processes() if "warpsmith.evaluator.supervisor.fork_server" in p.cmdline()]
+    return [c for p in parents if "warpsmith.evaluator.judge.process" in " ".join(p.cmdline()) for c in p.children()]
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from warpsmith.evaluate import messages
-from warpsmith.evaluate.judging.findings import Condemned
-from warpsmith.evaluate.judging.peer import HostFailed, Peer
+from warpsmith.evaluator.judge.host_client import HostClient, HostFailed
+from warpsmith.evaluator.judge.records import CandidateFailed
+from warpsmith.evaluator.protocol import messages
 
 pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
 
@@ -48,7 +48,10 @@ int cuEventElapsedTime_v2(float *out, void *a, void *b) { *out = 0.5f; return an
 int cuGetErrorString(int code, const char **text) { *text = code == 100 ? "no device" : "unknown error"; return 0; }
 int cuGetErrorName(int code, const char **text) { *text = code == 100 ? "NO_DEVICE" : "UNKNOWN"; return 0; }
 """
-HOST = "import sys; from warpsmith.evaluate.hosts.host import main; main(sys.argv[1], [int(a) for a in sys.argv[2:]])"
+HOST = """import sys
+from warpsmith.evaluator.candidate.native_host import main
+main(sys.argv[1], [int(a) for a in sys.argv[2:]])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,7 @@ def made(cls: Any, **given: object) -> Any:
 
 
 @contextmanager
-def host(driver: Path, scratch: Path, calls: int, code: int = UNKNOWN) -> Iterator[Peer]:
+def started_host(driver: Path, scratch: Path, calls: int, code: int = UNKNOWN) -> Iterator[HostClient]:
     """The judge's side of a real host, under a driver that answers so many calls."""
     ours, theirs = socket.socketpair()
     page = os.memfd_create("fault-page")
@@ -83,7 +86,7 @@ def host(driver: Path, scratch: Path, calls: int, code: int = UNKNOWN) -> Iterat
     command = [sys.executable, "-c", HOST, payload, *map(str, fds)]
     process = subprocess.Popen(command, env={**os.environ, **environ}, pass_fds=fds)
     theirs.close()
-    peer = Peer(1, ours.detach(), page, process.pid)
+    host = HostClient(1, ours.detach(), page, process.pid)
     request = made(
         messages.Prepare,
         kind="cuda",
@@ -95,40 +98,40 @@ def host(driver: Path, scratch: Path, calls: int, code: int = UNKNOWN) -> Iterat
         threads=1,
         readable=("/usr", "/lib", "/lib64", str(driver), *map(str, {Path(sys.base_prefix), Path(sys.prefix)})),
     )
-    peer.tell(request)
+    host.send(request)
     try:
-        yield peer
+        yield host
     finally:
         process.kill()
         process.wait()
-        peer.close()
+        host.close()
 
 
 def test_a_device_that_is_gone_when_a_host_starts_is_our_fault_and_says_why(driver: Path, tmp_path: Path) -> None:
-    with host(driver, tmp_path, calls=0, code=NO_DEVICE) as peer, pytest.raises(HostFailed, match="no device"):
-        peer.answer(messages.Prepared, 60.0)
+    with started_host(driver, tmp_path, calls=0, code=NO_DEVICE) as host, pytest.raises(HostFailed, match="no device"):
+        host.receive(messages.HostReady, 60.0)
 
 
 def test_a_device_that_goes_while_a_host_sets_itself_up_is_our_fault_too(driver: Path, tmp_path: Path) -> None:
-    with host(driver, tmp_path, calls=5) as peer, pytest.raises(HostFailed, match="unknown error"):
-        peer.answer(messages.Prepared, 60.0)
+    with started_host(driver, tmp_path, calls=5) as host, pytest.raises(HostFailed, match="unknown error"):
+        host.receive(messages.HostReady, 60.0)
 
 
 def test_a_host_reports_a_device_that_goes_later_and_lives_to_tell(driver: Path, tmp_path: Path) -> None:
     """Samples without launches, until the device is gone; whatever is asked then is answered with the error."""
-    request = made(messages.Sample, rounds=1)
+    request = made(messages.TimeCalls, rounds=1)
     answers = []
-    with host(driver, tmp_path, calls=PREPARE_CALLS) as peer:
-        peer.prepared = peer.answer(messages.Prepared, 60.0)
+    with started_host(driver, tmp_path, calls=PREPARE_CALLS) as host:
+        host.prepared = host.receive(messages.HostReady, 60.0)
         for _ in range(PREPARE_CALLS):
             try:
-                sampled = peer.ask(request, messages.Sampled, 60.0)
+                sampled = host.ask(request, messages.CallTimes, 60.0)
                 answers.append(f"{sampled.device_error} {sampled.device_text}".strip())
             except HostFailed as error:
                 answers.append(str(error))
-            except Condemned as fate:  # it died
+            except CandidateFailed as fate:  # it died
                 pytest.fail(f"{fate.status} {fate.reason}")
-        peer.ask(messages.Ping(), messages.Acknowledged, 60.0)
+        host.ask(messages.Ping(), messages.Acknowledged, 60.0)
     assert answers[0] == "0", answers
     assert "unknown error" in answers[-1], answers
 
@@ -139,7 +142,7 @@ def test_an_old_driver_is_said_to_be_old(tmp_path: Path) -> None:
         pytest.skip("no C compiler on this machine")
     (tmp_path / "old.c").write_text("int cuInit(void) { return 0; }\n")
     subprocess.run([compiler, "-shared", "-fPIC", "-o", "libcuda.so.1", "old.c"], cwd=tmp_path, check=True)
-    script = "from warpsmith.evaluate.cudadriver import Driver\nDriver(0)"
+    script = "from warpsmith.evaluator.cuda_driver import Driver\nDriver(0)"
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.conftest import World, commented
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.config import Paths, Settings
-from warpsmith.core.evaluation import Evaluation, Status
-from warpsmith.evaluate.evaluator import Evaluator, Progress
+from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.evaluation import Evaluation, Status
+from warpsmith.model.settings import Paths, Settings
 
 pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
 
@@ -174,7 +174,7 @@ def test_a_verdict_is_not_lost_because_it_cannot_be_kept(
 ) -> None:
     verdicts = bench.judge("no room for verdicts", disks[0], "time")
     assert [verdict.status for verdict in verdicts] == [Status.OK] * 2, [verdict.reason for verdict in verdicts]
-    said = [message for message in trouble.messages if "verdicts cannot be kept" in message]
+    said = [message for message in trouble.messages if "evaluations cannot be stored" in message]
     assert len(said) == 1, trouble.messages
     assert "No space left on device" in said[0]
     again = bench.judge("no room for verdicts")

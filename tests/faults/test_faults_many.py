@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.conftest import World, commented
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.config import Settings
-from warpsmith.core.evaluation import Status
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.evaluation import Status
+from warpsmith.model.settings import Settings
 
 pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
 

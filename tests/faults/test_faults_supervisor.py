@@ -13,8 +13,8 @@ import pytest
 from tests.faults.conftest import World, until
 from warpsmith.backends.cpu import CpuBackend
 from warpsmith.backends.source import read_candidate
-from warpsmith.core.build import Artifact, Target
-from warpsmith.core.config import Limits, Paths
+from warpsmith.model.build import Artifact, DeviceKind, Target
+from warpsmith.model.settings import Limits, Paths
 from warpsmith.tasks.load import load_task
 
 pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
@@ -80,9 +80,9 @@ def test_no_process_outlives_a_killed_supervisor(
     if when == "building":
         # Only the folder the compiler worked in is there, and the next build takes it away.
         assert [name.partition("/")[0] for name in left] == ["work"], left
-        backend = CpuBackend().placed(Paths(world.cache), Limits())
+        backend = CpuBackend().configured(Paths(world.cache), Limits())
         contract = backend.contract(load_task(task_file("softmax")).task)
-        built = backend.build(read_candidate(kernel_path("right.cpp")), contract, Target("cpu"))
+        built = backend.build(read_candidate(kernel_path("right.cpp")), contract, Target(DeviceKind.CPU))
         assert isinstance(built, Artifact)
         left = world.left()
     assert left == []

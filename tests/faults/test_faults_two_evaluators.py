@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.conftest import World, commented
-from warpsmith.core.candidate import Candidate
+from warpsmith.model.candidate import Candidate
 
 pytestmark = pytest.mark.slow  # minutes in all; `make test-all` runs them
 
@@ -20,8 +20,8 @@ SUPERVISOR = """
 import json, sys, time
 from pathlib import Path
 from warpsmith.backends.source import read_candidate
-from warpsmith.core.config import Limits, Settings
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.model.settings import Limits, Settings
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
 
 
 def say(**words):

@@ -19,17 +19,16 @@ from rich.console import Console
 
 from tests.fuzz.engine import Target, one_line
 from tests.fuzz.mutate import Mutator
-from warpsmith.backends.store import LIBRARY, BuildStore
-from warpsmith.cli import jsonout, render
-from warpsmith.core.build import Artifact, BuildFailure
-from warpsmith.core.config import Settings
-from warpsmith.core.errors import TaskError
-from warpsmith.core.evaluation import Baseline, Environment, Evaluation, Interval, Resources, Status, WorkloadResult
-from warpsmith.evaluate.judging.findings import Facts, Findings
-from warpsmith.evaluate.judging.judge import FACTS, FINDINGS
-from warpsmith.evaluate.supervising.results import ResultCache, ResultKey
+from warpsmith.backends.build_cache import LIBRARY, BuildCache
+from warpsmith.cli import cards, json_documents
+from warpsmith.evaluator.judge.records import FACTS, REPORT, JudgeReport, TaskFacts
+from warpsmith.evaluator.supervisor.result_cache import ResultCache, ResultKey
 from warpsmith.hardware import peaks
 from warpsmith.hardware.roofline import Peaks
+from warpsmith.model.build import Artifact, BuildFailure, DeviceKind
+from warpsmith.model.errors import TaskError
+from warpsmith.model.evaluation import Baseline, Environment, Evaluation, Interval, Resources, Status, WorkloadResult
+from warpsmith.model.settings import Settings
 from warpsmith.tasks.codec import dump_task, parse_task
 from warpsmith.tasks.load import load_task
 
@@ -58,7 +57,9 @@ _VALID = Evaluation(
     *((Resources("launch", registers=32),), ("a note",)),
 )
 _FAILED = Evaluation("softmax", "0123456789ab", Status.WRONG, "half of it is wrong.", _ENVIRONMENT, "fp32")
-_PEAKS = Peaks("key", "cpu", 1e10, 1e11, (("fp64", 1e10), ("fp32", 2e10)), 1e-6, 1 << 20, 2, "2025", torch.__version__)
+_PEAKS = Peaks(
+    "key", DeviceKind.CPU, 1e10, 1e11, (("fp64", 1e10), ("fp32", 2e10)), 1e-6, 1 << 20, 2, "2025", torch.__version__
+)
 _KEPT: list[tempfile.TemporaryDirectory[str]] = []
 
 
@@ -90,7 +91,7 @@ def _tasks() -> tuple[Any, ...]:
 @cache
 def _record() -> tuple[tuple[Any, ...], Path]:
     """Build records as they are stored, and where one of this key lies."""
-    store = BuildStore(_folder())
+    store = BuildCache(_folder())
     found = []
     with store.work_folder() as work:
         (work / LIBRARY).write_bytes(b"library")
@@ -127,13 +128,13 @@ def feed_verdict(data: bytes) -> str:
     found = ResultCache(_folder()).get(_KEY)
     if found is None:
         return "refused"
-    line = jsonout.dumps(jsonout.evaluate_document(found, file="a\ud800.cpp", device="cpu"))
+    line = json_documents.dumps(json_documents.evaluate_document(found, file="a\ud800.cpp", device="cpu"))
     assert "\n" not in line
     line.encode()
     json.loads(line, parse_constant=_not_json)
     console = Console(file=io.StringIO(), width=100)
-    console.print(render.card(render.Judged("a.cpp", found)))
-    console.print(render.overview([render.Judged("a.cpp", found), render.Judged("b.cpp", found)]))
+    console.print(cards.card(cards.JudgedFile("a.cpp", found)))
+    console.print(cards.overview([cards.JudgedFile("a.cpp", found), cards.JudgedFile("b.cpp", found)]))
     return "accepted"
 
 
@@ -145,7 +146,7 @@ def feed_record(data: bytes) -> str:
     """A build record."""
     _, path = _record()
     path.write_bytes(data)
-    found = BuildStore(_folder()).load("ab" * 32)
+    found = BuildCache(_folder()).load("ab" * 32)
     if found is None:
         return "refused"
     assert math.isfinite(found.seconds)
@@ -164,7 +165,7 @@ def feed_peaks(data: bytes) -> str:
 def feed_findings(data: bytes) -> str:
     """What a judge reports."""
     answer = "refused"
-    for adapter in (FINDINGS, FACTS):
+    for adapter in (REPORT, FACTS):
         with suppress(ValidationError):
             adapter.validate_json(data)
             answer = "accepted"
@@ -172,7 +173,10 @@ def feed_findings(data: bytes) -> str:
 
 
 def _finding_seeds() -> tuple[Any, ...]:
-    values = (FINDINGS.dump_json(Findings(Status.OK, "", (_RESULT,))), FACTS.dump_json(Facts("2.13", "cpu", 2, ("n",))))
+    values = (
+        REPORT.dump_json(JudgeReport(Status.OK, "", (_RESULT,))),
+        FACTS.dump_json(TaskFacts("2.13", "cpu", 2, ("n",))),
+    )
     return tuple(json.loads(value) for value in values)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from tests.fuzz.engine import Target
 from tests.fuzz.mutate import Mutator
-from warpsmith.evaluate import messages
-from warpsmith.evaluate.judging.findings import Condemned
-from warpsmith.evaluate.judging.peer import HostFailed, Peer
-from warpsmith.evaluate.wire import Channel, WireClosed, WireError, WireTimeout, decode
+from warpsmith.evaluator.judge.host_client import HostClient, HostFailed
+from warpsmith.evaluator.judge.records import CandidateFailed
+from warpsmith.evaluator.protocol import messages
+from warpsmith.evaluator.protocol.wire import Channel, WireClosed, WireError, WireTimeout, decode
 
 KINDS: tuple[Any, ...] = tuple(
     cls for _, cls in inspect.getmembers(messages, inspect.isclass) if dataclasses.is_dataclass(cls)
@@ -111,27 +111,27 @@ def feed_channel(given: tuple[bytes, int, bool]) -> str:
     return answer
 
 
-def feed_peer(given: tuple[bytes, int, bool]) -> str:
+def feed_host(given: tuple[bytes, int, bool]) -> str:
     """The judge's side of a host that answers with this."""
     before = _open_descriptors()
     ours, theirs = socket.socketpair()
     page = os.memfd_create("fault-page")
     os.ftruncate(page, mmap.PAGESIZE)
     os.pwrite(page, given[0][:32], 0)  # a candidate can write the page that says how it died
-    peer = Peer(1, ours.detach(), page, os.getpid())
+    host = HostClient(1, ours.detach(), page, os.getpid())
     answer = "accepted"
     try:
         with theirs:
             _write(theirs, *given)
-            peer.ask(messages.Ping(), messages.Sampled, _WAIT_S)
-    except Condemned as fate:
+            host.ask(messages.Ping(), messages.CallTimes, _WAIT_S)
+    except CandidateFailed as fate:
         answer = fate.status.value
         fate.reason.encode()
     except HostFailed as error:
         answer = "failed"
         str(error).encode()
     finally:
-        peer.close()
+        host.close()
     assert _open_descriptors() == before, "a descriptor is left open"
     return answer
 
@@ -139,5 +139,5 @@ def feed_peer(given: tuple[bytes, int, bool]) -> str:
 TARGETS = (
     Target("wire.decode", lambda m: m.document(GOOD, _WORDS), feed_decode, 0.176),
     Target("wire.channel", make_stream, feed_channel, 0.10),
-    Target("peer", make_stream, feed_peer, 0.07),
+    Target("host", make_stream, feed_host, 0.07),
 )

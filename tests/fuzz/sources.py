@@ -8,14 +8,13 @@ from pathlib import Path
 
 from tests.fuzz.engine import Target, one_line
 from tests.fuzz.mutate import Mutator
-from warpsmith.backends.diagnostics import clashes_with, errors_of, undefined_symbols, warnings_of
+from warpsmith.backends.builder import refusal
+from warpsmith.backends.diagnostics import clashes_with, errors_of, resources, undefined_symbols, warnings_of
 from warpsmith.backends.elf import read_symbols
-from warpsmith.backends.ptxas import resources
-from warpsmith.backends.screen import objection
 from warpsmith.backends.source import read_candidate
 from warpsmith.backends.tunables import bad_macro, macros, redefined, tunables
-from warpsmith.core.candidate import SourceFile
-from warpsmith.core.errors import CandidateError, HarnessFault
+from warpsmith.model.candidate import SourceFile
+from warpsmith.model.errors import CandidateError, HarnessFault
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _WORDS = (
@@ -94,7 +93,7 @@ def feed_candidate(given: tuple[str, bytes, str]) -> str:
         return one_line(error)
     finally:
         path.unlink()
-    refused = objection(candidate.files)
+    refused = refusal(candidate.files)
     if refused is not None:
         assert len(refused.splitlines()) == 1, refused
     for name, value in macros(candidate):
@@ -109,7 +108,7 @@ def make_text(mutator: Mutator) -> str:
 
 def feed_screen(text: str) -> str:
     """The screen and the tunables on any text."""
-    refused = objection([SourceFile("candidate.cpp", text)])
+    refused = refusal([SourceFile("candidate.cpp", text)])
     for each in tunables(text):
         redefined(text, each.name)
     return "accepted" if refused is None else "objected"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.fuzz.engine import Target, one_line
 from tests.fuzz.mutate import Mutator
-from warpsmith.core.errors import TaskError
-from warpsmith.core.task import Precision
+from warpsmith.model.errors import TaskError
+from warpsmith.model.task import Precision
 from warpsmith.tasks.load import load_task
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -15,10 +15,10 @@ from tests.fuzz.engine import Failure, Target, run
 from tests.fuzz.messages import KINDS, feed_decode
 from tests.fuzz.mutate import Mutator
 from tests.fuzz.targets import TARGETS, inputs_for
+from warpsmith.backends.builder import refusal
 from warpsmith.backends.diagnostics import errors_of
-from warpsmith.backends.screen import objection
 from warpsmith.backends.tunables import redefined
-from warpsmith.core.candidate import SourceFile
+from warpsmith.model.candidate import SourceFile
 
 COUNT = 3000
 SEED = "every run"
@@ -100,7 +100,7 @@ def test_the_engine_finds_a_crash() -> None:
 )
 def test_a_source_cannot_keep_the_screen_busy(text: str) -> None:
     begun = time.process_time()
-    objection([SourceFile("candidate.cpp", text)])
+    refusal([SourceFile("candidate.cpp", text)])
     assert time.process_time() - begun < 2.0
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from warpsmith.backends.source import backend_named
-from warpsmith.core.config import Settings
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.hardware.device import gpus
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.hardware.device import visible_gpus
+from warpsmith.model.settings import Settings
 
 
 @pytest.fixture(scope="session")
 def gpu() -> None:
     """Skips where there is nothing to run on."""
-    if not gpus():
+    if not visible_gpus():
         pytest.skip("no NVIDIA GPU is visible on this machine")
     there = backend_named("cuda").available()
     if not there.build:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from warpsmith.evaluate.profiling.digest import Bottleneck
+from warpsmith.profiling.digest import Bottleneck
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 PLANTED = {  # by kernel in kernels/profiling: its task there, and what must be named first

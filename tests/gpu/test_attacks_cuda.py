@@ -11,9 +11,9 @@ from tests.attacks.corpus_gpu import HARMLESS_ON_GPU, ON_GPU
 from tests.attacks.model import Attack, judge, record_attack, record_honest
 
 from warpsmith.backends.source import backend_named
-from warpsmith.core.config import Settings
-from warpsmith.core.evaluation import Evaluation
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.evaluation import Evaluation
+from warpsmith.model.settings import Settings
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1800)]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.core.errors import TaskError
-from warpsmith.core.task import Precision
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.errors import TaskError
+from warpsmith.model.task import Precision
 
 pytestmark = pytest.mark.gpu
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.config import Settings
-from warpsmith.core.evaluation import Evaluation, Status
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.evaluation import Evaluation, Status
+from warpsmith.model.settings import Settings
 
 pytestmark = pytest.mark.gpu
 

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from warpsmith.backends.source import backend_named, read_candidate
-from warpsmith.core.build import Artifact, Target
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.config import Settings
-from warpsmith.core.evaluation import Evaluation, Status
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import select_device
+from warpsmith.model.build import Artifact, DeviceKind, Target
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.evaluation import Evaluation, Status
+from warpsmith.model.settings import Settings
 
 pytestmark = pytest.mark.gpu
 
 PROBE = Path(__file__).parent / "tracing_probe.py"
-FIND = "from warpsmith.evaluate.judging.tracing import find_cupti; print(find_cupti())"
+FIND = "from warpsmith.evaluator.judge.tracing import find_cupti; print(find_cupti())"
 HEAD = """
 __global__ void softmax_rows(const float* x, float* out, int64_t cols) {
   const float* in = x + blockIdx.x * cols;
@@ -122,7 +122,7 @@ def test_a_kernel_and_its_launch_are_named(
     device = select_device("cuda")
     backend = backend_named("cuda")
     contract = backend.contract(gpu_evaluator.describe(task_file("softmax")))
-    built = backend.build(kernel("right.cu"), contract, Target("cuda", device.arch))
+    built = backend.build(kernel("right.cu"), contract, Target(DeviceKind.CUDA, device.arch))
     assert isinstance(built, Artifact)
     found = subprocess.run([sys.executable, "-c", FIND], capture_output=True, text=True, timeout=120, check=True)
     command = [sys.executable, str(PROBE), str(built.library), found.stdout.strip()]

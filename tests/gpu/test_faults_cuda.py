@@ -11,10 +11,10 @@ import pytest
 from tests.faults.conftest import FRAGILE, World, commented, judges, kill
 from tests.faults.test_faults_two_evaluators import SUPERVISOR, account, files_of
 
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.config import Settings
-from warpsmith.core.evaluation import Status
-from warpsmith.evaluate.evaluator import Evaluator, Progress
+from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.evaluation import Status
+from warpsmith.model.settings import Settings
 
 pytestmark = pytest.mark.gpu
 

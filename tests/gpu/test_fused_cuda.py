@@ -10,19 +10,19 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from warpsmith.core.task import Precision
-from warpsmith.evaluate.correctness import fused, numerics, poison, scanning
-from warpsmith.evaluate.correctness.scanning import Sides
-from warpsmith.evaluate.judging.arena import Seal
+from warpsmith.evaluator.judge.arena import SecretChecksum
+from warpsmith.evaluator.judge.numerics import compare, gpu_passes, poison, tolerance
+from warpsmith.evaluator.judge.numerics.compare import ComparedTensors
+from warpsmith.model.task import Precision
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
-COUNT = fused.LEAST_ELEMENTS + 12345
+COUNT = gpu_passes.LEAST_ELEMENTS + 12345
 KINDS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on only PyTorch's operations."""
-    monkeypatch.setattr(fused, "LEAST_ELEMENTS", math.inf)
+    monkeypatch.setattr(gpu_passes, "LEAST_ELEMENTS", math.inf)
 
 
 def drawn(dtype: torch.dtype = torch.float64, count: int = COUNT) -> torch.Tensor:
@@ -34,10 +34,10 @@ def drawn(dtype: torch.dtype = torch.float64, count: int = COUNT) -> torch.Tenso
 def test_comparisons(result: torch.dtype, reference: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = drawn(reference)
     close = (exact.double() * (1 + 1e-3 * drawn())).to(result)
-    assert fused.compared(close, exact, 0.3) is not None
-    ours = scanning.scan(Sides.of(close, exact, None))
+    assert gpu_passes.difference_norms(close, exact, 0.3) is not None
+    ours = compare.scan(ComparedTensors.of(close, exact, None))
     without(monkeypatch)
-    theirs = scanning.scan(Sides.of(close, exact, None))
+    theirs = compare.scan(ComparedTensors.of(close, exact, None))
     assert ours.errors.maximum == pytest.approx(theirs.errors.maximum, rel=1e-12)
     assert ours.errors.rms == pytest.approx(theirs.errors.rms, rel=1e-9)
     assert ours.errors.scale == pytest.approx(theirs.errors.scale, rel=1e-9)
@@ -53,9 +53,9 @@ def test_what_is_not_finite_is_left_to_the_careful(value: float, place: int, sid
     for tensor, name in ((close, "result"), (exact, "reference")):
         if side in (name, "both"):
             tensor[place] = value
-    assert fused.compared(close, exact.double(), 1.0) is None
-    assert (fused.norm(exact) is None) == (side != "result")
-    assert scanning.scan(Sides.of(close, exact.double(), None)).violations == (side != "both")
+    assert gpu_passes.difference_norms(close, exact.double(), 1.0) is None
+    assert (gpu_passes.norm_and_peak(exact) is None) == (side != "result")
+    assert compare.scan(ComparedTensors.of(close, exact.double(), None)).violations == (side != "both")
 
 
 @pytest.mark.parametrize("place", [0, 1, COUNT // 2, COUNT - 1])
@@ -63,13 +63,13 @@ def test_one_wrong_element_is_seen(place: int) -> None:
     exact = drawn(torch.float32)
     wrong = exact.clone()
     wrong[place] += 1.0
-    found = fused.compared(wrong, exact.double(), 1.0)
+    found = gpu_passes.difference_norms(wrong, exact.double(), 1.0)
     assert found is not None
     apart = float(wrong[place].double() - exact[place].double())
     assert found.maximum == abs(apart) / (abs(float(exact[place])) + 1.0)
     assert found.norm == pytest.approx(abs(apart), rel=1e-12)
-    assert not numerics.agree(wrong, exact, precision=Precision.FP32, reduction=1)
-    assert numerics.agree(exact.clone(), exact, precision=Precision.FP32, reduction=1)
+    assert not tolerance.agrees_with_baseline(wrong, exact, precision=Precision.FP32, reduction=1)
+    assert tolerance.agrees_with_baseline(exact.clone(), exact, precision=Precision.FP32, reduction=1)
 
 
 @pytest.mark.parametrize("dtype", [*KINDS, torch.int64, torch.int32, torch.int16])
@@ -88,9 +88,9 @@ def test_unwritten_elements_are_counted(dtype: torch.dtype) -> None:
 
 
 def test_a_seal_is_the_same_sum_in_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    seal = Seal(torch.device("cuda"))
+    seal = SecretChecksum(torch.device("cuda"))
     tensors = [drawn(torch.float32), drawn(torch.float32, 1000), drawn(torch.float16, 3 * COUNT)[:-1]]
-    assert fused._weigh(torch.cuda.current_device()) is not None
+    assert gpu_passes._weigh(torch.cuda.current_device()) is not None
     ours = seal.of(tensors)
     changed = tensors[2].clone()
     changed[-1] += 1
@@ -101,7 +101,7 @@ def test_a_seal_is_the_same_sum_in_both_ways(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("place", [0, 4095, 4096, COUNT // 2, COUNT - 1])
 def test_every_word_counts(place: int) -> None:
-    seal, tensor = Seal(torch.device("cuda")), drawn(torch.float32)
+    seal, tensor = SecretChecksum(torch.device("cuda")), drawn(torch.float32)
     before = seal.of([tensor])
     tensor[place] = -tensor[place]
     assert seal.of([tensor]) != before
@@ -111,7 +111,7 @@ def test_what_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
     """No bar: the figures are for whoever reads the log."""
     exact = drawn(torch.float64, 1 << 28)
     close = exact.float()
-    seal = Seal(torch.device("cuda"))
+    seal = SecretChecksum(torch.device("cuda"))
 
     def seconds(call: Callable[[], object]) -> float:
         call()
@@ -122,10 +122,10 @@ def test_what_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
 
     calls: dict[str, Callable[[], object]] = {
         "seal": lambda: seal.of([close]),
-        "scan": lambda: scanning.scan(Sides.of(close, exact, None, 1.0)),
-        "norm": lambda: scanning.magnitude(exact, torch.float32),
+        "scan": lambda: compare.scan(ComparedTensors.of(close, exact, None, 1.0)),
+        "norm": lambda: compare.magnitude(exact, torch.float32),
         "unwritten": lambda: poison.unwritten(close, exact, name="x"),
-        "agree": lambda: numerics.agree(close, close, precision=Precision.FP32, reduction=1),
+        "agree": lambda: tolerance.agrees_with_baseline(close, close, precision=Precision.FP32, reduction=1),
     }
     ours = {name: seconds(call) for name, call in calls.items()}
     without(monkeypatch)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.use.bundling import made_of, put, verified
+from tests.runtime.bundling import made_of, put, verified
 from torch import Tensor
 
 import warpsmith
 from warpsmith import load
-from warpsmith.hardware.device import gpus
-from warpsmith.use.operator import Operator
+from warpsmith.hardware.device import visible_gpus
+from warpsmith.runtime.operator import Operator
 
 pytestmark = pytest.mark.gpu
 
@@ -92,7 +92,7 @@ def test_torch_accepts_its_registration(softmax: Operator) -> None:
 
 
 def test_another_gpu_than_the_current_one(softmax: Operator) -> None:
-    if len(gpus()) < 2:
+    if len(visible_gpus()) < 2:
         pytest.skip("there is only one GPU")
     x = torch.randn(64, 512, device="cuda:1")
 

@@ -9,10 +9,10 @@ import pytest
 from tests.gpu.planted import KERNELS, PLANTED, ZONES, planted_kernel, planted_task
 
 from warpsmith.backends.source import read_candidate
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.profiling import ncu, timings
-from warpsmith.evaluate.profiling.profiler import Profile, Profiler
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import select_device
+from warpsmith.profiling import ncu, torch_timings
+from warpsmith.profiling.profiler import Profile, Profiler
 
 pytestmark = pytest.mark.gpu
 
@@ -50,7 +50,7 @@ def test_without_counters_there_are_times(gpu_evaluator: Evaluator) -> None:
 
     assert found.reason == ncu.MISSING
     assert found.digest is not None
-    assert found.digest.source == timings.SOURCE
+    assert found.digest.source == torch_timings.SOURCE
     assert found.digest.kernel == "copy4"
 
 

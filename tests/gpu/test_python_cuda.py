@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from warpsmith.backends.source import read_candidate
-from warpsmith.core.config import Paths, Settings
-from warpsmith.core.evaluation import Evaluation, Status
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.evaluation import Evaluation, Status
+from warpsmith.model.settings import Paths, Settings
 
 pytestmark = pytest.mark.gpu
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from warpsmith.backends.source import read_candidate
-from warpsmith.core.evaluation import Evaluation
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.evaluation import Evaluation
 
 pytestmark = pytest.mark.gpu
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from warpsmith.backends.source import read_candidate
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.certificate import DEVICE_TOOLS, EVALUATION, Certificate, Outcome
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.verification.verify import Verifier
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.certificate import DEVICE_TOOLS, EVALUATION, Certificate, CheckStatus
+from warpsmith.verification.verify import Verifier
 
 pytestmark = pytest.mark.gpu
 
@@ -22,7 +22,7 @@ PLANTED = Path(__file__).resolve().parent.parent / "kernels" / "verify"
 PYTHON = Path(__file__).resolve().parent.parent / "kernels" / "python"
 
 
-def outcomes(certificate: Certificate) -> dict[str, Outcome]:
+def outcomes(certificate: Certificate) -> dict[str, CheckStatus]:
     return {check.name: check.outcome for check in certificate.checks}
 
 
@@ -36,7 +36,7 @@ def test_an_honest_kernel_is_verified(
 ) -> None:
     certificate = Verifier(gpu_evaluator).verify(task_file(task), kernel(name))
     assert certificate.verified, told(certificate)
-    assert all(outcomes(certificate)[tool] is Outcome.PASSED for tool in DEVICE_TOOLS)
+    assert all(outcomes(certificate)[tool] is CheckStatus.PASSED for tool in DEVICE_TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_each_tool_finds_what_an_evaluation_cannot(
 ) -> None:
     certificate = Verifier(gpu_evaluator).verify(task_file("softmax"), read_candidate(PLANTED / name))
     found = outcomes(certificate)
-    assert found[EVALUATION] is Outcome.PASSED, told(certificate)
+    assert found[EVALUATION] is CheckStatus.PASSED, told(certificate)
     assert not certificate.verified
-    assert found[tool] is Outcome.FAILED, told(certificate)
+    assert found[tool] is CheckStatus.FAILED, told(certificate)
     detail = next(check.detail for check in certificate.checks if check.name == tool)
     assert re.search(says, detail), detail
     assert name in detail, detail  # the line is named
@@ -67,5 +67,5 @@ def test_a_triton_kernel_is_run_under_the_same_tools(gpu_evaluator: Evaluator, t
     pytest.importorskip("triton")
     candidate = read_candidate(PYTHON / "triton_softmax.py")
     certificate = Verifier(gpu_evaluator).verify(task_file("softmax"), candidate)
-    assert outcomes(certificate)["memcheck"] is Outcome.PASSED, told(certificate)
+    assert outcomes(certificate)["memcheck"] is CheckStatus.PASSED, told(certificate)
     assert not certificate.failed, told(certificate)

@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from warpsmith.evaluate.cudadriver import Driver
-from warpsmith.evaluate.hosts.cupti import Recorder
+from warpsmith.evaluator.candidate.cupti import CudaCallTracer
+from warpsmith.evaluator.cuda_driver import Driver
 
 _ROWS, _COLS = 64, 256
 
@@ -20,7 +20,7 @@ def main(library: str, cupti: str) -> None:
     buffers = [driver.allocate(4 * _ROWS * _COLS) for _ in range(2)]
     stream = driver.stream()
     begun = time.perf_counter()
-    recorder = Recorder(cupti, stream)
+    recorder = CudaCallTracer(cupti, stream)
     loading_s = time.perf_counter() - begun
     launch = ctypes.CDLL(library).launch
     launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 2]
@@ -32,7 +32,7 @@ def main(library: str, cupti: str) -> None:
     begun = time.perf_counter()
     recorder.start()
     starting_s = time.perf_counter() - begun
-    recorded = recorder.around(call)
+    recorded = recorder.traced(call)
     returned = recorded()
     error, text = driver.synchronize()
     traced_us = _microseconds(recorded, driver)

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from tests.strategies.problems import make_problem
 
-from warpsmith.core.evaluation import Environment, Evaluation, Status, WorkloadResult
-from warpsmith.core.search import Bound, Problem
-from warpsmith.core.task import Precision
-from warpsmith.hardware.analysis import achieved, analyse, ceilings, known_peaks
-from warpsmith.hardware.roofline import Peaks
+from warpsmith.hardware.roofline import Peaks, achieved, analyse, ceilings, known_peaks
+from warpsmith.model.brief import Problem, WorkloadBound
+from warpsmith.model.build import DeviceKind
+from warpsmith.model.evaluation import Environment, Evaluation, Status, WorkloadResult
+from warpsmith.model.task import Precision
 
 TERA = 1e12
 PEAKS = Peaks(
     device_key="cuda|H",
-    kind="cuda",
+    kind=DeviceKind.CUDA,
     bandwidth_bytes_s=4 * TERA,
     cache_bandwidth_bytes_s=10 * TERA,
     flops=(("fp64", 30 * TERA), ("fp32", 50 * TERA), ("tf32", 400 * TERA), ("fp16", 800 * TERA)),
@@ -31,12 +31,12 @@ PEAKS = Peaks(
 )
 
 
-def problem_with(*bounds: Bound, precision: Precision = Precision.FP32) -> Problem:
+def problem_with(*bounds: WorkloadBound, precision: Precision = Precision.FP32) -> Problem:
     return replace(make_problem(precision=precision), bounds=bounds)
 
 
-def bound(name: str, nbytes: float, flops: float, floor_ms: float, zone: str) -> Bound:
-    return Bound(name, (), int(nbytes), int(flops), floor_ms, zone, 1.0)
+def bound(name: str, nbytes: float, flops: float, floor_ms: float, zone: str) -> WorkloadBound:
+    return WorkloadBound(name, (), int(nbytes), int(flops), floor_ms, zone, 1.0)
 
 
 COPY = bound("copy", 4e9, 1e9, 1.0, "memory")

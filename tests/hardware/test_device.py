@@ -12,9 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpsmith.core.errors import ToolMissing, UsageError
 from warpsmith.hardware import device
-from warpsmith.hardware.device import Cpu, _cpu_name, arch_of, cpu, gpus, select_device, threads, visible_uuids
+from warpsmith.hardware.device import (
+    CpuInfo,
+    _cpu_name,
+    arch_of,
+    cpu_info,
+    cpu_threads,
+    select_device,
+    visible_gpus,
+    visible_uuids,
+)
+from warpsmith.model.errors import ToolMissing, UsageError
 
 UUIDS = ("GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3")
 
@@ -68,38 +77,38 @@ def test_kernels_get_the_threads_that_openmp_is_told_to_use(
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     else:
         monkeypatch.setenv("OMP_NUM_THREADS", said)
-    assert threads() == used
+    assert cpu_threads() == used
 
 
 def test_measurements_with_fewer_threads_are_another_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "cpu", lambda: Cpu("a processor", 4, "flags", 1 << 20, 1 << 30))
-    monkeypatch.setattr(device, "threads", lambda: 4)
+    monkeypatch.setattr(device, "cpu_info", lambda: CpuInfo("a processor", 4, "flags", 1 << 20, 1 << 30))
+    monkeypatch.setattr(device, "cpu_threads", lambda: 4)
     whole = select_device("cpu")
-    monkeypatch.setattr(device, "threads", lambda: 2)
+    monkeypatch.setattr(device, "cpu_threads", lambda: 2)
     half = select_device("cpu")
     assert half.key == f"{whole.key}|2 threads"
     assert half.hardware == whole.hardware, "they still wait for each other"
 
 
 def test_cpu_facts_are_those_of_this_process() -> None:
-    found = cpu()
+    found = cpu_info()
     assert found.name
     assert found.cores == len(os.sched_getaffinity(0))
     assert 64 << 10 <= found.cache_bytes <= 16 << 30
     assert found.memory_bytes > 256 << 20
-    assert cpu() is found
+    assert cpu_info() is found
 
 
 def test_cpu_is_always_there() -> None:
     device = select_device("cpu")
     assert (device.kind, device.spec, device.arch) == ("cpu", "cpu", "native")
-    assert device.label == f"{cpu().name} (cpu)"
-    assert str(cpu().cores) in device.key
-    assert cpu().name in device.key
+    assert device.label == f"{cpu_info().name} (cpu)"
+    assert str(cpu_info().cores) in device.key
+    assert cpu_info().name in device.key
 
 
 def test_auto_takes_a_gpu_where_there_is_one() -> None:
-    assert select_device("auto").kind == ("cuda" if gpus() else "cpu")
+    assert select_device("auto").kind == ("cuda" if visible_gpus() else "cpu")
 
 
 def test_a_gpu_that_is_not_there_is_one_sentence() -> None:
@@ -115,7 +124,10 @@ def test_a_device_that_means_nothing_is_a_usage_error(spec: str) -> None:
 
 def test_hidden_gpus_are_not_seen() -> None:
     source = Path(__file__).parents[2] / "src"
-    code = "from warpsmith.hardware.device import gpus, select_device; print(gpus(), select_device('auto').kind)"
+    code = (
+        "from warpsmith.hardware.device import select_device, visible_gpus; "
+        "print(visible_gpus(), select_device('auto').kind)"
+    )
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(source)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["()", "cpu"]
@@ -131,12 +143,12 @@ def test_device_facts_and_limits_do_not_need_torch() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU is visible")
+@pytest.mark.skipif(not visible_gpus(), reason="no NVIDIA GPU is visible")
 def test_gpu_facts_agree_with_torch() -> None:
     import torch
 
-    assert len(gpus()) == torch.cuda.device_count()
-    for gpu in gpus():
+    assert len(visible_gpus()) == torch.cuda.device_count()
+    for gpu in visible_gpus():
         properties = torch.cuda.get_device_properties(gpu.index)
         assert gpu.name == properties.name
         assert gpu.capability == (properties.major, properties.minor)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from warpsmith.core.task import Precision
-from warpsmith.hardware.device import gpus
+from warpsmith.hardware.device import visible_gpus
 from warpsmith.hardware.peaks import Peaks, load_or_measure, measure_peaks
+from warpsmith.model.task import Precision
 
 CPU = torch.device("cpu")
 
@@ -73,7 +73,7 @@ def test_another_device_has_its_own_figures(cache: Path, peaks: Peaks) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU is visible")
+@pytest.mark.skipif(not visible_gpus(), reason="no NVIDIA GPU is visible")
 def test_gpu_figures_are_plausible() -> None:
     device = torch.device("cuda:0")
     found = measure_peaks(device)

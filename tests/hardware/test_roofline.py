@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from warpsmith.core.task import Precision
 from warpsmith.hardware.roofline import (
     Peaks,
     Work,
@@ -19,10 +18,12 @@ from warpsmith.hardware.roofline import (
     ridges,
     zone,
 )
+from warpsmith.model.build import DeviceKind
+from warpsmith.model.task import Precision
 
 H200 = Peaks(
     device_key="cuda|H200",
-    kind="cuda",
+    kind=DeviceKind.CUDA,
     bandwidth_bytes_s=4.3e12,
     cache_bandwidth_bytes_s=8e12,
     flops=(("fp64", 64e12), ("fp32", 51e12), ("tf32", 400e12), ("fp16", 750e12), ("bf16", 790e12)),
@@ -34,7 +35,7 @@ H200 = Peaks(
 )
 LAPTOP = replace(
     H200,
-    kind="cpu",
+    kind=DeviceKind.CPU,
     bandwidth_bytes_s=20e9,
     cache_bandwidth_bytes_s=100e9,
     flops=(("fp64", 80e9), ("fp32", 170e9)),

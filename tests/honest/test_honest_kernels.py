@@ -12,9 +12,9 @@ import pytest
 
 from warpsmith.backends.cuda import CudaBackend
 from warpsmith.backends.source import backend_named, read_candidate
-from warpsmith.core.build import Artifact, Target
-from warpsmith.core.evaluation import Status
-from warpsmith.evaluate.evaluator import Evaluator
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.build import Artifact, DeviceKind, Target
+from warpsmith.model.evaluation import Status
 from warpsmith.tasks.load import load_task
 
 HERE = Path(__file__).resolve().parent
@@ -56,5 +56,5 @@ def test_cuda_kernel_compiles(name: str, cache_folder: Path) -> None:
     if not backend.available().build:
         pytest.skip(backend.available().detail)
     contract = backend.contract(load_task(HERE / f"{name}.py").task)
-    built = backend.build(read_candidate(HERE / f"{name}.cu"), contract, Target("cuda", "sm_90a"))
+    built = backend.build(read_candidate(HERE / f"{name}.cu"), contract, Target(DeviceKind.CUDA, "sm_90a"))
     assert isinstance(built, Artifact), built.reason

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.core.errors import UsageError
-from warpsmith.core.registry import plugins
 from warpsmith.llm.prices import Price, Prices, Tokens
 from warpsmith.llm.spec import PACKAGE
+from warpsmith.model.errors import UsageError
+from warpsmith.system.plugins import plugins
 
 
 def test_the_packaged_table_prices_the_default_models() -> None:
-    prices = Prices.gather({})
+    prices = Prices.load({})
 
     for plug in plugins(PACKAGE).values():
         found = prices.of(plug.name, plug.default_model)
@@ -22,7 +22,7 @@ def test_the_packaged_table_prices_the_default_models() -> None:
 
 
 def test_an_unknown_model_has_no_price() -> None:
-    assert Prices.gather({}).of("openai", "no-such-model") is None
+    assert Prices.load({}).of("openai", "no-such-model") is None
 
 
 def test_the_users_table_adds_and_overrides(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_the_users_table_adds_and_overrides(tmp_path: Path) -> None:
         '[openai."gpt-6.1-sol"]\ninput = 1\noutput = 2\n[openai."my/model:8b"]\ninput = 0.5\noutput = 0.5\n'
     )
 
-    for prices in (Prices.gather({}, path), Prices.gather({"WARPSMITH_PRICES": str(path)})):
+    for prices in (Prices.load({}, path), Prices.load({"WARPSMITH_PRICES": str(path)})):
         assert prices.of("openai", "gpt-6.1-sol") == Price(1.0, 2.0)
         assert prices.of("openai", "my/model:8b") == Price(0.5, 0.5)
         assert prices.of("anthropic", "claude-sonnet-5-5") is not None
@@ -63,9 +63,9 @@ def test_a_table_that_is_wrong_says_where(tmp_path: Path, text: str, complaint: 
     path.write_text(text)
 
     with pytest.raises(UsageError, match=complaint):
-        Prices.gather({}, path)
+        Prices.load({}, path)
 
 
 def test_a_table_that_is_missing_is_an_error() -> None:
     with pytest.raises(UsageError, match="cannot read the price table /no/such/file"):
-        Prices.gather({"WARPSMITH_PRICES": "/no/such/file"})
+        Prices.load({"WARPSMITH_PRICES": "/no/such/file"})

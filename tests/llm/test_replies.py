@@ -10,9 +10,9 @@ import pytest
 
 from tests.llm.connections import KEY, PROMPT, PROVIDERS, base_url, connected, provider_named
 from tests.scripted import Body, ScriptedServer, Step, say, status
-from warpsmith.core.errors import ProposerRefused
-from warpsmith.core.search import Message, Prompt, Role
-from warpsmith.llm.model import Options, Patience, Surroundings
+from warpsmith.llm.model import ModelContext, ModelOptions, RetryPolicy
+from warpsmith.model.brief import Message, Prompt, Role
+from warpsmith.model.errors import ProposerRefused
 
 by_provider = pytest.mark.parametrize("provider", PROVIDERS)
 
@@ -32,7 +32,7 @@ def test_a_reply_holds_the_text_and_what_was_used(provider: str) -> None:
 
 def test_openai_is_asked_in_its_own_form() -> None:
     with ScriptedServer([say("yes")]) as server:
-        with connected(server, "openai", options=Options(max_tokens=50, extra='{"seed": 7}')) as model:
+        with connected(server, "openai", options=ModelOptions(max_tokens=50)) as model:
             model.complete(PROMPT)
 
     seen = server.requests[0]
@@ -45,14 +45,13 @@ def test_openai_is_asked_in_its_own_form() -> None:
             {"role": "user", "content": "Write one."},
         ],
         "max_tokens": 50,
-        "seed": 7,
     }
 
 
 def test_anthropic_is_asked_in_its_own_form() -> None:
     talk = Prompt((*PROMPT.messages, Message(Role.ASSISTANT, "Like this?"), Message(Role.USER, "Faster.")))
     with ScriptedServer([say("yes")]) as server:
-        with connected(server, "anthropic", options=Options(max_tokens=50, temperature=0.5)) as model:
+        with connected(server, "anthropic", options=ModelOptions(max_tokens=50, temperature=0.5)) as model:
             model.complete(talk)
 
     seen = server.requests[0]
@@ -152,7 +151,7 @@ def test_the_name_of_the_limit_is_changed_once_and_remembered() -> None:
         return say("fine")
 
     with ScriptedServer(choosy) as server:
-        with connected(server, "openai", options=Options(max_tokens=99, patience=Patience(attempts=1))) as model:
+        with connected(server, "openai", options=ModelOptions(max_tokens=99, retries=RetryPolicy(attempts=1))) as model:
             first, second = model.complete(PROMPT), model.complete(PROMPT)
 
     assert (first.text, first.usage.requests, second.usage.requests) == ("fine", 2, 1)
@@ -167,7 +166,7 @@ def test_a_limit_that_no_name_helps_is_refused() -> None:
     with ScriptedServer(
         [status(400, error="max_tokens and max_completion_tokens are too large")], repeat=True
     ) as server:
-        with connected(server, "openai", options=Options(max_tokens=10**9)) as model:
+        with connected(server, "openai", options=ModelOptions(max_tokens=10**9)) as model:
             with pytest.raises(ProposerRefused, match="too large"):
                 model.complete(PROMPT)
 
@@ -177,7 +176,7 @@ def test_a_limit_that_no_name_helps_is_refused() -> None:
 @by_provider
 def test_an_endpoint_gets_no_more_requests_at_once_than_allowed(provider: str) -> None:
     with ScriptedServer([say("slow", delay_s=0.05)], repeat=True) as server:
-        with connected(server, provider, options=Options(concurrency=2)) as model, ThreadPoolExecutor(6) as pool:
+        with connected(server, provider, options=ModelOptions(concurrency=2)) as model, ThreadPoolExecutor(6) as pool:
             texts = [reply.text for reply in pool.map(lambda _: model.complete(PROMPT), range(6))]
 
     assert texts == ["slow"] * 6
@@ -186,9 +185,9 @@ def test_an_endpoint_gets_no_more_requests_at_once_than_allowed(provider: str) -
 
 def test_models_of_one_endpoint_share_its_limit() -> None:
     with ScriptedServer([say("slow", delay_s=0.05)], repeat=True) as server:
-        surroundings = Surroundings.gather({"OPENAI_BASE_URL": server.openai_url})
+        context = ModelContext.load({"OPENAI_BASE_URL": server.openai_url})
         plug = provider_named("openai")
-        models = [plug.connect(name, Options(concurrency=1), surroundings) for name in ("a", "b")]
+        models = [plug.connect(name, ModelOptions(concurrency=1), context) for name in ("a", "b")]
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda model: model.complete(PROMPT), models * 2))
         for model in models:
@@ -200,7 +199,7 @@ def test_models_of_one_endpoint_share_its_limit() -> None:
 @by_provider
 def test_closing_ends_a_request_under_way(provider: str) -> None:
     with ScriptedServer([Step(hang=True)]) as server:
-        with connected(server, provider, options=Options(patience=Patience(attempts=3))) as model:
+        with connected(server, provider, options=ModelOptions(retries=RetryPolicy(attempts=3))) as model:
             with ThreadPoolExecutor(1) as pool:
                 waiting = pool.submit(model.complete, PROMPT)
                 while not server.requests:
@@ -216,6 +215,6 @@ def test_closing_ends_a_request_under_way(provider: str) -> None:
 def test_an_endpoint_says_which_models_it_serves(provider: str) -> None:
     plug = provider_named(provider)
     with ScriptedServer(models=["one", "two"]) as server:
-        surroundings = Surroundings.gather({plug.url_name: base_url(server, provider)})
+        context = ModelContext.load({plug.url_name: base_url(server, provider)})
 
-        assert plug.served(Options(), surroundings) == ("one", "two")
+        assert plug.list_models(ModelOptions(), context) == ("one", "two")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.core.errors import UsageError
-from warpsmith.llm.model import Surroundings
+from warpsmith.llm.model import ModelContext
 from warpsmith.llm.secrets import Keyring, Secret
+from warpsmith.model.errors import UsageError
 
 KEY = "sk-0123456789abcdef"
 
@@ -40,7 +40,7 @@ def test_a_key_file_is_read_before_the_environment(tmp_path: Path) -> None:
     path = key_file(tmp_path, f"# my keys\n\nexport OPENAI_API_KEY='{KEY}'\nOPENAI_BASE_URL = http://here/v1\n")
     environ = {"OPENAI_API_KEY": "sk-of-the-environment", "ANTHROPIC_API_KEY": "sk-other-key"}
 
-    for ring in (Keyring.gather(environ, path), Keyring.gather({**environ, "WARPSMITH_KEY_FILE": str(path)})):
+    for ring in (Keyring.load(environ, path), Keyring.load({**environ, "WARPSMITH_KEY_FILE": str(path)})):
         assert ring.secret("OPENAI_API_KEY").reveal() == KEY
         assert ring.secret("ANTHROPIC_API_KEY").reveal() == "sk-other-key"
         assert ring.plain("OPENAI_BASE_URL") == "http://here/v1"
@@ -48,9 +48,9 @@ def test_a_key_file_is_read_before_the_environment(tmp_path: Path) -> None:
 
 
 def test_surroundings_do_not_show_keys(tmp_path: Path) -> None:
-    surroundings = Surroundings.gather({"OPENAI_API_KEY": KEY}, key_file(tmp_path, f"OTHER_API_KEY={KEY}"))
+    context = ModelContext.load({"OPENAI_API_KEY": KEY}, key_file(tmp_path, f"OTHER_API_KEY={KEY}"))
 
-    assert KEY not in repr(surroundings)
+    assert KEY not in repr(context)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
@@ -58,27 +58,27 @@ def test_a_key_file_that_others_can_read_is_not_read(tmp_path: Path, mode: int) 
     path = key_file(tmp_path, f"OPENAI_API_KEY={KEY}\n", mode)
 
     with pytest.raises(UsageError, match=f"can be read by other users; run `chmod 600 {path}`"):
-        Keyring.gather({}, path)
+        Keyring.load({}, path)
 
 
 def test_a_key_file_that_is_none_is_named_without_its_content(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"line 2 of the key file .* is not NAME=value") as caught:
-        Keyring.gather({}, key_file(tmp_path, f"A=b\n{KEY}\n"))
+        Keyring.load({}, key_file(tmp_path, f"A=b\n{KEY}\n"))
     assert KEY not in str(caught.value)
 
     with pytest.raises(UsageError, match=r"cannot read the key file .*: No such file"):
-        Keyring.gather({}, tmp_path / "missing")
+        Keyring.load({}, tmp_path / "missing")
 
 
 @pytest.mark.parametrize("value", ["sk-one two", "sk-line\nbreak", "sk-ünicode"])
 def test_a_key_with_characters_that_no_key_has_is_named_without_its_content(value: str) -> None:
     with pytest.raises(UsageError, match="OPENAI_API_KEY holds characters") as caught:
-        Keyring.gather({"OPENAI_API_KEY": value}).secret("OPENAI_API_KEY")
+        Keyring.load({"OPENAI_API_KEY": value}).secret("OPENAI_API_KEY")
 
     assert value not in str(caught.value)
 
 
 def test_all_keys_at_once_are_masked() -> None:
-    ring = Keyring.gather({"MY_API_KEY": KEY, "GH_TOKEN": "ghp-abcdefgh", "HOME": "/home/someone"})
+    ring = Keyring.load({"MY_API_KEY": KEY, "GH_TOKEN": "ghp-abcdefgh", "HOME": "/home/someone"})
 
     assert ring.redact(f"{KEY} ghp-abcdefgh /home/someone") == "[key] [key] /home/someone"

@@ -9,10 +9,10 @@ import pytest
 
 from tests.llm.connections import provider_named
 from tests.scripted import ScriptedServer
-from warpsmith.core.errors import ToolMissing, UsageError
 from warpsmith.llm import spec
-from warpsmith.llm.model import Options, Patience, Surroundings
-from warpsmith.llm.spec import ModelSpec, auto, connect, parse
+from warpsmith.llm.model import ModelContext, ModelOptions, RetryPolicy
+from warpsmith.llm.spec import ModelSpec, connect, detect_models, parse
+from warpsmith.model.errors import ToolMissing, UsageError
 
 
 def test_one_model() -> None:
@@ -45,9 +45,9 @@ def test_a_name_that_is_wrong_says_how_to_write_it(text: str, complaint: str) ->
 
 
 def test_connecting_gives_models_in_order() -> None:
-    surroundings = Surroundings.gather({"OPENAI_API_KEY": "sk-1234567", "ANTHROPIC_API_KEY": "sk-1234567"})
+    context = ModelContext.load({"OPENAI_API_KEY": "sk-1234567", "ANTHROPIC_API_KEY": "sk-1234567"})
 
-    models = connect(parse("anthropic:b,openai:a"), Options(), surroundings)
+    models = connect(parse("anthropic:b,openai:a"), ModelOptions(), context)
 
     assert [model.name for model in models] == ["anthropic:b", "openai:a"]
     for model in models:
@@ -56,25 +56,23 @@ def test_connecting_gives_models_in_order() -> None:
 
 def test_one_base_url_is_for_one_provider() -> None:
     with pytest.raises(UsageError, match="one base URL cannot serve several providers"):
-        connect(parse("anthropic:b,openai:a"), Options(base_url="http://here/v1"), Surroundings.gather({}))
+        connect(parse("anthropic:b,openai:a"), ModelOptions(base_url="http://here/v1"), ModelContext.load({}))
 
 
 @pytest.mark.parametrize("url", ["localhost:8000/v1", "http://", "http://[", "http://host:port/v1", "ftp://host"])
 def test_a_base_url_that_is_none_is_an_error(url: str) -> None:
     with pytest.raises(UsageError, match="base URL"):
-        connect(parse("openai:a"), Options(), Surroundings.gather({"OPENAI_BASE_URL": url}))
+        connect(parse("openai:a"), ModelOptions(), ModelContext.load({"OPENAI_BASE_URL": url}))
 
 
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        (lambda: Options(concurrency=0), "0 requests at once"),
-        (lambda: Options(max_tokens=0), "a reply of 0 tokens"),
-        (lambda: Options(extra="[1]"), "not a JSON object"),
-        (lambda: Options(extra="{"), "not a JSON object"),
-        (lambda: Options(base_url="here"), "does not begin with http"),
-        (lambda: Patience(attempts=0), "at least one attempt"),
-        (lambda: Patience(request_s=0), "time limits above zero"),
+        (lambda: ModelOptions(concurrency=0), "0 requests at once"),
+        (lambda: ModelOptions(max_tokens=0), "a reply of 0 tokens"),
+        (lambda: ModelOptions(base_url="here"), "does not begin with http"),
+        (lambda: RetryPolicy(attempts=0), "at least one attempt"),
+        (lambda: RetryPolicy(request_s=0), "time limit above zero"),
     ],
 )
 def test_options_that_make_no_sense_are_errors(wrong: object, complaint: str) -> None:
@@ -87,14 +85,14 @@ def test_a_missing_sdk_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "openai", None)
 
     with pytest.raises(ToolMissing, match=r"need the package openai; run `pip install 'warpsmith\[llm\]'`"):
-        connect(parse("openai:a"), Options(), Surroundings.gather({"OPENAI_API_KEY": "sk-1234567"}))
+        connect(parse("openai:a"), ModelOptions(), ModelContext.load({"OPENAI_API_KEY": "sk-1234567"}))
 
 
 @pytest.mark.parametrize("name", ["openai", "anthropic"])
 def test_a_key_alone_gives_the_default_model(name: str) -> None:
     plug = provider_named(name)
 
-    found = auto(Options(), Surroundings.gather({plug.key_name: "sk-1234567"}))
+    found = detect_models(ModelOptions(), ModelContext.load({plug.key_name: "sk-1234567"}))
 
     assert found.models == (ModelSpec(name, plug.default_model),)
     assert found.why == f"{plug.key_name} is set; {plug.default_model} is the default where no model is named."
@@ -103,8 +101,8 @@ def test_a_key_alone_gives_the_default_model(name: str) -> None:
 def test_a_named_model_is_taken() -> None:
     key = {"ANTHROPIC_API_KEY": "sk-1234567"}
 
-    bare = auto(Options(), Surroundings.gather({**key, "WARPSMITH_MODEL": "claude-x"}))
-    whole = auto(Options(), Surroundings.gather({**key, "WARPSMITH_MODEL": "openai:a=2,anthropic:b"}))
+    bare = detect_models(ModelOptions(), ModelContext.load({**key, "WARPSMITH_MODEL": "claude-x"}))
+    whole = detect_models(ModelOptions(), ModelContext.load({**key, "WARPSMITH_MODEL": "openai:a=2,anthropic:b"}))
 
     assert bare.models == (ModelSpec("anthropic", "claude-x"),)
     assert bare.why == "ANTHROPIC_API_KEY is set and WARPSMITH_MODEL names claude-x."
@@ -115,7 +113,7 @@ def test_a_named_model_is_taken() -> None:
 def test_the_only_model_of_an_endpoint_is_taken(name: str) -> None:
     with ScriptedServer(models=["tiny:8b"]) as server:
         url = server.openai_url if name == "openai" else server.anthropic_url
-        found = auto(Options(), Surroundings.gather({provider_named(name).url_name: url}))
+        found = detect_models(ModelOptions(), ModelContext.load({provider_named(name).url_name: url}))
 
     assert found.models == (ModelSpec(name, "tiny:8b"),)
     assert found.why.endswith("and tiny:8b is what it serves.")
@@ -123,7 +121,7 @@ def test_the_only_model_of_an_endpoint_is_taken(name: str) -> None:
 
 def test_an_endpoint_with_many_models_is_not_guessed_at() -> None:
     with ScriptedServer(models=["a", "b"]) as server:
-        found = auto(Options(base_url=server.openai_url), Surroundings.gather({}))
+        found = detect_models(ModelOptions(base_url=server.openai_url), ModelContext.load({}))
 
     assert found.models == ()
     assert "serves 2 models (a, b): name one with WARPSMITH_MODEL or --proposer." in found.why
@@ -132,14 +130,14 @@ def test_an_endpoint_with_many_models_is_not_guessed_at() -> None:
 def test_an_endpoint_that_is_not_there_is_told_of() -> None:
     with ScriptedServer() as server:
         pass
-    found = auto(Options(), Surroundings.gather({"OPENAI_BASE_URL": server.openai_url}))
+    found = detect_models(ModelOptions(), ModelContext.load({"OPENAI_BASE_URL": server.openai_url}))
 
     assert found.models == ()
     assert found.why.startswith(f"OPENAI_BASE_URL is {server.openai_url}, but no model is named:")
 
 
 def test_nothing_set_is_said() -> None:
-    found = auto(Options(), Surroundings.gather({}))
+    found = detect_models(ModelOptions(), ModelContext.load({}))
 
     assert found.models == ()
     assert found.why.startswith("No model is connected: none of ANTHROPIC_API_KEY")
@@ -149,13 +147,13 @@ def test_a_key_without_its_sdk_is_told_of(monkeypatch: pytest.MonkeyPatch) -> No
     real = importlib.util.find_spec
     monkeypatch.setattr(spec, "find_spec", lambda name: None if name == "openai" else real(name))
 
-    found = auto(Options(), Surroundings.gather({"OPENAI_API_KEY": "sk-1234567"}))
+    found = detect_models(ModelOptions(), ModelContext.load({"OPENAI_API_KEY": "sk-1234567"}))
 
     assert found.models == ()
     assert "pip install 'warpsmith[llm]'" in found.why
 
 
 def test_an_address_is_shown_without_its_password() -> None:
-    surroundings = Surroundings.gather({"OPENAI_BASE_URL": "http://me:hidden@127.0.0.1:9/v1?token=hidden"})
+    context = ModelContext.load({"OPENAI_BASE_URL": "http://me:hidden@127.0.0.1:9/v1?token=hidden"})
 
-    assert "hidden" not in auto(Options(), surroundings).why
+    assert "hidden" not in detect_models(ModelOptions(), context).why

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from warpsmith.core.method import Method, Operator, Show, Until
-from warpsmith.methods.loading import methods
+from warpsmith.methods.load import methods
+from warpsmith.model.method import Method, MethodOperator, Show, Until
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "methods.md"
 BEGIN = "<!-- table: written by python -m tests.methods.table -->\n"
@@ -48,7 +48,7 @@ def _row(method: Method) -> str:
     return f"| `{method.name}` | {information} | {stages}{_following(method)} | {kept} |"
 
 
-def _operator(operator: Operator) -> str:
+def _operator(operator: MethodOperator) -> str:
     parents = {0: "", 1: " of 1 parent"}.get(operator.parents, f" of {operator.parents} parents")
     order = ", worst first" if operator.order == "worst_first" else ""
     times = f"{operator.times} × " if operator.times > 1 else ""

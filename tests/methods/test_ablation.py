@@ -6,10 +6,9 @@ import itertools
 
 import pytest
 
-from warpsmith.core.method import Method, Product, Show
-from warpsmith.methods.ablation import ablated
-from warpsmith.methods.checking import faults
-from warpsmith.methods.loading import methods
+from warpsmith.methods.check import method_errors
+from warpsmith.methods.load import ablated, methods
+from warpsmith.model.method import Method, Product, Show
 
 METHODS = methods()
 PARTS = ("roofline", "retrieval", "alignment")
@@ -26,7 +25,7 @@ def test_every_ablation_of_every_method_is_sound_and_lacks_what_it_should(method
         less = ablated(method, **dict(zip(PARTS, kept, strict=True)))
         names.add(less.name)
         roofline, retrieval, alignment = kept
-        assert list(faults(less)) == []
+        assert list(method_errors(less)) == []
         expected = shown(method) - (set() if roofline else {Show.ROOFLINE, Show.STRATEGIES, Show.PROFILE})
         assert shown(less) == expected - (set() if retrieval else {Show.RETRIEVED})
         assert alignment or not any(each.product is Product.ALIGNMENT for each in less.operators)

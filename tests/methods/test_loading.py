@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.methods.table import PAGE
-from warpsmith.core.errors import UsageError
-from warpsmith.core.method import Move, Show
-from warpsmith.methods.loading import load, methods
+from warpsmith.methods.load import load, methods
+from warpsmith.model.errors import UsageError
+from warpsmith.model.method import Move, Show
 
-HEAD = "from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Show, Stage, Until\n"
+HEAD = "from warpsmith.model.method import Method, Move, MethodOperator, PopulationSpec, Show, Stage, Until\n"
 
 
 def declaration(
-    operators: str = "Operator('go', Move.INIT, 'evoengineer/init'),",
+    operators: str = "MethodOperator('go', Move.INIT, 'evoengineer/init'),",
     stages: str = "(Stage((GO)),)",
     population: str = "PopulationSpec('best')",
     name: str = "'mine'",
@@ -90,14 +90,14 @@ def test_a_wording_is_looked_for_beside_the_file_and_named_in_full(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ask.j2").write_text("Write it.", encoding="utf-8")
-    file.write_text(declaration("Operator('go', Move.INIT, 'ask.j2'),"), encoding="utf-8")
+    file.write_text(declaration("MethodOperator('go', Move.INIT, 'ask.j2'),"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
 
     assert load("mine.py").operators[0].wording == str((tmp_path / "ask.j2").resolve())
 
 
 def test_a_wording_that_is_not_there_is_named(file: Path) -> None:
-    said = complaint(file, declaration("Operator('go', Move.INIT, 'ask.j2'),"))
+    said = complaint(file, declaration("MethodOperator('go', Move.INIT, 'ask.j2'),"))
 
     assert "the operator 'go' is worded in 'ask.j2', and there is no file" in said
 
@@ -111,7 +111,7 @@ def test_a_wording_that_is_not_there_is_named(file: Path) -> None:
         ("import nowhere_to_be_found\n", ":1: it imports 'nowhere_to_be_found', which is not installed"),
         ("raise SystemExit(3)\n", ": executing it ended the program; a method's file must not exit."),
         ("", " declares no method; write METHOD = "),
-        ("METHOD = 'evoengineer-full'\n", ": METHOD is of type str; make it a warpsmith.core.method.Method."),
+        ("METHOD = 'evoengineer-full'\n", ": METHOD is of type str; make it a warpsmith.model.method.Method."),
     ],
     ids=["raises", "syntax", "arguments", "import", "exit", "empty", "text"],
 )
@@ -125,7 +125,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence_with_the_line(file: Path, tex
         (declaration(stages="()"), "has no stages"),
         (declaration(stages="Stage((GO))"), "stages that are not a tuple"),
         (declaration(stages="(Stage(()),)"), "a stage 1 without operators"),
-        (declaration(operators="Operator('go', Move.INIT, 'a/b')"), "whose operators are not a tuple"),
+        (declaration(operators="MethodOperator('go', Move.INIT, 'a/b')"), "whose operators are not a tuple"),
         (declaration(stages="(Stage((GO), 3),)"), "whose end is no Until"),
         (declaration(stages="(Stage((GO), Until(valid=0)), Stage((GO)))"), "a stage 1 that lasts until valid = 0"),
         (
@@ -134,21 +134,30 @@ def test_what_is_wrong_with_a_file_is_one_sentence_with_the_line(file: Path, tex
         ),
         (declaration(stages="(Stage((GO), Until(valid=9)),)"), "an end for its last stage"),
         (
-            declaration("Operator('go', Move.INIT, 'a/b'), Operator('go', Move.TUNE, 'a/c'),"),
+            declaration("MethodOperator('go', Move.INIT, 'a/b'), MethodOperator('go', Move.TUNE, 'a/c'),"),
             "two different operators named 'go'",
         ),
-        (declaration("Operator('go', 'init', 'a/b'),"), "'go' whose move is no Move"),
-        (declaration("Operator('go', Move.INIT, ''),"), "'go' whose name, wording or order is empty"),
-        (declaration("Operator('go', Move.INIT, 'a/b', {Show.BEST}),"), "something else than a frozenset of Show"),
-        (declaration("Operator('go', Move.INIT, 'a/b', parents=2),"), "'go' with parents = 2 that does not show them"),
+        (declaration("MethodOperator('go', 'init', 'a/b'),"), "'go' whose move is no Move"),
+        (declaration("MethodOperator('go', Move.INIT, ''),"), "'go' whose name, wording or order is empty"),
         (
-            declaration("Operator('go', Move.INIT, 'a/b', frozenset({Show.PARENTS})),"),
+            declaration("MethodOperator('go', Move.INIT, 'a/b', {Show.BEST}),"),
+            "something else than a frozenset of Show",
+        ),
+        (
+            declaration("MethodOperator('go', Move.INIT, 'a/b', parents=2),"),
+            "'go' with parents = 2 that does not show them",
+        ),
+        (
+            declaration("MethodOperator('go', Move.INIT, 'a/b', frozenset({Show.PARENTS})),"),
             "shows parents and asks for none",
         ),
-        (declaration("Operator('go', Move.INIT, 'a/b', insights=3),"), "add Show.INSIGHTS"),
-        (declaration("Operator('go', Move.INIT, 'a/b', times=0),"), "times = 0: give a whole number of at least 1"),
-        (declaration("Operator('go', Move.INIT, 'a/b', fewest_parents=1),"), "needs 1 parents and takes 0"),
-        (declaration("Operator('go', Move.INIT, 'a/b', order='fast'),"), "the order 'fast': give best_first or"),
+        (declaration("MethodOperator('go', Move.INIT, 'a/b', insights=3),"), "add Show.INSIGHTS"),
+        (
+            declaration("MethodOperator('go', Move.INIT, 'a/b', times=0),"),
+            "times = 0: give a whole number of at least 1",
+        ),
+        (declaration("MethodOperator('go', Move.INIT, 'a/b', fewest_parents=1),"), "needs 1 parents and takes 0"),
+        (declaration("MethodOperator('go', Move.INIT, 'a/b', order='fast'),"), "the order 'fast': give best_first or"),
         (declaration(population="PopulationSpec('herd')"), "unknown population 'herd'; known: best, elite, islands"),
         (declaration(population="PopulationSpec('elite', (('size', 0),))"), "size = 0 is not possible"),
         (declaration(population="PopulationSpec('elite', (('size', 'x'),))"), "size = 'x' is not possible"),
@@ -180,6 +189,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, file: Path) -> None
 
 
 def test_loading_needs_no_torch() -> None:
-    script = "import sys; from warpsmith.methods.loading import load; load('eoh'); sys.exit('torch' in sys.modules)"
+    script = "import sys; from warpsmith.methods.load import load; load('eoh'); sys.exit('torch' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0

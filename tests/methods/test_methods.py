@@ -10,12 +10,12 @@ import pytest
 
 from tests.methods.table import PAGE, page
 from warpsmith import methods as package
-from warpsmith.core.method import Method, Move, Product, Show, Until
-from warpsmith.methods import loading
-from warpsmith.methods.checking import faults
-from warpsmith.populations.making import create
+from warpsmith.methods import load
+from warpsmith.methods.check import method_errors
+from warpsmith.model.method import Method, Move, Product, Show, Until
+from warpsmith.populations.create import create
 
-METHODS = loading.methods()
+METHODS = load.methods()
 FOLDER = Path(package.__file__).parent
 MOST_LINES = 70
 
@@ -94,7 +94,7 @@ FACTS = {
 
 @every
 def test_it_is_well_formed(method: Method) -> None:
-    assert list(faults(method)) == []
+    assert list(method_errors(method)) == []
     assert all((method.title, method.paper, method.summary, method.deviations))
 
 

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from warpsmith.core.search import Member
+from warpsmith.model.brief import Member
 from warpsmith.populations.elite import Elite
 
 DRAWS = 4000

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from warpsmith.core.search import Member
+from warpsmith.model.brief import Member
 from warpsmith.populations.islands import CLUSTER_WIDTH, Islands
 
 NEVER = 1_000_000

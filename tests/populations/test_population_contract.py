@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpsmith.core.errors import UsageError
-from warpsmith.core.method import PopulationSpec
-from warpsmith.core.registry import plugins
-from warpsmith.core.search import Member, Population
-from warpsmith.populations.making import PACKAGE, create
+from warpsmith.model.brief import Member, Population
+from warpsmith.model.errors import UsageError
+from warpsmith.model.method import PopulationSpec
+from warpsmith.populations.create import PACKAGE, create
+from warpsmith.system.plugins import plugins
 
 KINDS = sorted(plugins(PACKAGE))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from warpsmith.core.method import PopulationSpec
-from warpsmith.core.search import Member, Population
-from warpsmith.populations.making import create
+from warpsmith.model.brief import Member, Population
+from warpsmith.model.method import PopulationSpec
+from warpsmith.populations.create import create
 
 
 def tournament(size: int = 4, rivals: int = 2) -> Population:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from warpsmith.backends.source import backend_named
-from warpsmith.core.candidate import SourceFile
-from warpsmith.core.evaluation import Interval, Status
-from warpsmith.core.method import Move, Operator, Product, Show
-from warpsmith.core.search import Bound, Brief, Effect, Exhibit, Idea, Insight, Precedent, Problem
-from warpsmith.core.strategy import Strategy
-from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
+from warpsmith.model.brief import Brief, Effect, Idea, Insight, Precedent, Problem, ShownCandidate, WorkloadBound
+from warpsmith.model.build import DeviceKind
+from warpsmith.model.candidate import SourceFile
+from warpsmith.model.evaluation import Interval, Status
+from warpsmith.model.method import MethodOperator, Move, Product, Show
+from warpsmith.model.strategy import Strategy
+from warpsmith.model.task import Precision, Task, TaskKind, TensorRole, TensorSpec, Workload
 
 TASK = Task(
     name="softmax",
     source="import torch\n\n\ndef softmax(x):\n    return torch.softmax(x, dim=-1)\n",
-    kind="native",
+    kind=TaskKind.NATIVE,
     tensors=(
         TensorSpec("x", "float32", ("rows", "cols"), TensorRole.INPUT),
         TensorSpec("out", "float32", ("rows", "cols"), TensorRole.OUTPUT),
@@ -30,8 +31,8 @@ TASK = Task(
     description="Softmax over the last axis.",
 )
 BOUNDS = (
-    Bound("short", (("rows", 64), ("cols", 1024)), 524288, 262144, 0.00013, "latency", 0.00912),
-    Bound("tall", (("rows", 4096), ("cols", 1024)), 33554432, 16777216, 0.00833, "memory", 0.02714),
+    WorkloadBound("short", (("rows", 64), ("cols", 1024)), 524288, 262144, 0.00013, "latency", 0.00912),
+    WorkloadBound("tall", (("rows", 4096), ("cols", 1024)), 33554432, 16777216, 0.00833, "memory", 0.02714),
 )
 DEVICES = {
     "cuda": ("NVIDIA H200", "cuda", "sm_90a"),
@@ -44,7 +45,7 @@ DEVICES = {
 def problem(backend: str = "cuda") -> Problem:
     """Softmax in one language."""
     device, kind, arch = DEVICES[backend]
-    return Problem(TASK, backend_named(backend).contract(TASK), backend, device, kind, arch, BOUNDS)
+    return Problem(TASK, backend_named(backend).contract(TASK), backend, device, DeviceKind(kind), arch, BOUNDS)
 
 
 def source(width: int) -> str:
@@ -63,9 +64,9 @@ def source(width: int) -> str:
     )
 
 
-def exhibit(number: int, speedup: float, *, profile: str = "") -> Exhibit:
+def exhibit(number: int, speedup: float, *, profile: str = "") -> ShownCandidate:
     """A valid kernel."""
-    return Exhibit(
+    return ShownCandidate(
         id=f"{number:012x}",
         name=f"vector width {number}",
         files=(SourceFile("kernel.cu", source(number)),),
@@ -86,7 +87,7 @@ def exhibit(number: int, speedup: float, *, profile: str = "") -> Exhibit:
 PROFILE = "Memory-bound: 71 % of the bandwidth is used, 12 % of the instructions wait for loads. Try wider loads."
 BEST = exhibit(8, 1.6234, profile=PROFILE)
 SLOWER = (exhibit(2, 1.0512), exhibit(4, 1.2841), exhibit(5, 1.3), exhibit(6, 1.41))
-FAILED = Exhibit(
+FAILED = ShownCandidate(
     id="f" * 12,
     name="one pass",
     files=(SourceFile("kernel.cu", source(3)),),
@@ -96,7 +97,7 @@ FAILED = Exhibit(
     reason="out[3, 17] is 0.25 instead of 0.5: the error 1.2e+05 is over the limit 1 in workload tall.",
     trial=7,
 )
-UNREADABLE = Exhibit(
+UNREADABLE = ShownCandidate(
     id="",
     name="",
     files=(SourceFile("reply.txt", "I would use shared memory."),),
@@ -159,10 +160,10 @@ PRECEDENTS = (
     Precedent("", "row-in-registers", "", note="Saves a pass over the row.", after="float kept[8];"),
     Precedent("relu", "vector-loads(width=4)", "NVIDIA A100", speedup=1.02),
 )
-REPAIR = Operator("repair", Move.REPAIR, "common/repair", frozenset({Show.FAILURES}))
+REPAIR = MethodOperator("repair", Move.REPAIR, "common/repair", frozenset({Show.FAILURES}))
 
 
-def brief(operator: Operator, backend: str = "cuda", *, first: bool = False) -> Brief:
+def brief(operator: MethodOperator, backend: str = "cuda", *, first: bool = False) -> Brief:
     """What the operator shows, of a run that has found a few kernels; `first`: of one that has found none yet."""
     shows = operator.shows if not first else operator.shows & {Show.NOTES, Show.STRATEGIES, Show.ROOFLINE}
     parents = (*SLOWER[1:], BEST, SLOWER[0])[: operator.parents]
@@ -198,5 +199,5 @@ def brief(operator: Operator, backend: str = "cuda", *, first: bool = False) -> 
     )
 
 
-EVERYTHING = Operator("everything", Move.CROSS, "evoengineer/crossover", frozenset(Show), parents=3, insights=3)
+EVERYTHING = MethodOperator("everything", Move.CROSS, "evoengineer/crossover", frozenset(Show), parents=3, insights=3)
 """An operator that shows all there is."""

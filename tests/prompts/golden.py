@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.prompts.briefs import EVERYTHING, REPAIR, brief
-from warpsmith.core.method import Method
-from warpsmith.core.registry import plugins
-from warpsmith.core.search import Brief, Prompt
+from warpsmith.model.brief import Brief, Prompt
+from warpsmith.model.method import Method
 from warpsmith.prompts.renderer import render
+from warpsmith.system.plugins import plugins
 
 FOLDER = Path(__file__).parent / "golden"
 

@@ -9,13 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.prompts.briefs import brief
-from warpsmith.core.method import Move, Product
-from warpsmith.core.search import Draft, Proposal, Reply
 from warpsmith.methods.cupilot import ALIGN, INITIALISE
+from warpsmith.model.brief import Proposal, Reply, StrategyDraft
+from warpsmith.model.method import Move, Product
 from warpsmith.prompts.parser import LONGEST_REPLY_CHARS, parse
 
 ASKED, ALIGNING = brief(INITIALISE), brief(ALIGN)
-TWO = (Draft("one warp per row", "no barriers"), Draft("vector loads of 16 bytes", "fewer instructions"))
+TWO = (
+    StrategyDraft("one warp per row", "no barriers"),
+    StrategyDraft("vector loads of 16 bytes", "fewer instructions"),
+)
 
 
 def read(text: str, finish: str = "stop", wanted: int = 6) -> Proposal:

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.prompts.briefs import BEST, FAILED, REPAIR, SLOWER, UNREADABLE, brief, source
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.method import Move, Operator
-from warpsmith.core.search import Brief, Proposal, Reply
+from warpsmith.model.brief import Brief, Proposal, Reply
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.method import MethodOperator, Move
 from warpsmith.prompts.parser import LONGEST_REPLY_CHARS, parse
 
-INIT = Operator("init", Move.INIT, "evoengineer/init")
-WRITE = Operator("convert", Move.WRITE, "ai-cuda-engineer/convert")
+INIT = MethodOperator("init", Move.INIT, "evoengineer/init")
+WRITE = MethodOperator("convert", Move.WRITE, "ai-cuda-engineer/convert")
 CODE = source(4)
 KERNEL, LAUNCH = (part.strip() for part in CODE.split("\n\n"))
 PYTHON = "import torch\nimport triton\n\n\ndef launch(x, out, rows, cols):\n    out.copy_(torch.softmax(x, -1))\n"
@@ -515,7 +515,7 @@ PIECES = st.sampled_from(
     file=st.sampled_from(["", "", "k.cu", "k.py", "\0"]),
     move=st.sampled_from([INIT, WRITE, REPAIR]),
 )
-def test_no_reply_makes_it_stumble(text: str, backend: str, finish: str, file: str, move: Operator) -> None:
+def test_no_reply_makes_it_stumble(text: str, backend: str, finish: str, file: str, move: MethodOperator) -> None:
     asked = replace(brief(move, backend), best=BEST)
     proposal = parse(Reply(text, "model", finish=finish, file=file), asked)
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.prompts.briefs import BEST, EVERYTHING, FAILED, REPAIR, SLOWER, UNREADABLE, brief, exhibit
-from warpsmith.core.candidate import SourceFile
-from warpsmith.core.errors import UsageError
-from warpsmith.core.method import Move, Operator
-from warpsmith.core.search import Brief, Role
+from warpsmith.model.brief import Brief, Role
+from warpsmith.model.candidate import SourceFile
+from warpsmith.model.errors import UsageError
+from warpsmith.model.method import MethodOperator, Move
+from warpsmith.model.numbers import quantity, whole_percent
 from warpsmith.prompts import figures
-from warpsmith.prompts.architectures import facts
-from warpsmith.prompts.renderer import LIMIT_CHARS, render
+from warpsmith.prompts.renderer import LIMIT_CHARS, facts, render
 
-BARE = Operator("init", Move.INIT, "evoengineer/init")
+BARE = MethodOperator("init", Move.INIT, "evoengineer/init")
 
 
 def user(asked: Brief, limit_chars: int = LIMIT_CHARS) -> str:
@@ -46,8 +46,8 @@ def test_a_brief_without_anything_has_only_what_is_always_there() -> None:
 def test_floor_and_zone_are_spoken_of_only_where_the_operator_shows_them() -> None:
     everything = brief(EVERYTHING)
 
-    assert "speed of light" in user(everything)
-    assert "speed of light" not in user(replace(everything, roofline=False))
+    assert "no kernel should take less than" in user(everything)
+    assert "no kernel should take less than" not in user(replace(everything, roofline=False))
 
 
 def test_parents_keep_their_order_and_the_best_is_shown_once() -> None:
@@ -175,9 +175,9 @@ def test_figures_are_rounded_for_reading() -> None:
     assert figures.time(123456.0) == "123 s"
     assert figures.times(1.6234) == "1.62×"
     assert figures.times(0.0123) == "0.012×"
-    assert figures.percent(0.503) == "50 %"
-    assert figures.amount(33554432, "B") == "33.6 MB"
-    assert figures.amount(12, "FLOP") == "12 FLOP"
+    assert whole_percent(0.503) == "50 %"
+    assert quantity(33554432, "B", zeros=True) == "33.6 MB"
+    assert quantity(12, "FLOP", zeros=True) == "12 FLOP"
 
 
 def test_unknown_architectures_get_no_facts() -> None:

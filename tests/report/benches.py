@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 
-from warpsmith.archive.events import Budget
-from warpsmith.run.bench.results import (
-    Bench,
+from warpsmith.experiments.results import (
+    BenchResults,
     BenchTask,
-    Best,
     Cell,
+    CellBest,
     CellStatus,
     CurvePoint,
-    Speedup,
+    MeasuredSpeedup,
     Versions,
 )
+from warpsmith.run_log.events import Budget
 
 _FAMILIES = (("matmul", 6), ("activation", 5), ("convolution", 9), ("normalisation", 4), ("reduction", 3), ("loss", 3))
 _SKILL = {"evoengineer-full": 1.35, "cupilot": 1.5, "funsearch": 1.1, "evoengineer-free": 1.2}
@@ -22,7 +22,7 @@ _SKILL = {"evoengineer-full": 1.35, "cupilot": 1.5, "funsearch": 1.1, "evoengine
 
 def make_bench(
     methods: tuple[str, ...] = tuple(_SKILL), *, repeats: int = 2, seed: int = 7, suffix: str = "", scale: int = 1
-) -> Bench:
+) -> BenchResults:
     """A bench with winners, failures and doubts in it."""
     tasks = tuple(
         BenchTask(
@@ -44,7 +44,7 @@ def make_bench(
         for method in methods
         for s in range(repeats)
     )
-    return Bench(
+    return BenchResults(
         id="0123456789",
         name=f"warpsmith-100{suffix}",
         date="2026-01-02T03:04:05Z",
@@ -71,18 +71,18 @@ def _cell(task: BenchTask, method: str, seed: int, draw: random.Random) -> Cell:
             task.name, method, "openai:gpt-large", seed, CellStatus.FAILED, "The task does not load.", "cells/x"
         )
     value = _SKILL.get(method, 1.0) * draw.lognormvariate(0.0, 0.5) * (0.7 if task.family == "convolution" else 1.0)
-    speedup = Speedup(value, value * 0.98, value * 1.02)
+    speedup = MeasuredSpeedup(value, value * 0.98, value * 1.02)
     verified = draw.choice((True,) * 8 + (False, None))
     why = {True: "", False: "It fails at rows=1: out of bounds.", None: "Nobody has looked yet."}[verified]
-    slower = Speedup(value * 0.8, value * 0.79, value * 0.81)
-    best = Best(
+    slower = MeasuredSpeedup(value * 0.8, value * 0.79, value * 0.81)
+    best = CellBest(
         candidate=f"{draw.randrange(16**12):012x}",
         trial=draw.randrange(1, 45),
         file="best.cu",
         strategy="vector-loads(width=4) + unroll(factor=2)",
         eager=speedup,
         compile=slower,
-        start=Speedup(value * 1.4, value * 1.3, value * 1.5),
+        start=MeasuredSpeedup(value * 1.4, value * 1.3, value * 1.5),
         latency_ms=(task.eager_ms or 1.0) / value,
         share_of_floor=min(0.97, 0.2 * value),
         remeasured=True,

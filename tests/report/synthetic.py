@@ -1,6 +1,6 @@
 """Runs without a judge and without a model, as large as one likes: for the report's tests and its benchmark.
 
-`make_run` goes through the real session, with real prompts; `make_archive` writes the same events into the real archive
+`make_run` goes through the real session, with real prompts; `make_archive` writes the same events into the real log
 at once, which takes a tenth of the time. Only what is proposed and how it is judged is made up, by a seed.
 """
 
@@ -10,38 +10,34 @@ import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from warpsmith.archive.events import (
-    Asked,
-    Begun,
-    Budget,
-    Closed,
-    Event,
-    Judged,
-    Opened,
-    Prompted,
-    Proposed,
-    Replied,
-    RunConfig,
-)
-from warpsmith.archive.log import Archive
 from warpsmith.backends.source import backend_named
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.config import Settings
-from warpsmith.core.evaluation import (
-    Baseline,
-    Environment,
-    Evaluation,
-    Interval,
-    Resources,
-    Status,
-    WorkloadResult,
-)
-from warpsmith.core.method import Move, Product
-from warpsmith.core.search import Bound, Brief, Message, Outcome, Problem, Prompt, Reply, Role, Usage
-from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
-from warpsmith.methods.loading import load
+from warpsmith.methods.load import load
+from warpsmith.model.brief import Brief, Message, Problem, Prompt, Reply, Role, TrialOutcome, WorkloadBound
+from warpsmith.model.build import DeviceKind
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.evaluation import Baseline, Environment, Evaluation, Interval, Resources, Status, WorkloadResult
+from warpsmith.model.method import Move, Product
+from warpsmith.model.settings import Settings
+from warpsmith.model.task import Precision, Task, TaskKind, TensorRole, TensorSpec, Workload
+from warpsmith.model.usage import TokenUsage
 from warpsmith.prompts.renderer import render
-from warpsmith.run.session import Session
+from warpsmith.run_log.events import (
+    BriefAsked,
+    Budget,
+    Event,
+    OperatorTurn,
+    PromptSent,
+    ProposalRead,
+    ReplyReceived,
+    RunClosed,
+    RunConfig,
+    RunCreated,
+    RunOpened,
+    StopReason,
+    TrialJudged,
+)
+from warpsmith.run_log.log import RunLog
+from warpsmith.search.session import Session
 
 NASTY = (
     "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
@@ -58,7 +54,7 @@ _TASK = Task(
     name="softmax",
     source="@task(x=normal('rows', 'cols'), workloads=[{'rows': 4096, 'cols': 16384}])\n"
     "def softmax(x):\n    return torch.softmax(x, -1)\n",
-    kind="native",
+    kind=TaskKind.NATIVE,
     tensors=(
         TensorSpec("x", "float32", ("rows", "cols"), TensorRole.INPUT),
         TensorSpec("out", "float32", ("rows", "cols"), TensorRole.OUTPUT),
@@ -102,10 +98,10 @@ class Maker:
         draw = random.Random(f"{self.seed} {brief.number}")
         if brief.product is not Product.KERNEL:
             return Reply(
-                f"strategy: step {brief.number}\nthought: why not", "gpt-large", Usage(4000, 300, cost_usd=0.01)
+                f"strategy: step {brief.number}\nthought: why not", "gpt-large", TokenUsage(4000, 300, cost_usd=0.01)
             )
         if draw.random() < 0.03:
-            return Reply("I am sorry, I cannot help with that.", "gpt-small", Usage(4000, 40, cost_usd=0.002))
+            return Reply("I am sorry, I cannot help with that.", "gpt-small", TokenUsage(4000, 40, cost_usd=0.002))
         parents = brief.parents or ((brief.best,) if brief.best else ())
         plan = set(parents[0].strategy.split(" + ")) & set(_GAINS) if parents else set()
         for name in draw.sample(sorted(_GAINS), 1 if plan else 2):
@@ -116,7 +112,9 @@ class Maker:
         strategy = f"{chosen} {NASTY}" if self.hostile else chosen
         thought = "Each row is read once; the maximum and the sum are kept together." + NASTY * self.hostile
         head = f"name: {name}\nstrategy: {strategy}\nthought: {thought}\ncode:\n"
-        usage = Usage(6000 + draw.randrange(2000), 900 + draw.randrange(600), cost_usd=0.004 + 0.01 * draw.random())
+        usage = TokenUsage(
+            6000 + draw.randrange(2000), 900 + draw.randrange(600), cost_usd=0.004 + 0.01 * draw.random()
+        )
         return Reply(f"{head}```cuda\n{self.code(brief.number, chosen, draw)}```\n", model, usage)
 
     def code(self, number: int, plan: str, draw: random.Random) -> str:
@@ -174,7 +172,7 @@ class Maker:
         return Evaluation("softmax", candidate.id, Status.OK, "", where, "fp32", (result,), used, seconds=2.5)
 
 
-def _begun(trials: int, method: str, maker: Maker) -> Begun:
+def _begun(trials: int, method: str, maker: Maker) -> RunCreated:
     config = RunConfig(
         task="softmax.py",
         device="cuda:0",
@@ -184,7 +182,7 @@ def _begun(trials: int, method: str, maker: Maker) -> Begun:
         settings=Settings(),
         enough_share=None,
     )
-    return Begun(config, load(method), problem(maker.hostile), "0.test")
+    return RunCreated(config, load(method), problem(maker.hostile), "0.test")
 
 
 def make_archive(folder: Path, trials: int, maker: Maker | None = None, about: Problem | None = None) -> Path:
@@ -192,7 +190,7 @@ def make_archive(folder: Path, trials: int, maker: Maker | None = None, about: P
     maker, draw = maker or Maker(), random.Random(0)
     begun = _begun(trials, "evoengineer-free", maker)
     begun = replace(begun, problem=about or begun.problem)
-    events: list[Event] = [begun, Opened(begun.config.proposer, begun.config.budget)]
+    events: list[Event] = [begun, RunOpened(begun.config.proposer, begun.config.budget)]
     valid: list[tuple[float, int, str, str]] = []  # speedup, trial, plan, code
     for number in range(1, trials + 1):
         parent = max(draw.sample(valid, min(len(valid), 5))) if valid else None
@@ -203,21 +201,21 @@ def make_archive(folder: Path, trials: int, maker: Maker | None = None, about: P
         parents = (parent[1],) if parent else ()
         candidate = Candidate((SourceFile("kernel.cu", code),), "cuda", thought="Why not.", strategy=chosen)
         prompt = Prompt((Message(Role.USER, _PREAMBLE + (parent[3] if parent else "")),))
-        reply = Reply(f"strategy: {chosen}\ncode:\n{code}", "gpt-large", Usage(6000, 900, cost_usd=0.01))
+        reply = Reply(f"strategy: {chosen}\ncode:\n{code}", "gpt-large", TokenUsage(6000, 900, cost_usd=0.01))
         evaluation = maker.verdict(candidate)
         events += [
-            Asked(number, 0, "mutation", Move.MUTATE, number, parents),
-            Prompted(number, prompt),
-            Replied(number, reply),
-            Proposed(number, number, Outcome.PENDING, candidate, f"version {number}", fingerprint=str(number)),
-            Judged(number, evaluation),
+            BriefAsked(number, 0, "mutation", Move.MUTATE, number, OperatorTurn(), parents),
+            PromptSent(number, prompt),
+            ReplyReceived(number, reply),
+            ProposalRead(number, number, TrialOutcome.PENDING, candidate, f"version {number}", fingerprint=str(number)),
+            TrialJudged(number, evaluation),
         ]
         if speedup := evaluation.speedup():
             if not valid or speedup > max(valid)[0]:
-                events.append(Judged(number, evaluation, again=True))
+                events.append(TrialJudged(number, evaluation, again=True))
             valid.append((speedup, number, chosen, code))
-    with Archive.create(folder) as archive:
-        archive.append(*events, Closed("trials"))
+    with RunLog.create(folder) as log:
+        log.append(*events, RunClosed(StopReason.TRIALS))
     return folder
 
 
@@ -226,24 +224,32 @@ _PREAMBLE = "".join(f"Rule {number}: what every prompt of a run says in the same
 
 def problem(hostile: bool = False) -> Problem:
     """A softmax on an H200."""
-    bound = Bound("large", (("rows", ROWS), ("cols", COLS)), BYTES, FLOPS, FLOOR_MS, "memory", EAGER_MS)
+    bound = WorkloadBound("large", (("rows", ROWS), ("cols", COLS)), BYTES, FLOPS, FLOOR_MS, "memory", EAGER_MS)
     device = f"NVIDIA H200 {NASTY}" if hostile else "NVIDIA H200"
-    return Problem(_TASK, backend_named("cuda").contract(_TASK), "cuda", device, "cuda", "sm_90a", (bound,))
+    return Problem(
+        _TASK,
+        backend_named("cuda").contract(_TASK),
+        "cuda",
+        device,
+        DeviceKind.CUDA,
+        "sm_90a",
+        (bound,),
+    )
 
 
 def make_run(folder: Path, trials: int, maker: Maker | None = None, method: str = "evoengineer-full") -> Path:
     """A closed run with so many trials."""
     maker = maker or Maker()
-    with Session.begin(folder, _begun(trials, method, maker)) as session:
+    with Session.create(folder, _begun(trials, method, maker)) as session:
         while (brief := session.ask()) is not None:
             session.sent(brief, render(brief))
             session.answer(brief, maker.reply(brief))
             while jobs := session.pending():
                 for job in jobs:
                     session.judge(job, maker.verdict(job.candidate))
-        if session.ledger.best:
-            session.profiled(session.ledger.best, "memory: 91 % of the bandwidth is used; little is left to gain.")
+        if session.state.best:
+            session.profiled(session.state.best, "memory: 91 % of the bandwidth is used; little is left to gain.")
         if maker.hostile:
             session.note(NASTY)
-        session.end("trials")
+        session.end(StopReason.TRIALS)
     return folder

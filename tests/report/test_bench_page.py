@@ -5,23 +5,23 @@ from dataclasses import replace
 import pytest
 
 from tests.report.benches import make_bench
+from warpsmith.experiments.results import BenchResults
+from warpsmith.experiments.statistics import TaskResult, compare_methods, summaries, unverified_cells
 from warpsmith.report.bench_page import bench_page
-from warpsmith.report.benchdocument import BenchPage
-from warpsmith.run.bench.results import Bench
-from warpsmith.run.bench.statistics import Verdict, duels, summaries, unverified_cells
+from warpsmith.report.document import BenchPage
 
 
 @pytest.fixture(scope="module")
-def bench() -> Bench:
+def bench() -> BenchResults:
     return make_bench(("evoengineer-full", "cupilot"))
 
 
 @pytest.fixture(scope="module")
-def page(bench: Bench) -> BenchPage:
+def page(bench: BenchResults) -> BenchPage:
     return bench_page(bench)
 
 
-def test_methods_have_the_figures_of_the_statistics(bench: Bench, page: BenchPage) -> None:
+def test_methods_have_the_figures_of_the_statistics(bench: BenchResults, page: BenchPage) -> None:
     for group, said in zip(page.groups, summaries(bench), strict=True):
         assert (group.name, group.winners, group.done) == (said.method, said.winners, said.done)
         assert group.or_pytorch is not None
@@ -36,7 +36,7 @@ def test_methods_have_the_figures_of_the_statistics(bench: Bench, page: BenchPag
             assert [s for at, s in group.fast if at <= p][-1] == share
 
 
-def test_only_winners_that_count_are_in_the_matrix(bench: Bench, page: BenchPage) -> None:
+def test_only_winners_that_count_are_in_the_matrix(bench: BenchResults, page: BenchPage) -> None:
     for task in page.tasks:
         for place, (method, proposer) in enumerate(bench.groups):
             cells = [c for c in bench.of_task(task.name) if (c.method, c.proposer) == (method, proposer)]
@@ -51,12 +51,12 @@ def test_only_winners_that_count_are_in_the_matrix(bench: Bench, page: BenchPage
     assert all(run.why_not for run in apart)
 
 
-def test_families_and_duels_cover_all(bench: Bench, page: BenchPage) -> None:
+def test_families_and_duels_cover_all(bench: BenchResults, page: BenchPage) -> None:
     assert sum(family.tasks for family in page.families) == len(bench.tasks)
     assert all(len(family.means) == len(page.groups) for family in page.families)
-    for shown, said in zip(page.duels, duels(bench), strict=True):
+    for shown, said in zip(page.duels, compare_methods(bench), strict=True):
         assert (shown.wins, shown.ties, shown.losses) == tuple(
-            said.count(each) for each in (Verdict.WIN, Verdict.TIE, Verdict.LOSS)
+            said.count(each) for each in (TaskResult.WIN, TaskResult.TIE, TaskResult.LOSS)
         )
 
 
@@ -67,7 +67,7 @@ def test_progress_never_falls_and_ends_at_what_the_runs_measured(page: BenchPage
         assert group.progress[0] >= 1.0
 
 
-def test_where_nobody_was_to_verify_all_winners_count_and_it_is_said(bench: Bench) -> None:
+def test_where_nobody_was_to_verify_all_winners_count_and_it_is_said(bench: BenchResults) -> None:
     cells = tuple(
         replace(c, best=replace(c.best, verified=None, why_not="not asked for")) if c.best else c for c in bench.cells
     )
@@ -78,7 +78,7 @@ def test_where_nobody_was_to_verify_all_winners_count_and_it_is_said(bench: Benc
     assert "not verified" in page.remarks[0]
 
 
-def test_a_bench_just_begun_has_a_page(bench: Bench) -> None:
+def test_a_bench_just_begun_has_a_page(bench: BenchResults) -> None:
     page = bench_page(replace(bench, cells=(), devices=()))
 
     assert page.figures[0].note == "no winner yet"

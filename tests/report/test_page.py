@@ -11,7 +11,7 @@ import pytest
 
 from tests.report.benches import make_bench
 from tests.report.synthetic import NASTY
-from warpsmith.core.errors import UsageError
+from warpsmith.model.errors import UsageError
 from warpsmith.report import page as pages
 from warpsmith.report.bench_page import bench_page
 from warpsmith.report.page import ASSETS, SCRIPTS

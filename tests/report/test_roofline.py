@@ -10,14 +10,28 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.searching import PROBLEM, answered, factor, judged, new_session, valid
-from warpsmith.core.errors import ToolMissing, UsageError
-from warpsmith.hardware.analysis import Ceilings
-from warpsmith.methods.loading import load
-from warpsmith.report import drawing
-from warpsmith.report.roofline import LEAST_INTENSITY, Point, Roof, RooflinePicture, lineage, places, ranges
-from warpsmith.report.roofsvg import HEIGHT, WIDTH, svg
-from warpsmith.report.rooftext import BASELINE, BEST, POINT, lines
-from warpsmith.report.standing import Shown, picture_of, picture_of_run
+from warpsmith.hardware.roofline import Ceilings
+from warpsmith.methods.load import load
+from warpsmith.model.errors import ToolMissing, UsageError
+from warpsmith.report import roofline_svg
+from warpsmith.report.roofline import (
+    BASELINE,
+    BEST,
+    LEAST_INTENSITY,
+    POINT,
+    DrawnCandidate,
+    Point,
+    Roof,
+    RooflinePicture,
+    ancestors_of_best,
+    axis_ranges,
+    picture_of,
+    point_positions,
+    text_lines,
+)
+from warpsmith.report.roofline_svg import HEIGHT, WIDTH, svg
+from warpsmith.report.run_history import read_history
+from warpsmith.report.run_page import roofline_view
 
 ROOF = Roof(4e12, 50e12, 400e12)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -77,13 +91,13 @@ def test_words_lie_inside_and_not_on_one_another(intensity: float) -> None:
 def test_spreading_points_keeps_their_distance_to_the_roof() -> None:
     for intensity in (0.25, 11.0, 90.0, 700.0):
         picture = searched(intensity=intensity)
-        at = places(picture)
+        at = point_positions(picture)
         for point in picture.points:
             x, y = at[point.id]
             assert y / ROOF.at(x) == pytest.approx(point.y / ROOF.at(point.x))
         order = [at[f"c{number}"][0] for number in range(1, 31)]
         assert order == sorted(order)
-        (x_low, x_high), (y_low, y_high) = ranges(picture)
+        (x_low, x_high), (y_low, y_high) = axis_ranges(picture)
         assert all(x_low < x < x_high and y_low < y < y_high for x, y in at.values())
         assert x_low < 12.5 < 100 < x_high  # both ridges are in the picture
 
@@ -98,7 +112,7 @@ def test_a_roof_with_one_height_and_one_with_none() -> None:
     for roof in (cpu, Roof(18e9)):
         picture = RooflinePicture("t", "a CPU", roof, point)
         assert "tensor" not in svg(picture)
-        assert lines(picture)
+        assert text_lines(picture)
     assert svg(RooflinePicture("nothing measured", "a CPU", cpu, ()))
 
 
@@ -111,7 +125,7 @@ def test_a_task_that_only_moves_data_is_drawn_too() -> None:
 
 def test_the_terminal_picture_fits_and_says_what_its_signs_mean() -> None:
     for width in (60, 80, 100):
-        rows = lines(searched(), width)
+        rows = text_lines(searched(), width)
         assert max(map(len, rows)) <= max(width, 60)
     text = "\n".join(rows)
     plot = "\n".join(row for row in rows if "│" in row)
@@ -128,25 +142,25 @@ def test_the_terminal_picture_fits_and_says_what_its_signs_mean() -> None:
 def test_descent_goes_back_to_the_first() -> None:
     loop = (Point("a", "", 1, 1, ("b",)), Point("b", "", 1, 1, ("a", "x"), best=True), Point("c", "", 1, 1, ("b",)))
 
-    assert lineage(loop) == {"a", "b", "x"}
+    assert ancestors_of_best(loop) == {"a", "b", "x"}
 
 
 def test_files(tmp_path: Path) -> None:
-    drawing.write(searched(), tmp_path / "new" / "a.svg")
+    roofline_svg.write(searched(), tmp_path / "new" / "a.svg")
     assert (tmp_path / "new" / "a.svg").read_text() == svg(searched())
     with pytest.raises(UsageError, match=r"\.svg or \.png"):
-        drawing.write(searched(), tmp_path / "a.pdf")
+        roofline_svg.write(searched(), tmp_path / "a.pdf")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
-        drawing.write(searched(), tmp_path / "file" / "a.svg")
+        roofline_svg.write(searched(), tmp_path / "file" / "a.svg")
 
 
 def test_a_png_needs_matplotlib(tmp_path: Path) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         with pytest.raises(ToolMissing, match=r"warpsmith\[report\]"):
-            drawing.check(tmp_path / "a.png")
+            roofline_svg.check(tmp_path / "a.png")
     else:
-        drawing.write(searched(), tmp_path / "a.png")
+        roofline_svg.write(searched(), tmp_path / "a.png")
         assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -159,26 +173,25 @@ def test_a_run_is_drawn_with_its_descent(tmp_path: Path) -> None:
         for number in (1, 5, 3, 8):
             answered(session, number)
             judged(session, lambda c: valid(c, factor(c) / 2, share=factor(c) / 10))
-        picture = picture_of_run(session)
-        best = session.ledger.trials[session.ledger.best].candidate
+        best = session.state.best
+    view = roofline_view(read_history(tmp_path / "run"), None)
 
-    assert picture is not None
-    assert picture.best is not None
-    assert (picture.best.id, picture.best.label) == (best, "best: trial 4, 4x PyTorch")
-    drawn = {point.id for point in picture.points}
-    assert len(drawn) == 5  # four candidates and PyTorch
-    assert all(set(point.parents) <= drawn for point in picture.points)
-    assert any(point.parents for point in picture.points)
+    assert view is not None
+    points = {point.trial: point for point in view.points}
+    assert points.keys() == {0, 1, 2, 3, 4}  # four candidates and PyTorch
+    assert all(set(point.parents) <= points.keys() for point in view.points)
+    assert any(point.parents for point in view.points)
     # The bandwidth follows from the floor: 8192 bytes in a microsecond.
-    assert picture.roof.bandwidth_bytes_s == pytest.approx(8.192e9)
-    assert picture.best.y / picture.roof.at(picture.best.x) == pytest.approx(0.8)
+    assert view.bandwidth_bytes_s == pytest.approx(8.192e9)
+    roof = min([points[best].x * view.bandwidth_bytes_s, *(height for _, height in view.heights[-1:])])
+    assert points[best].y / roof == pytest.approx(0.8)
 
 
 def test_without_a_bandwidth_there_is_no_picture() -> None:
-    from warpsmith.core.candidate import Candidate, SourceFile
+    from warpsmith.model.candidate import Candidate, SourceFile
 
     candidate = Candidate((SourceFile("k.cpp", "x"),), "cpu")
-    shown = [Shown("k", "k", valid(candidate, 2.0), best=True)]
+    shown = [DrawnCandidate("k", "k", valid(candidate, 2.0), best=True)]
 
     assert picture_of(PROBLEM, Ceilings(None, 1e9, 1e9), shown) is None
     assert picture_of(PROBLEM, Ceilings(8e9, None, None), shown) is not None

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.report.synthetic import FLOOR_MS, Maker, make_run, problem
-from warpsmith.archive.events import Begun, Budget, RunConfig
-from warpsmith.core.config import Settings
-from warpsmith.core.evaluation import Status
-from warpsmith.methods.loading import load
+from warpsmith.methods.load import load
+from warpsmith.model.evaluation import Status
+from warpsmith.model.settings import Settings
 from warpsmith.report.document import RunPage, to_json
+from warpsmith.report.page import unpacked
 from warpsmith.report.run_page import run_page
-from warpsmith.report.texts import unpacked
-from warpsmith.run.session import Session
+from warpsmith.run_log.events import Budget, RunConfig, RunCreated
+from warpsmith.search.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +25,10 @@ def test_every_trial_is_there_with_its_words(small_run: Path) -> None:
     page, texts = run_page(small_run)
     found = unpacked(texts.packed())
 
-    with Session.peek(small_run) as session:
-        assert [trial.number for trial in page.trials] == list(session.ledger.trials)
+    with Session.read(small_run) as session:
+        assert [trial.number for trial in page.trials] == list(session.state.trials)
         for trial in page.trials:
-            known = session.ledger.trials[trial.number]
+            known = session.state.trials[trial.number]
             proposed, evaluation = session.proposed(trial.number), session.evaluation(trial.number)
             prompt, reply = session.conversation(known.brief)
             assert proposed is not None
@@ -59,16 +59,16 @@ def test_the_headline_says_what_was_measured(page: RunPage) -> None:
 
     assert labels[:2] == ["over PyTorch eager", "over torch.compile"]
     assert by_label["over PyTorch eager"].value.startswith(f"{best.speedup:.2f}")
-    assert by_label["of the speed of light"].value == f"{100 * FLOOR_MS / best.latency_ms:.1f}\u00a0%"
+    assert by_label["of roofline"].value == f"{100 * FLOOR_MS / best.latency_ms:.1f} %"
     assert by_label["spent"].value.startswith("$0.2")
     assert any("all trials are spent" in remark for remark in page.remarks)
     assert any("not verified" in remark for remark in page.remarks)
 
 
 def test_costs_add_up(page: RunPage, small_run: Path) -> None:
-    with Session.peek(small_run) as session:
-        totals = session.ledger.totals
-        last = page.accounts[-1]
+    with Session.read(small_run) as session:
+        totals = session.state.totals
+        last = page.totals[-1]
         assert (last.tokens, last.usd) == (totals.tokens, totals.cost_usd)
         assert sum(model.tokens for model in page.models) == totals.tokens
         assert sum(model.replies for model in page.models) == len(page.trials)
@@ -102,13 +102,13 @@ def test_strategies_and_other_replies_are_kept(tmp_path: Path) -> None:
     page, texts = run_page(make_run(tmp_path / "run", 6, Maker(lines=4), method="cupilot"))
     found = unpacked(texts.packed())
 
-    assert page.words
-    assert all(found[each.reply] and each.prompt for each in page.words)
+    assert page.other_replies
+    assert all(found[each.reply] and each.prompt for each in page.other_replies)
 
 
 def _begin(folder: Path) -> Session:
     config = RunConfig("softmax.py", "cuda:0", "cuda", "openai:gpt-large", Budget(trials=9), Settings())
-    return Session.begin(folder, Begun(config, load("evoengineer-free"), problem(), "0.test"))
+    return Session.create(folder, RunCreated(config, load("evoengineer-free"), problem(), "0.test"))
 
 
 def test_a_run_without_a_valid_kernel_and_one_just_begun_have_pages(tmp_path: Path) -> None:
@@ -130,4 +130,4 @@ def test_a_run_without_a_valid_kernel_and_one_just_begun_have_pages(tmp_path: Pa
     assert page.trials[0].status == failed.status.value != Status.OK.value
     assert unpacked(texts.packed())[page.trials[0].reason] == failed.reason
     assert page.figures[0].note == "no valid kernel yet"
-    assert any("was open" in remark for remark in page.remarks)
+    assert any("was not finished" in remark for remark in page.remarks)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpsmith.report.texts import Texts, unpacked
+from warpsmith.report.page import Texts, unpacked
 
 
 @given(st.lists(st.text(st.sampled_from("ab\n\r\u2028<é"), max_size=12), max_size=12))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from warpsmith.core.contract import Contract
-from warpsmith.core.outline import Family, Node, Outline
-from warpsmith.core.search import Bound, Problem
-from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
+from warpsmith.model.brief import Problem, WorkloadBound
+from warpsmith.model.build import DeviceKind
+from warpsmith.model.contract import Contract
+from warpsmith.model.task import Family, Operation, Outline, Precision, Task, TaskKind, TensorRole, TensorSpec, Workload
 
 SOURCE = "def f(x):\n    return x.softmax(-1)"
 
@@ -26,16 +26,16 @@ def make_problem(
         TensorSpec("out", "float32", ("rows", "cols"), TensorRole.OUTPUT),
     )
     axes = (("rows", 1024), ("cols", 1024))
-    task = Task("softmax", source, "native", tensors, (), (Workload("1024x1024", axes),), precision, "0" * 64)
-    nodes = tuple(Node(operation, "[]", "{}", ()) for operation in operations)
+    task = Task("softmax", source, TaskKind.NATIVE, tensors, (), (Workload("1024x1024", axes),), precision, "0" * 64)
+    nodes = tuple(Operation(operation, "[]", "{}", ()) for operation in operations)
     kind = "cpu" if backend == "cpu" else "cuda"
     return Problem(
         task=task,
         contract=Contract("softmax", backend, "launch", (), (), "", ""),
         backend=backend,
         device="a device",
-        kind=kind,
+        kind=DeviceKind(kind),
         arch=arch if kind == "cuda" else "",
-        bounds=(Bound("1024x1024", axes, 8 << 20, 1 << 20, 0.01, zone, 0.02),),
+        bounds=(WorkloadBound("1024x1024", axes, 8 << 20, 1 << 20, 0.01, zone, 0.02),),
         outline=None if family is None else Outline(family, (), nodes, ("x",)),
     )

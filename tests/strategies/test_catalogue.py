@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.strategies.problems import make_problem
-from warpsmith.core.outline import Family
-from warpsmith.core.strategy import Choice, Plan, Strategy
-from warpsmith.core.task import Precision
 from warpsmith.hardware.roofline import Zone
-from warpsmith.strategies.catalogue import advice, families, strategies
+from warpsmith.model.strategy import Plan, Strategy, StrategyChoice
+from warpsmith.model.task import Family, Precision
+from warpsmith.strategies.catalogue import relevant_strategies, strategies, work_families
 
 CATALOGUE = strategies()
 LANGUAGES = {"cuda", "cpu", "triton"}
@@ -35,7 +34,9 @@ def test_no_two_entries_say_the_same() -> None:
 
 @pytest.mark.parametrize("entry", CATALOGUE.values(), ids=lambda entry: entry.name)
 def test_an_entry_is_complete_and_refers_to_what_exists(entry: Strategy) -> None:
-    assert Plan.read(str(Plan((Choice(entry.name),)))) == Plan((Choice(entry.name),)), "its name must be readable"
+    assert Plan.read(str(Plan((StrategyChoice(entry.name),)))) == Plan((StrategyChoice(entry.name),)), (
+        "its name must be readable"
+    )
     assert set(entry.backends) <= LANGUAGES
     assert entry.backends
     assert set(entry.zones) <= set(Zone)
@@ -57,16 +58,19 @@ def test_an_entry_is_complete_and_refers_to_what_exists(entry: Strategy) -> None
 
 def test_advice_is_for_this_backend_and_device() -> None:
     old, new = (make_problem(backend="cuda", arch=arch, family=Family.MATMUL) for arch in ("sm_80", "sm_90a"))
-    on_cpu = advice(make_problem(backend="cpu", family=Family.MATMUL), 100)
+    on_cpu = relevant_strategies(make_problem(backend="cpu", family=Family.MATMUL), 100)
 
     assert all("cpu" in strategy.backends for strategy in on_cpu)
-    assert "tma-loads" not in {strategy.name for strategy in advice(old, 100)}
-    assert "tma-loads" in {strategy.name for strategy in advice(new, 100)}
+    assert "tma-loads" not in {strategy.name for strategy in relevant_strategies(old, 100)}
+    assert "tma-loads" in {strategy.name for strategy in relevant_strategies(new, 100)}
 
 
 def test_advice_keeps_to_the_precision_class() -> None:
     strict, loose = (
-        {s.name for s in advice(make_problem(family=Family.MATMUL, precision=precision, zone="compute"), 100)}
+        {
+            s.name
+            for s in relevant_strategies(make_problem(family=Family.MATMUL, precision=precision, zone="compute"), 100)
+        }
         for precision in (Precision.FP32, Precision.BF16)
     )
 
@@ -76,7 +80,7 @@ def test_advice_keeps_to_the_precision_class() -> None:
 
 def test_advice_keeps_to_the_zone_and_between_the_ridges_both_sides_count() -> None:
     memory, compute, middle = (
-        {s.name for s in advice(make_problem(family=Family.MATMUL, zone=zone), 200)}
+        {s.name for s in relevant_strategies(make_problem(family=Family.MATMUL, zone=zone), 200)}
         for zone in ("memory", "compute", "middle")
     )
 
@@ -89,20 +93,20 @@ def test_what_names_the_kind_of_work_comes_first() -> None:
     pooled = make_problem(family=Family.OTHER, operations=("aten.max_pool2d_with_indices.default",))
     scanned = make_problem(family=Family.OTHER, operations=("aten.cumsum.default",))
 
-    assert {s.name for s in advice(pooled, 3)} >= {"halo-tiles", "sliding-window"}
-    assert {s.name for s in advice(scanned, 3)} == {"block-scan", "decoupled-look-back", "warp-scan"}
+    assert {s.name for s in relevant_strategies(pooled, 3)} >= {"halo-tiles", "sliding-window"}
+    assert {s.name for s in relevant_strategies(scanned, 3)} == {"block-scan", "decoupled-look-back", "warp-scan"}
 
 
 def test_advice_is_limited_and_always_the_same() -> None:
     problem = make_problem(family=Family.ROW_REDUCTION)
 
-    assert len(advice(problem, 5)) == 5
-    assert advice(problem, 5) == advice(problem, 50)[:5]
+    assert len(relevant_strategies(problem, 5)) == 5
+    assert relevant_strategies(problem, 5) == relevant_strategies(problem, 50)[:5]
 
 
 def test_without_an_outline_the_source_tells_the_kind_of_work() -> None:
     conv = make_problem(family=None, source="def f(x, w):\n    return torch.conv2d(x, w)")
     attention = make_problem(family=None, source="def f(q, k, v):\n    return (q.matmul(k)).softmax(-1).matmul(v)")
 
-    assert families(conv) == {"convolution"}
-    assert "attention" in families(attention)
+    assert work_families(conv) == {"convolution"}
+    assert "attention" in work_families(attention)

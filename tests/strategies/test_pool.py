@@ -9,13 +9,22 @@ from pathlib import Path
 import pytest
 
 from tests.strategies.problems import make_problem
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.errors import UsageError
-from warpsmith.core.outline import Family
-from warpsmith.core.search import Problem
+from warpsmith.model.brief import Problem
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.errors import UsageError
+from warpsmith.model.task import Family
 from warpsmith.strategies import pool
 from warpsmith.strategies.catalogue import strategies
-from warpsmith.strategies.pool import Harvest, Improvement, add, catalogue_records, matches, pool_path, records, search
+from warpsmith.strategies.pool import (
+    Improvement,
+    PoolSubmission,
+    add_to_pool,
+    catalogue_records,
+    pool_matches,
+    pool_path,
+    pool_records,
+    search_pool,
+)
 
 SOFTMAX = make_problem(operations=("aten._softmax.default",))
 SOURCE = "__global__ void k(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x] * %s; }\n"
@@ -34,8 +43,8 @@ NORM = problem("norm", "def f(x):\n    return layer_norm(x)", Family.ROW_REDUCTI
 GEMM = problem("gemm", "def f(a, b):\n    return a @ b", Family.MATMUL, ("aten.mm.default",), zone="compute")
 
 
-def harvest(of: Problem, *improvements: Improvement) -> Harvest:
-    return Harvest(of, improvements, "runs/one")
+def harvest(of: Problem, *improvements: Improvement) -> PoolSubmission:
+    return PoolSubmission(of, improvements, "runs/one")
 
 
 def better(number: float, effect: float, strategy: str = "warp-per-row", best: bool = False) -> Improvement:
@@ -50,7 +59,7 @@ def path(tmp_path: Path) -> Path:
 def test_a_run_adds_its_best_and_its_notable_steps_only(path: Path) -> None:
     steps = [better(n, 1.0 + n / 10) for n in range(1, 12)]
     silent = better(90, 5.0, strategy="")
-    added = add(harvest(SOFTMAX, better(99, 1.01, best=True), better(50, 1.05), silent, *steps), path)
+    added = add_to_pool(harvest(SOFTMAX, better(99, 1.01, best=True), better(50, 1.05), silent, *steps), path)
 
     assert len(added) == pool.MOST
     assert added[0].effect == 1.01  # the best, small as its last step was
@@ -62,53 +71,53 @@ def test_a_run_adds_its_best_and_its_notable_steps_only(path: Path) -> None:
         ("row_reduction",),
         ("memory",),
     )
-    assert records(path, seeds=False) == added
+    assert pool_records(path, seeds=False) == added
 
 
 def test_the_same_kernel_twice_is_one_record(path: Path) -> None:
-    first = add(harvest(SOFTMAX, better(1, 1.5)), path)
+    first = add_to_pool(harvest(SOFTMAX, better(1, 1.5)), path)
     renamed = Improvement(kernel(1, "// another comment\n"), "vector-loads", 2.0, kernel(0), 1.5)
 
     assert len(first) == 1
-    assert add(harvest(SOFTMAX, renamed), path) == ()
-    assert records(path, seeds=False) == first
+    assert add_to_pool(harvest(SOFTMAX, renamed), path) == ()
+    assert pool_records(path, seeds=False) == first
     # Measured better, it replaces what was there; on another device or task it is another record.
-    assert add(harvest(SOFTMAX, replace(renamed, speedup=3.0)), path) == ()
-    assert [record.speedup for record in records(path, seeds=False)] == [3.0]
+    assert add_to_pool(harvest(SOFTMAX, replace(renamed, speedup=3.0)), path) == ()
+    assert [record.speedup for record in pool_records(path, seeds=False)] == [3.0]
     elsewhere = replace(SOFTMAX, device="another device (cuda:1)")
-    (second,) = add(harvest(elsewhere, better(1, 1.5)), path)
+    (second,) = add_to_pool(harvest(elsewhere, better(1, 1.5)), path)
     assert second.device == "another device"
-    assert add(harvest(replace(elsewhere, device="another device (cuda:0)"), better(1, 1.5)), path) == ()
+    assert add_to_pool(harvest(replace(elsewhere, device="another device (cuda:0)"), better(1, 1.5)), path) == ()
 
 
 def test_search_prefers_the_same_kind_of_work_then_likeness(path: Path) -> None:
     for of, name in ((SOFTMAX, "online-softmax"), (NORM, "one-pass-variance"), (GEMM, "tensor-cores")):
-        add(harvest(of, better(1, 2.0, strategy=name)), path)
+        add_to_pool(harvest(of, better(1, 2.0, strategy=name)), path)
 
-    assert [record.strategy for record in search(SOFTMAX, 2, path)] == ["online-softmax", "one-pass-variance"]
-    assert [record.strategy for record in search(NORM, 2, path)] == ["one-pass-variance", "online-softmax"]
-    assert search(GEMM, 1, path)[0].strategy == "tensor-cores"
+    assert [record.strategy for record in search_pool(SOFTMAX, 2, path)] == ["online-softmax", "one-pass-variance"]
+    assert [record.strategy for record in search_pool(NORM, 2, path)] == ["one-pass-variance", "online-softmax"]
+    assert search_pool(GEMM, 1, path)[0].strategy == "tensor-cores"
     # For a fair comparison, what was learnt on the task itself can be left out.
-    assert search(SOFTMAX, 1, path, apart_from=SOFTMAX.task.digest)[0].strategy == "one-pass-variance"
-    assert matches(SOFTMAX, 9, path) == matches(SOFTMAX, 9, path)
-    scores = [match.score for match in matches(SOFTMAX, 9, path)]
+    assert search_pool(SOFTMAX, 1, path, apart_from=SOFTMAX.task.digest)[0].strategy == "one-pass-variance"
+    assert pool_matches(SOFTMAX, 9, path) == pool_matches(SOFTMAX, 9, path)
+    scores = [match.score for match in pool_matches(SOFTMAX, 9, path)]
     assert scores == sorted(scores, reverse=True)
 
 
 def test_search_leaves_out_other_languages_and_what_did_not_help(path: Path) -> None:
     slow = Improvement(kernel(1), "unroll", 0.5, None, None, best=True)
-    add(harvest(SOFTMAX, slow), path)
-    add(Harvest(make_problem(backend="cpu"), (better(2, 2.0),)), path)
+    add_to_pool(harvest(SOFTMAX, slow), path)
+    add_to_pool(PoolSubmission(make_problem(backend="cpu"), (better(2, 2.0),)), path)
 
-    assert not any(record.measured for record in search(SOFTMAX, 50, path))
-    assert all(record.backend == "cpu" for record in search(make_problem(backend="cpu"), 50, path))
-    assert search(make_problem(backend="cpu"), 1, path)[0].measured
+    assert not any(record.measured for record in search_pool(SOFTMAX, 50, path))
+    assert all(record.backend == "cpu" for record in search_pool(make_problem(backend="cpu"), 50, path))
+    assert search_pool(make_problem(backend="cpu"), 1, path)[0].measured
 
 
 def test_a_larger_effect_wins_among_equals_and_one_idea_comes_once(path: Path) -> None:
-    add(harvest(SOFTMAX, better(1, 1.2), better(2, 3.0), better(3, 2.0, strategy="vector-loads")), path)
+    add_to_pool(harvest(SOFTMAX, better(1, 1.2), better(2, 3.0), better(3, 2.0, strategy="vector-loads")), path)
 
-    found = [record for record in search(SOFTMAX, 9, path) if record.measured]
+    found = [record for record in search_pool(SOFTMAX, 9, path) if record.measured]
 
     assert [(record.strategy, record.effect) for record in found] == [("warp-per-row", 3.0), ("vector-loads", 2.0)]
 
@@ -119,42 +128,42 @@ def test_the_catalogues_entries_are_there_and_marked(path: Path) -> None:
     assert {record.strategy.split(":")[0] for record in seeds} == set(strategies())
     assert not any(record.measured or record.speedup or record.effect for record in seeds)
     assert all(record.note and record.kernel[0].text for record in seeds)
-    found = search(SOFTMAX, 5, path)
+    found = search_pool(SOFTMAX, 5, path)
     assert len(found) == 5
     assert not any(record.measured for record in found)
-    old = [record.arch for record in search(replace(SOFTMAX, arch="sm_80"), 99, path)]
+    old = [record.arch for record in search_pool(replace(SOFTMAX, arch="sm_80"), 99, path)]
     assert "sm_90" not in old
-    assert "sm_90" in [record.arch for record in search(GEMM, 99, path)]
+    assert "sm_90" in [record.arch for record in search_pool(GEMM, 99, path)]
 
 
 def test_broken_lines_are_passed_over_and_mended(path: Path) -> None:
-    add(harvest(SOFTMAX, better(1, 1.5)), path)
+    add_to_pool(harvest(SOFTMAX, better(1, 1.5)), path)
     with path.open("a") as file:
         file.write('{"from": "another release"}\n\n{"key": "half')
 
-    assert len(records(path, seeds=False)) == 1
-    add(harvest(NORM, better(1, 1.5)), path)
-    assert len(records(path, seeds=False)) == 2
+    assert len(pool_records(path, seeds=False)) == 1
+    add_to_pool(harvest(NORM, better(1, 1.5)), path)
+    assert len(pool_records(path, seeds=False)) == 2
 
 
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\r\n", "\x0c", "\x1e"])
 def test_a_kernel_with_any_line_break_is_read_back_and_added_once(path: Path, mark: str) -> None:
     odd = replace(better(1, 1.5), kernel=kernel(1, f"// one{mark}// two\n"))
 
-    added = add(harvest(SOFTMAX, odd), path)
+    added = add_to_pool(harvest(SOFTMAX, odd), path)
 
-    assert records(path, seeds=False) == added
+    assert pool_records(path, seeds=False) == added
     assert len(added) == 1
     size = path.stat().st_size
-    assert add(harvest(SOFTMAX, odd), path) == ()
+    assert add_to_pool(harvest(SOFTMAX, odd), path) == ()
     assert path.stat().st_size == size
 
 
 def test_runs_that_end_at_once_lose_nothing(path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda n: add(harvest(SOFTMAX, better(n, 2.0)), path), range(1, 21)))
+        list(threads.map(lambda n: add_to_pool(harvest(SOFTMAX, better(n, 2.0)), path), range(1, 21)))
 
-    assert len(records(path, seeds=False)) == 20
+    assert len(pool_records(path, seeds=False)) == 20
 
 
 def test_where_the_pool_is() -> None:
@@ -167,6 +176,6 @@ def test_a_pool_that_cannot_be_used_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(UsageError, match="WARPSMITH_POOL"):
-        add(harvest(SOFTMAX, better(1, 1.5)), tmp_path / "file" / "pool.jsonl")
+        add_to_pool(harvest(SOFTMAX, better(1, 1.5)), tmp_path / "file" / "pool.jsonl")
     with pytest.raises(UsageError, match="cannot be read"):
-        records(tmp_path)
+        pool_records(tmp_path)

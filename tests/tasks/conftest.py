@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.core.task import Precision
+from warpsmith.model.task import Precision
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.program import Program
 

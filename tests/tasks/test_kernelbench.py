@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from warpsmith.core.errors import TaskError, UsageError
-from warpsmith.core.task import Precision, TensorRole, Workload
+from warpsmith.model.errors import TaskError, UsageError
+from warpsmith.model.task import Precision, TensorRole, Workload
 from warpsmith.tasks.program import Program
 
 Load = Callable[..., Program]

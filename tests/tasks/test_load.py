@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from warpsmith.core.errors import TaskError
+from warpsmith.model.errors import TaskError
 from warpsmith.tasks.codec import dump_task, parse_task
 from warpsmith.tasks.load import load_task
 

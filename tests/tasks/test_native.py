@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from warpsmith.core.errors import TaskError, UsageError
-from warpsmith.core.task import Precision, ScalarKind, Workload
+from warpsmith.model.errors import TaskError, UsageError
+from warpsmith.model.task import Precision, ScalarKind, Workload
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.program import Program
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.tasks.conftest import Load
 
-from warpsmith.core.outline import Family
+from warpsmith.model.task import Family
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.outline import outline
 

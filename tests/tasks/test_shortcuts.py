@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from warpsmith.tasks.shortcuts import Shortcuts
+from warpsmith.tasks.meta_tracing import FastMetaOperators
 
 CASES: dict[str, Callable[[Tensor, Tensor], object]] = {
     "unary": lambda x, i: torch.sigmoid(x),
@@ -55,7 +55,7 @@ def run(case: Callable[[Tensor, Tensor], object], device: str) -> list[tuple[obj
 
 @pytest.mark.parametrize("name", CASES)
 def test_shape_type_and_strides_agree_with_real_tensors(name: str) -> None:
-    with Shortcuts():
+    with FastMetaOperators():
         answered = run(CASES[name], "meta")
     assert answered == run(CASES[name], "cpu")
 
@@ -75,5 +75,5 @@ def test_shape_type_and_strides_agree_with_real_tensors(name: str) -> None:
 )
 def test_a_mistake_is_still_a_mistake(mistake: Callable[[Tensor], Tensor]) -> None:
     for device in ("cpu", "meta"):
-        with pytest.raises((RuntimeError, IndexError)), Shortcuts():
+        with pytest.raises((RuntimeError, IndexError)), FastMetaOperators():
             mistake(torch.ones(4, 6, device=device))

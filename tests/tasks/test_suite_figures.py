@@ -26,9 +26,9 @@ from benchmarks.suite_figures import (
     write,
 )
 
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.errors import UsageError
-from warpsmith.core.task import Precision
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.errors import UsageError
+from warpsmith.model.task import Precision
 from warpsmith.tasks import suites
 
 
@@ -149,7 +149,7 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_what_is_cut_off_has_reached_every_family() -> None:
-    entries = in_turn(suites.select())
+    entries = in_turn(suites.select_tasks())
     families = {entry.family for entry in entries}
 
     assert len(entries) == 112
@@ -215,7 +215,7 @@ def test_what_is_timed_was_compiled_ahead(tmp_path: Path) -> None:
 
 def test_the_catalogue_covers_the_families_its_templates_are_for() -> None:
     titles = set(suite_best.covered("cuda", Precision.FP32))
-    families = {entry.family for entry in suites.select() if entry.title in titles}
+    families = {entry.family for entry in suites.select_tasks() if entry.title in titles}
 
     assert {"activation", "loss", "matmul", "normalisation", "reduction"} <= families
     assert "warpsmith-100/softmax" in titles

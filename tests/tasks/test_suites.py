@@ -13,22 +13,22 @@ import pytest
 import torch
 
 from warpsmith.backends.source import backend_named
-from warpsmith.cli import suite
-from warpsmith.core.calibration import Calibration
-from warpsmith.core.errors import TaskError
-from warpsmith.core.task import Precision, TensorSpec, Workload
-from warpsmith.evaluate.correctness import heldout
-from warpsmith.evaluate.correctness.calibration import Calibrator
-from warpsmith.evaluate.correctness.oracle import Oracle
+from warpsmith.cli.suite import suite_list
+from warpsmith.evaluator.judge.numerics import held_out_inputs
+from warpsmith.evaluator.judge.numerics.calibration import Calibrator
+from warpsmith.evaluator.judge.numerics.reference import Reference
 from warpsmith.hardware.work import count_work
+from warpsmith.model.certificate import Calibration
+from warpsmith.model.errors import TaskError
+from warpsmith.model.task import Precision, TensorSpec, Workload
 from warpsmith.tasks import suites
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.program import Program
-from warpsmith.tasks.suites import Entry
+from warpsmith.tasks.suites import SuiteTask
 
 Load = Callable[..., Program]
 CPU = torch.device("cpu")
-ENTRIES = suites.select()
+ENTRIES = suites.select_tasks()
 FAMILIES = {
     "matmul": 18,
     "activation": 15,
@@ -48,7 +48,7 @@ every_task = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.t
 
 @cache
 def loaded(title: str) -> Program:
-    return load_task(suites.resolve(title))
+    return load_task(suites.resolve_task(title))
 
 
 def written(spec: TensorSpec, workload: Workload) -> str:
@@ -57,16 +57,16 @@ def written(spec: TensorSpec, workload: Workload) -> str:
 
 def test_there_are_a_hundred_operators_and_twelve_chains() -> None:
     assert Counter(entry.suite for entry in ENTRIES) == {"warpsmith-100": 100, "warpsmith-fused": 12}
-    assert Counter(entry.family for entry in suites.entries("warpsmith-100")) == FAMILIES
+    assert Counter(entry.family for entry in suites.suite_tasks("warpsmith-100")) == FAMILIES
     assert len({entry.name for entry in ENTRIES}) == 112
 
 
 @every_task
-def test_what_is_read_without_executing_is_what_loads(entry: Entry) -> None:
+def test_what_is_read_without_executing_is_what_loads(entry: SuiteTask) -> None:
     task = loaded(entry.title).task
 
     own = {axis: size for axis, size in task.workloads[0].sizes.items() if axis in entry.workloads[0].sizes}
-    assert suites.resolve(entry.title) == entry.spec()
+    assert suites.resolve_task(entry.title) == entry.spec()
     assert (task.name, task.precision) == (entry.name, entry.precisions[0])
     assert [w.name for w in task.workloads] == [w.name for w in entry.workloads]
     assert [w.name for w in task.held_out] == [w.name for w in entry.held_out]
@@ -99,7 +99,7 @@ def test_the_shapes_are_those_of_the_published_problem(row: dict[str, str]) -> N
 
 
 def test_the_table_of_published_shapes_covers_the_suite() -> None:
-    assert {row["name"] for row in LEVEL1} == {entry.name for entry in suites.entries("warpsmith-100")}
+    assert {row["name"] for row in LEVEL1} == {entry.name for entry in suites.suite_tasks("warpsmith-100")}
     assert [int(row["number"]) for row in LEVEL1] == list(range(1, 101))
 
 
@@ -110,11 +110,11 @@ def calibrated(program: Program) -> Calibration:
         with fake.mode:
             terms[workload.name] = count_work(program.run, fake.tensors).reduction
     with torch.no_grad():
-        return Calibrator(program, Oracle(program, CPU, terms, 3.0), CPU).run()
+        return Calibrator(program, Reference(program, CPU, terms, 3.0), CPU).run()
 
 
 @every_task
-def test_small_workloads_are_fit_to_judge_by(entry: Entry) -> None:
+def test_small_workloads_are_fit_to_judge_by(entry: SuiteTask) -> None:
     found = calibrated(load_task(entry.spec("small")))
 
     assert found.passed, found.reason
@@ -165,9 +165,9 @@ def test_an_axis_that_a_held_out_shape_changes_is_no_constant(native: Load) -> N
 
 
 def test_verification_tries_the_held_out_shapes_first() -> None:
-    spec = suites.resolve("warpsmith-100/relu@small")
+    spec = suites.resolve_task("warpsmith-100/relu@small")
 
-    extended = heldout.extended(load_task(spec), CPU, Path(spec.partition("::")[0]))
+    extended = held_out_inputs.add_held_out_workloads(load_task(spec), CPU, Path(spec.partition("::")[0]))
 
     names = [workload.name for workload in extended.workloads]
     assert names[:3] == ["small", "held out: 61x4099", "held out: 3x20000"]
@@ -217,7 +217,7 @@ def test_a_task_without_a_small_workload_says_so(native: Load) -> None:
     "spec", ["mine.py", "some/folder/mine.py::relu", "mine", "folder/mine", "./warpsmith-100/x.py"]
 )
 def test_what_names_no_suite_comes_back_as_it_is(spec: str) -> None:
-    assert suites.resolve(spec) == spec
+    assert suites.resolve_task(spec) == spec
 
 
 @pytest.mark.parametrize(
@@ -233,21 +233,21 @@ def test_what_names_no_suite_comes_back_as_it_is(spec: str) -> None:
 )
 def test_a_wrong_name_is_answered_with_the_right_ones(spec: str, complaint: str) -> None:
     with pytest.raises(TaskError, match=complaint):
-        suites.resolve(spec)
+        suites.resolve_task(spec)
 
 
 def test_selection_by_name_family_and_tags() -> None:
-    both = suites.select(["warpsmith-100"], families=["scan", "loss"])
-    dilated = suites.select(tags=["transposed", "dilated"])
+    both = suites.select_tasks(["warpsmith-100"], families=["scan", "loss"])
+    dilated = suites.select_tasks(tags=["transposed", "dilated"])
 
     assert Counter(entry.family for entry in both) == {"scan": 5, "loss": 6}
     assert {entry.family for entry in dilated} == {"convolution"}
-    assert 0 < len(dilated) < len(suites.select(tags=["dilated"]))
-    assert [entry.title for entry in suites.select(names=["swiglu", "relu"])] == [
+    assert 0 < len(dilated) < len(suites.select_tasks(tags=["dilated"]))
+    assert [entry.title for entry in suites.select_tasks(names=["swiglu", "relu"])] == [
         "warpsmith-100/relu",
         "warpsmith-fused/swiglu",
     ]
-    assert suites.select(families=["scan"], tags=["dilated"]) == ()
+    assert suites.select_tasks(families=["scan"], tags=["dilated"]) == ()
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,9 @@ def test_selection_by_name_family_and_tags() -> None:
 )
 def test_a_wrong_selection_is_answered_with_the_right_ones(chosen: dict[str, list[str]], complaint: str) -> None:
     with pytest.raises(TaskError, match=complaint):
-        suites.select(chosen.get("suites", ()), **{key: words for key, words in chosen.items() if key != "suites"})
+        suites.select_tasks(
+            chosen.get("suites", ()), **{key: words for key, words in chosen.items() if key != "suites"}
+        )
 
 
 # --- other people's folders ---
@@ -296,12 +298,12 @@ def checkout(tmp_path: Path) -> str:
 
 
 def test_a_kernelbench_level_is_a_suite(checkout: str) -> None:
-    first, second = suites.entries(checkout)
+    first, second = suites.suite_tasks(checkout)
 
     assert (first.name, second.name) == ("2_Standard_matrix_multiplication_", "19_ReLU")
-    assert suites.resolve(second.title) == suites.resolve(f"{checkout}/19") == second.spec()
-    assert load_task(suites.resolve(f"{checkout}/19")).task.kind == "kernelbench"
-    assert [entry.name for entry in suites.select([checkout, "warpsmith-100"], names=["19_ReLU", "relu"])] == [
+    assert suites.resolve_task(second.title) == suites.resolve_task(f"{checkout}/19") == second.spec()
+    assert load_task(suites.resolve_task(f"{checkout}/19")).task.kind == "kernelbench"
+    assert [entry.name for entry in suites.select_tasks([checkout, "warpsmith-100"], names=["19_ReLU", "relu"])] == [
         "19_ReLU",
         "relu",
     ]
@@ -309,15 +311,15 @@ def test_a_kernelbench_level_is_a_suite(checkout: str) -> None:
 
 def test_what_is_no_kernelbench_problem_is_said(checkout: str, tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="has no problem '3'; give a file's name or one of its 2 numbers, 2 to 19"):
-        suites.resolve(f"{checkout}/3")
+        suites.resolve_task(f"{checkout}/3")
     with pytest.raises(TaskError, match="is a whole suite"):
-        suites.resolve(checkout)
+        suites.resolve_task(checkout)
     with pytest.raises(TaskError, match="there is no folder"):
-        suites.entries(f"kernelbench:{tmp_path}/level9")
+        suites.suite_tasks(f"kernelbench:{tmp_path}/level9")
     with pytest.raises(TaskError, match="holds no KernelBench problem"):
-        suites.entries(f"kernelbench:{tmp_path}")
+        suites.suite_tasks(f"kernelbench:{tmp_path}")
     with pytest.raises(TaskError, match="has no small workload"):
-        suites.entries(checkout)[0].spec("small")
+        suites.suite_tasks(checkout)[0].spec("small")
 
 
 def test_a_folder_of_task_files_is_a_suite_too(tmp_path: Path) -> None:
@@ -330,7 +332,7 @@ def test_a_folder_of_task_files_is_a_suite_too(tmp_path: Path) -> None:
         "def second(x):\n    return x + 2\n"
     )
 
-    first, other = suites.entries(str(tmp_path))
+    first, other = suites.suite_tasks(str(tmp_path))
 
     assert (first.name, first.precisions, first.workloads) == ("first", (Precision.BF16,), ())
     assert (other.name, other.workloads) == ("other", (Workload("5", (("n", 5),)),))
@@ -341,18 +343,18 @@ def test_a_folder_of_task_files_is_a_suite_too(tmp_path: Path) -> None:
 
 
 def test_the_list_shows_every_task(capsys: pytest.CaptureFixture[str]) -> None:
-    assert suite.run(suite.Request()) == 0
+    assert suite_list() == 0
 
     shown = capsys.readouterr().out
     assert "112 tasks in all" in shown
-    assert "Take one: warpsmith optimize warpsmith-100/argmax, or warpsmith-100/argmax@small on a CPU" in shown
+    assert "Optimise one: warpsmith optimize warpsmith-100/argmax, or warpsmith-100/argmax@small on a CPU" in shown
     words = set(shown.split())
     assert {entry.name for entry in ENTRIES} <= words
     assert {"4096×393216", "convolution", "fp32"} <= words
 
 
 def test_the_list_for_programs_is_a_line_per_task(capsys: pytest.CaptureFixture[str]) -> None:
-    suite.run(suite.Request(suites=("warpsmith-100",), families=("scan",), tags=("masked",), as_json=True))
+    suite_list(["warpsmith-100"], family=["scan"], tag=["masked"], json=True)
 
     (line,) = capsys.readouterr().out.splitlines()
     document = json.loads(line)
@@ -363,6 +365,6 @@ def test_the_list_for_programs_is_a_line_per_task(capsys: pytest.CaptureFixture[
 
 
 def test_a_selection_that_leaves_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    suite.run(suite.Request(families=("scan",), tags=("dilated",)))
+    suite_list(family=["scan"], tag=["dilated"])
 
     assert capsys.readouterr().out == "No task has all of that.\n"

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from warpsmith.core.task import Workload
+from warpsmith.model.task import Workload
 from warpsmith.tasks.program import Program
-from warpsmith.tasks.variants import HELD_OUT, KNOWN, NAMES, Domain, applies, inferred, varied
+from warpsmith.tasks.variants import HELD_OUT, KNOWN, NAMES, Domain, applies, apply_variant, infer_domain
 
 Load = Callable[..., Program]
 CPU = torch.device("cpu")
@@ -55,7 +55,7 @@ def test_domains_are_inferred_from_a_sample() -> None:
     generator = torch.Generator().manual_seed(0)
     unit = torch.rand(64, 64, generator=generator)
     signed = torch.randn(64, 64, generator=generator)
-    reals, interval, half = inferred(signed), inferred(unit), inferred(unit * 50)
+    reals, interval, half = infer_domain(signed), infer_domain(unit), infer_domain(unit * 50)
     assert reals is not None
     assert (reals.low, reals.high) == (-float("inf"), float("inf"))
     assert interval is not None
@@ -72,8 +72,8 @@ def test_domains_are_inferred_from_a_sample() -> None:
         "constant": torch.full((5,), 0.5).round(),
     }
     for what, tensor in structured.items():
-        assert inferred(tensor) is None, what
-    rows = inferred(torch.softmax(signed, -1))
+        assert infer_domain(tensor) is None, what
+    rows = infer_domain(torch.softmax(signed, -1))
     assert rows is not None
     assert rows.simplex
 
@@ -86,7 +86,7 @@ PROBABLE = ("large", "small", "uneven", "sorted", "heavy-tailed")
 def test_rows_of_probabilities_are_varied_and_stay_such(variant: str, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
     own = torch.softmax(torch.randn(8, 300, generator=generator), -1).to(dtype)
-    made = varied(variant, own, Domain(low=0.0, high=1.0, simplex=True), generator)
+    made = apply_variant(variant, own, Domain(low=0.0, high=1.0, simplex=True), generator)
     assert made.dtype is dtype
     assert not torch.equal(made, own)
     assert bool((made >= 0).all())
@@ -102,11 +102,11 @@ def test_other_variants_leave_probabilities_alone() -> None:
 
 def test_an_uneven_tensor_is_so_along_both_its_axes() -> None:
     generator = torch.Generator().manual_seed(0)
-    made = varied("uneven", torch.ones(160, 320), Domain(), generator)
+    made = apply_variant("uneven", torch.ones(160, 320), Domain(), generator)
     for parts in (made.mean(1).view(16, 10).mean(1), made.mean(0).view(16, 20).mean(1)):
         ratio = parts[1:] / parts[:-1]
         assert bool(((ratio > 4) | (ratio < 0.25)).all()), ratio
-    short = varied("uneven", torch.ones(3, 5), Domain(), generator)  # fewer than there are stretches
+    short = apply_variant("uneven", torch.ones(3, 5), Domain(), generator)  # fewer than there are stretches
     assert short.shape == (3, 5)
 
 

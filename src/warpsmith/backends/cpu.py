@@ -1,4 +1,4 @@
-"""The `cpu` backend: C++17 with OpenMP, compiled for this machine by g++ or clang++.
+"""The `cpu_info` backend: C++17 with OpenMP, compiled for this machine by g++ or clang++.
 
 No -ffast-math: it would let a candidate drop NaNs and reorder at will while PyTorch may not. A candidate
 that wants it for one loop can say so in a pragma, and answers for it in the numerical check.
@@ -10,18 +10,16 @@ import platform
 import re
 from dataclasses import replace
 
-from warpsmith.backends.build import Recipe, Workshop
-from warpsmith.backends.entry import Dialect, make_contract
-from warpsmith.backends.headers import CPU_NAMES, missing_headers
+from warpsmith.backends.builder import CPU_NAMES, Builder, CompileOptions, missing_headers
+from warpsmith.backends.c_contract import CDialect, make_contract
 from warpsmith.backends.toolchain import NO_CXX, Compiler, find_cxx
-from warpsmith.core.build import Artifact, Availability, BuildFailure, Target
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.config import Limits, Paths
-from warpsmith.core.contract import Contract
-from warpsmith.core.errors import ToolMissing, UsageError
-from warpsmith.core.protocols import Backend
-from warpsmith.core.task import Task
-from warpsmith.hardware.device import cpu
+from warpsmith.hardware.device import cpu_info
+from warpsmith.model.build import Artifact, Availability, Backend, BuildFailure, DeviceKind, Target
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.contract import Contract
+from warpsmith.model.errors import ToolMissing, UsageError
+from warpsmith.model.settings import Limits, Paths
+from warpsmith.model.task import Task
 
 # g++ 12 has neither std::bfloat16_t nor __bf16 on every target, so bfloat16 is a storage type of our own.
 _BF16 = """
@@ -43,7 +41,7 @@ struct bf16 {
 };
 """
 
-DIALECT = Dialect(
+DIALECT = CDialect(
     backend="cpu",
     language="C++17 with OpenMP",
     fence="cpp",
@@ -109,18 +107,18 @@ class CpuBackend:
 
     name: str = "cpu"
     suffixes: tuple[str, ...] = (".cpp", ".cc", ".cxx", ".c++")
-    devices: tuple[str, ...] = ("cpu",)
+    devices: tuple[DeviceKind, ...] = (DeviceKind.CPU,)
 
-    def __init__(self, workshop: Workshop | None = None) -> None:
-        self._workshop = workshop or Workshop()
+    def __init__(self, builder: Builder | None = None) -> None:
+        self._builder = builder or Builder()
 
-    def placed(self, paths: Paths, limits: Limits) -> CpuBackend:
-        """The same backend, keeping its builds there and within these limits."""
-        return CpuBackend(replace(self._workshop, paths=paths, limits=limits))
+    def configured(self, paths: Paths, limits: Limits) -> CpuBackend:
+        """The same backend with another cache folder and other limits."""
+        return CpuBackend(replace(self._builder, paths=paths, limits=limits))
 
     def available(self) -> Availability:
         """Needs a C++ compiler; every machine can run what it builds."""
-        compiler = find_cxx(self._workshop.environ)
+        compiler = find_cxx(self._builder.environ)
         if compiler is None:
             return Availability(build=False, run=False, detail=NO_CXX)
         return Availability(build=True, run=True, detail=compiler.name)
@@ -135,20 +133,20 @@ class CpuBackend:
         """Compile for `target.arch` ("native" or any name -march takes)."""
         if target.kind not in self.devices:
             raise UsageError(f"backend cpu cannot build for {target.kind!r}; choose a CPU target.")
-        compiler = find_cxx(self._workshop.environ)
+        compiler = find_cxx(self._builder.environ)
         if compiler is None:
             raise ToolMissing(NO_CXX + ".")
         recipe = _recipe(compiler, candidate, contract, target)
-        return self._workshop.build(candidate, contract, recipe)
+        return self._builder.build(candidate, contract, recipe)
 
     def vectorisation(self, candidate: Candidate, contract: Contract, target: Target) -> str:
         """The compiler's words on which loops it vectorised and which not, in lines `file:line:column: ...`."""
-        compiler = find_cxx(self._workshop.environ)
+        compiler = find_cxx(self._builder.environ)
         if compiler is None:
             raise ToolMissing(NO_CXX + ".")
         recipe = _recipe(compiler, candidate, contract, target)
         flags = (*_VECTORISATION[compiler.family], *recipe.flags)
-        return self._workshop.remarks(candidate, contract, replace(recipe, flags=flags))
+        return self._builder.remarks(candidate, contract, replace(recipe, flags=flags))
 
 
 def half_flags(compiler: Compiler) -> tuple[str, ...]:
@@ -158,11 +156,11 @@ def half_flags(compiler: Compiler) -> tuple[str, ...]:
     return ("-D_Float16=__fp16",) if old and platform.machine() == "aarch64" else ()
 
 
-def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, target: Target) -> Recipe:
+def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, target: Target) -> CompileOptions:
     headers = missing_headers((f.text for f in candidate.files), CPU_NAMES)
-    processor = cpu()
+    processor = cpu_info()
     checks = (*_SANITIZED_FLAGS, *_SANITIZED_ONLY_FOR[compiler.family]) if target.sanitized else ()
-    return Recipe(
+    return CompileOptions(
         compiler=compiler,
         target=f"{processor.name} {processor.flags}" if target.arch == "native" else target.arch,
         flags=(

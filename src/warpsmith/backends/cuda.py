@@ -6,25 +6,26 @@ GPU, so a machine with nvcc alone can prepare candidates for one that has the GP
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
-from warpsmith.backends.build import Recipe, Workshop
-from warpsmith.backends.entry import Dialect, make_contract
-from warpsmith.backends.headers import CUDA_NAMES, missing_headers
+from warpsmith.backends.builder import CUDA_NAMES, Builder, CompileOptions, missing_headers
+from warpsmith.backends.c_contract import CDialect, make_contract
 from warpsmith.backends.toolchain import NO_NVCC, Compiler, find_nvcc, host_compiler
-from warpsmith.core.build import Artifact, Availability, BuildFailure, Target
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.config import Limits, Paths
-from warpsmith.core.contract import Contract
-from warpsmith.core.errors import ToolMissing, UsageError
-from warpsmith.core.protocols import Backend
-from warpsmith.core.task import Task
-from warpsmith.hardware.device import gpus
+from warpsmith.hardware.device import visible_gpus
+from warpsmith.model.build import Artifact, Availability, Backend, BuildFailure, DeviceKind, Target
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.contract import Contract
+from warpsmith.model.errors import ToolMissing, UsageError
+from warpsmith.model.settings import Limits, Paths
+from warpsmith.model.task import Task
 
 NO_HOST = "nvcc needs a host compiler: install g++, or set NVCC_CCBIN"
 
-DIALECT = Dialect(
+DIALECT = CDialect(
     backend="cuda",
     language="CUDA C++17",
     fence="cuda",
@@ -82,6 +83,9 @@ _FLAGS = (
     # Unused variables: true, and no help to anybody.
     "-diag-suppress=177,550",
 )
+DEVICE_LIBRARY = Path(__file__).resolve().parent.parent / "kernels" / "include"
+"""The headers that candidates may include as <warpsmith/...>."""
+_LIBRARY_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]warpsmith/', re.MULTILINE)
 _LINK_FLAGS = ("-Xlinker", "--no-undefined", "-Xlinker", "-z", "-Xlinker", "now")
 
 
@@ -90,23 +94,23 @@ class CudaBackend:
 
     name: str = "cuda"
     suffixes: tuple[str, ...] = (".cu",)
-    devices: tuple[str, ...] = ("cuda",)
+    devices: tuple[DeviceKind, ...] = (DeviceKind.CUDA,)
 
-    def __init__(self, workshop: Workshop | None = None) -> None:
-        self._workshop = workshop or Workshop()
+    def __init__(self, builder: Builder | None = None) -> None:
+        self._builder = builder or Builder()
 
-    def placed(self, paths: Paths, limits: Limits) -> CudaBackend:
-        """The same backend, keeping its builds there and within these limits."""
-        return CudaBackend(replace(self._workshop, paths=paths, limits=limits))
+    def configured(self, paths: Paths, limits: Limits) -> CudaBackend:
+        """The same backend with another cache folder and other limits."""
+        return CudaBackend(replace(self._builder, paths=paths, limits=limits))
 
     def available(self) -> Availability:
         """Needs nvcc and g++ to build, and a GPU to run."""
-        compiler = find_nvcc(self._workshop.environ)
-        seen = gpus()
+        compiler = find_nvcc(self._builder.environ)
+        seen = visible_gpus()
         device = seen[0].name if seen else "no GPU: CUDA candidates can be built here, not run"
         if compiler is None:
             return Availability(build=False, run=bool(seen), detail=NO_NVCC)
-        if host_compiler(self._workshop.environ) is None:
+        if host_compiler(self._builder.environ) is None:
             return Availability(build=False, run=bool(seen), detail=NO_HOST)
         return Availability(build=True, run=bool(seen), detail=f"{compiler.name}, {device}")
 
@@ -121,21 +125,27 @@ class CudaBackend:
         arch = re.fullmatch(r"sm_(\d+[af]?)", target.arch)
         if target.kind not in self.devices or arch is None:
             raise UsageError(f"backend cuda cannot build for {target.kind} {target.arch!r}; name it like sm_90a.")
-        compiler = find_nvcc(self._workshop.environ)
+        compiler = find_nvcc(self._builder.environ)
         if compiler is None:
             raise ToolMissing(NO_NVCC + ".")
-        if host_compiler(self._workshop.environ) is None:
+        if host_compiler(self._builder.environ) is None:
             raise ToolMissing(NO_HOST + ".")
         recipe = _recipe(compiler, candidate, contract, arch[1])
-        return self._workshop.build(candidate, contract, recipe)
+        return self._builder.build(candidate, contract, recipe)
 
 
-def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, arch: str) -> Recipe:
+def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, arch: str) -> CompileOptions:
     headers = missing_headers((f.text for f in candidate.files), CUDA_NAMES)
-    return Recipe(
+    uses_library = any(_LIBRARY_INCLUDE.search(file.text) for file in candidate.files)
+    return CompileOptions(
         compiler=compiler,
-        target=arch,
-        flags=(*_FLAGS, f"-gencode=arch=compute_{arch},code=sm_{arch}", "-x", "cu"),
+        target=f"{arch} {library_digest()}" if uses_library else arch,
+        flags=(
+            *_FLAGS,
+            f"-gencode=arch=compute_{arch},code=sm_{arch}",
+            *((f"-I{DEVICE_LIBRARY}",) if uses_library else ()),
+            *("-x", "cu"),
+        ),
         include_flags=tuple(word for header in headers for word in ("-include", header)),
         link_flags=(
             *_LINK_FLAGS,
@@ -144,6 +154,13 @@ def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, arch: 
         ),
         suffixes=CudaBackend.suffixes,
     )
+
+
+@cache
+def library_digest() -> str:
+    """A hash of the device library, so that a changed header gives another build."""
+    files = sorted(DEVICE_LIBRARY.rglob("*.cuh"))
+    return hashlib.sha256(b"\0".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 PLUGIN: Backend = CudaBackend()

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpsmith.core.errors import HarnessFault
+from warpsmith.model.errors import HarnessFault
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -22,7 +22,7 @@ _DT_NULL, _DT_NEEDED = 0, 1
 
 
 @dataclass(frozen=True)
-class DynamicSymbols:
+class ElfSymbols:
     """The outward face of a shared object."""
 
     functions: tuple[str, ...]  # defined here and visible, sorted
@@ -30,7 +30,7 @@ class DynamicSymbols:
     needed: tuple[str, ...]  # libraries the loader will bring in, e.g. "libcudart.so.13"
 
 
-def read_symbols(path: Path) -> DynamicSymbols:
+def read_symbols(path: Path) -> ElfSymbols:
     """Parse one shared object."""
     data = path.read_bytes()
     if data[:6] != b"\x7fELF\x02\x01":
@@ -46,7 +46,7 @@ def imported_symbols(path: Path) -> tuple[str, ...]:
     return read_symbols(path).imports
 
 
-def _parse(data: bytes) -> DynamicSymbols:
+def _parse(data: bytes) -> ElfSymbols:
     (section_offset,) = struct.unpack_from("<Q", data, 0x28)
     entry_size, count = struct.unpack_from("<HH", data, 0x3A)
     sections = [_SECTION.unpack_from(data, section_offset + i * entry_size) for i in range(count)]
@@ -69,7 +69,7 @@ def _parse(data: bytes) -> DynamicSymbols:
                 imports.add(name)
             elif info >> 4 != _STB_LOCAL and info & 0xF in (_STT_FUNC, _STT_GNU_IFUNC):
                 functions.add(name)
-    return DynamicSymbols(tuple(sorted(functions)), tuple(sorted(imports)), tuple(needed))
+    return ElfSymbols(tuple(sorted(functions)), tuple(sorted(imports)), tuple(needed))
 
 
 def _needed(table: bytes, names: bytes) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from warpsmith.backends.pysource import MODEL, traits_of
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.errors import CandidateError
-from warpsmith.core.protocols import Backend
-from warpsmith.core.registry import plugin, plugins
+from warpsmith.backends.python_source import MODEL, python_traits
+from warpsmith.model.build import Backend, DeviceKind
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.errors import CandidateError
+from warpsmith.system.plugins import plugin, plugins
 
 MAX_SOURCE_BYTES = 1 << 20
 MODULES = "torch_module"
@@ -33,19 +33,19 @@ def read_candidate(path: Path, backend: str | None = None, entry: str = "") -> C
     return Candidate((SourceFile(name, text),), chosen, entry=entry.strip())
 
 
-def devices_of(candidate: Candidate) -> tuple[str, ...]:
+def devices_of(candidate: Candidate) -> tuple[DeviceKind, ...]:
     """The kinds of device a candidate can run on, the one it is more likely meant for first."""
     backend = backend_named(candidate.backend)
     if candidate.backend != MODULES:
         return backend.devices
     suffix = Path(candidate.main.name).suffix.lower()
     if suffix == ".py":
-        return ("cuda",) if traits_of(candidate.main.text).cuda else backend.devices
-    return ("cuda",) if suffix in backend_named("cuda").suffixes else tuple(reversed(backend.devices))
+        return (DeviceKind.CUDA,) if python_traits(candidate.main.text).cuda else backend.devices
+    return (DeviceKind.CUDA,) if suffix in backend_named("cuda").suffixes else tuple(reversed(backend.devices))
 
 
 def _backend_of_text(path: Path, text: str) -> str:
-    traits = traits_of(text)
+    traits = python_traits(text)
     if traits.model:
         return MODULES
     if traits.launch and traits.triton:

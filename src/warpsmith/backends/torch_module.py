@@ -10,21 +10,17 @@ import importlib.util
 import re
 from dataclasses import replace
 
-from warpsmith.backends.build import Workshop
-from warpsmith.backends.pybuild import package_version, put_sources, python_name
-from warpsmith.backends.pyentry import entry_call, launch_arguments, module_call, parse_entry
-from warpsmith.backends.pysource import fault_in, traits_of
-from warpsmith.backends.pywording import module_text
-from warpsmith.backends.screen import objection
+from warpsmith.backends.builder import Builder, refusal
+from warpsmith.backends.python_contract import entry_call, launch_arguments, module_call, module_text, parse_entry
+from warpsmith.backends.python_source import import_problem, package_version, python_name, python_traits, store_sources
 from warpsmith.backends.toolchain import NO_CXX, NO_NVCC, find_cxx, find_nvcc
 from warpsmith.backends.triton import triton_name
-from warpsmith.core.build import Artifact, Availability, BuildFailure, Target
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.config import Limits, Paths
-from warpsmith.core.contract import Contract, PythonCall
-from warpsmith.core.errors import ToolMissing, UsageError
-from warpsmith.core.protocols import Backend
-from warpsmith.core.task import Task
+from warpsmith.model.build import Artifact, ArtifactKind, Availability, Backend, BuildFailure, DeviceKind, Target
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.contract import CallForm, Contract, PythonCall
+from warpsmith.model.errors import ToolMissing, UsageError
+from warpsmith.model.settings import Limits, Paths
+from warpsmith.model.task import Task
 
 NO_TORCH = "no PyTorch: install torch >= 2.6"
 LOADER = "load_extension.py"
@@ -60,14 +56,14 @@ class TorchModuleBackend:
 
     name: str = "torch_module"
     suffixes: tuple[str, ...] = (".py",)  # and those of extensions, where an entry is given
-    devices: tuple[str, ...] = ("cuda", "cpu")
+    devices: tuple[DeviceKind, ...] = (DeviceKind.CUDA, DeviceKind.CPU)
 
-    def __init__(self, workshop: Workshop | None = None) -> None:
-        self._workshop = workshop or Workshop()
+    def __init__(self, builder: Builder | None = None) -> None:
+        self._builder = builder or Builder()
 
-    def placed(self, paths: Paths, limits: Limits) -> TorchModuleBackend:
-        """The same backend, keeping its builds there and within these limits."""
-        return TorchModuleBackend(replace(self._workshop, paths=paths, limits=limits))
+    def configured(self, paths: Paths, limits: Limits) -> TorchModuleBackend:
+        """The same backend with another cache folder and other limits."""
+        return TorchModuleBackend(replace(self._builder, paths=paths, limits=limits))
 
     def available(self) -> Availability:
         """Needs PyTorch; extensions need compilers too, which each candidate's build asks for."""
@@ -82,28 +78,28 @@ class TorchModuleBackend:
         return Contract(task.name, self.name, call.name, launch_arguments(task), (), "", text, task.allow, call)
 
     def build(self, candidate: Candidate, contract: Contract, target: Target) -> Artifact | BuildFailure:
-        """Look at the file; a file that holds an extension or Triton kernels goes to the forge next."""
+        """Look at the file; a file that holds an extension or Triton kernels goes to a compile worker next."""
         if target.kind not in self.devices:
             raise UsageError(f"backend torch_module cannot build for {target.kind!r}; choose cpu or cuda.")
         assert contract.call is not None, "contract() gives one"
         main = candidate.main
         if main.name.endswith((*CUDA_SUFFIXES, *CPP_SUFFIXES)):
             return self._put_extension(candidate, contract.call)
-        name, module = contract.call.name, contract.call.form == "module"
-        fault = fault_in(main, name, f"class {name}(torch.nn.Module)" if module else f"def {name}(...)")
+        name, module = contract.call.name, contract.call.form is CallForm.MODULE
+        fault = import_problem(main, name, f"class {name}(torch.nn.Module)" if module else f"def {name}(...)")
         if fault is not None:
             return BuildFailure(fault)
-        traits = traits_of(main.text)
-        kind = "sources" if traits.extension or traits.triton else "module"
+        traits = python_traits(main.text)
+        kind = ArtifactKind.SOURCES if traits.extension or traits.triton else ArtifactKind.MODULE
         compiler = python_name()
         if traits.extension:
             compiler = self._extension_compiler(traits.cuda)
         elif traits.triton:
             compiler = triton_name()
-        return put_sources(self._workshop, candidate, candidate.files, main.name, kind, compiler)
+        return store_sources(self._builder, candidate, candidate.files, main.name, kind, compiler)
 
     def _put_extension(self, candidate: Candidate, call: PythonCall) -> Artifact | BuildFailure:
-        refused = objection(candidate.files)
+        refused = refusal(candidate.files)
         if refused:
             return BuildFailure(refused)
         main, entry = candidate.main, parse_entry(candidate.entry)
@@ -115,10 +111,10 @@ class TorchModuleBackend:
         loader = _LOADER.format(module=f"extension_{candidate.id}", source=main.name, attribute=call.name)
         files = (SourceFile(LOADER, loader), main, *candidate.files[1:])
         compiler = self._extension_compiler(main.name.endswith(CUDA_SUFFIXES))
-        return put_sources(self._workshop, candidate, files, LOADER, "sources", compiler)
+        return store_sources(self._builder, candidate, files, LOADER, ArtifactKind.SOURCES, compiler)
 
     def _extension_compiler(self, cuda: bool) -> str:
-        found = find_nvcc(self._workshop.environ) if cuda else find_cxx(self._workshop.environ)
+        found = find_nvcc(self._builder.environ) if cuda else find_cxx(self._builder.environ)
         if found is None:
             raise ToolMissing((NO_NVCC if cuda else NO_CXX) + ".")
         return f"torch extension, {found.name}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from warpsmith.core.candidate import Candidate
+from warpsmith.model.candidate import Candidate
 
 _LINE = re.compile(r"^[ \t]*//[ \t]*tune:[ \t]*([A-Za-z_]\w*)[ \t]*=[ \t]*(.+?)[ \t]*$", re.MULTILINE)
 # Compiler drivers pass macros on through a shell: nothing a shell reads specially may get through.

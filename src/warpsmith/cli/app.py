@@ -1,51 +1,103 @@
-"""The command-line application, and the one place where an error becomes a line and an exit status.
+"""What all commands share: loading on first use, errors as one line, exit statuses.
 
-Commands are in `main`, `searching`, `benching` and `report`. Each imports its own module when it runs, so that
-`--help` costs no more than typer does. Exit status: 0 done and valid, 1 a candidate is invalid, 2 wrong usage, a
-missing tool or our own fault, 130 interrupted.
+`CommandGroup` imports a command's module when that command is used, so `--help` imports none of them.
+Exit status: 0 done and valid, 1 a candidate is invalid, 2 wrong usage, a missing tool or an internal error,
+130 interrupted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import io
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
-from warpsmith._version import __version__
-from warpsmith.core.errors import WarpsmithError
+from warpsmith.model.errors import WarpsmithError
 
-_Misuse: type[Any] = typer.BadParameter.__bases__[0]  # click's UsageError, under whichever name typer has click
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # a disk that is full or broken
-
-app = typer.Typer(
-    name="warpsmith",
-    help="Makes kernels faster by evolution, and judges them against PyTorch on an evaluator that cannot be fooled.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+_ClickUsageError: type[Any] = typer.BadParameter.__bases__[0]
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # a disk that is full or broken
 
 
-def named(task: str) -> str:
-    """A task as the loader takes it: `suite/name` becomes the file it is in, anything else stays."""
-    from warpsmith.tasks.suites import resolve
+class CommandGroup(TyperGroup):
+    """A group of commands that are imported when they are used."""
 
-    return resolve(task)
+    table: ClassVar[Mapping[str, tuple[str, str]]]
+    """For each command: `module:name` below `warpsmith.cli`, and the line that `--help` shows for it.
+
+    The name is that of a function which returns the exit status, or of a typer application.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands(self.table)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, in the order of the table."""
+        return list(self.table)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands from the table, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
 
 
-def start() -> None:
-    """Run the command line of this process."""
+class _Commands(dict[str, Any]):
+    """The commands of a table by name, each imported when it is looked up."""
+
+    def __init__(self, table: Mapping[str, tuple[str, str]]) -> None:
+        super().__init__(dict.fromkeys(table))
+        self._table = table
+
+    def __getitem__(self, name: str) -> Any:
+        found = super().__getitem__(name)
+        if found is None:
+            module, _, attribute = self._table[name][0].partition(":")
+            with _errors_reported():
+                found = _command(name, getattr(import_module(f"warpsmith.cli.{module}"), attribute))
+            self[name] = found
+        return found
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """What click looks a command up with."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def values(self) -> Any:
+        """All commands; imports all of them."""
+        return [self[name] for name in self]
+
+
+def _command(name: str, function: typer.Typer | Callable[..., int]) -> Any:
+    """A click command that ends with the status which the function returns."""
+    if isinstance(function, typer.Typer):
+        return typer.main.get_command(function)
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> NoReturn:
+        with _errors_reported():
+            status = function(*args, **kwargs)
+        raise typer.Exit(status)
+
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    single.command(name)(run)
+    return typer.main.get_command(single)
+
+
+def start(app: typer.Typer) -> NoReturn:
+    """Run an application as the command line of this process."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows ? instead of failing
@@ -53,8 +105,8 @@ def start() -> None:
     try:
         try:
             status = app(prog_name="warpsmith", standalone_mode=False)
-        except _Misuse as misuse:
-            status = _misused(misuse)
+        except _ClickUsageError as error:
+            status = _usage_error(error)
         except (KeyboardInterrupt, typer.Abort):
             sys.stderr.write("interrupted.\n")
             status = 130
@@ -62,91 +114,72 @@ def start() -> None:
             sys.stdout.flush()
         sys.exit(status)
     except BrokenPipeError:
-        _give_up_output(1)
+        _discard_output(1)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _NO_SPACE:
             raise
         where = error.filename or "standard output"
         sys.stderr.write(f"error: {where} cannot be written ({error.strerror}); free some space and run again.\n")
-        _give_up_output(2)
+        _discard_output(2)
 
 
-def _misused(misuse: Any) -> int:
-    """Words that no command takes, in one line; where none were given the command's help."""
-    said = misuse.format_message().strip()
-    if "\n" in said:
-        sys.stderr.write(f"{said}\n")
+def _usage_error(error: Any) -> int:
+    """Print what is wrong with the words of a command in one line; print the help where no words were given."""
+    text = error.format_message().strip()
+    if "\n" in text:
+        sys.stderr.write(f"{text}\n")
         return 2
-    where = misuse.ctx.command_path if misuse.ctx else "warpsmith"
-    said = said.replace(". Did you mean", "; did you mean").replace("Value error, ", "").rstrip(".?")
-    _complain(f"error: {said[:1].lower()}{said[1:]}; `{where} --help` shows what it takes.")
+    command = error.ctx.command_path if error.ctx else "warpsmith"
+    text = text.replace(". Did you mean", "; did you mean").replace("Value error, ", "").rstrip(".?")
+    _print_error(f"error: {text[:1].lower()}{text[1:]}; see `{command} --help`.")
     return 2
 
 
-def _give_up_output(status: int) -> NoReturn:
-    """End although standard output cannot be written: Python would try once more, and print a traceback."""
+def _discard_output(status: int) -> NoReturn:
+    """Exit although standard output cannot be written: Python would flush it once more and print a traceback."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(status)
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + signal.SIGTERM)  # so that `with` blocks end workers and remove folders
+    raise SystemExit(128 + signal.SIGTERM)  # so that `with` blocks stop workers and remove folders
 
 
 @contextlib.contextmanager
-def reported() -> Iterator[None]:
-    """Say what went wrong in one line."""
+def _errors_reported() -> Iterator[None]:
+    """Print an error as one line and end the command."""
     try:
         yield
     except WarpsmithError as error:
-        _complain(f"error: {error}")
+        _print_error(f"error: {error}")
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        _complain("interrupted.")
+        _print_error("interrupted.")
         raise typer.Exit(130) from None
-    except BrokenPipeError:
-        raise  # the reader of our output has left; typer ends quietly
-    except (typer.Exit, SystemExit):
+    except (BrokenPipeError, typer.Exit, SystemExit):
         raise
     except OSError as error:
-        if error.errno in _NO_ROOM:
-            raise  # the machine's fault: `main` says so
-        _own_up(error)
-    except Exception as error:  # noqa: BLE001 - the top frame: what is left is a fault of ours
-        _own_up(error)
+        if error.errno in _NO_SPACE:
+            raise  # `start` reports it
+        _internal_error(error)
+    except Exception as error:  # noqa: BLE001 - the top frame: any other exception is a bug
+        _internal_error(error)
 
 
-def _own_up(error: Exception) -> NoReturn:
-    """A fault of ours, in one line."""
-    if os.environ.get("WARPSMITH_DEBUG"):
+def _internal_error(error: Exception) -> NoReturn:
+    if debug := bool(os.environ.get("WARPSMITH_DEBUG")):
         traceback.print_exc()
-    said = " ".join(str(error).split()) or "no message"
-    hint = "" if os.environ.get("WARPSMITH_DEBUG") else " Run again with WARPSMITH_DEBUG=1 for the traceback."
-    _complain(f"internal error: {type(error).__name__}: {said}.{hint}")
+    text = " ".join(str(error).split()) or "no message"
+    hint = "" if debug else " Run again with WARPSMITH_DEBUG=1 for the traceback."
+    _print_error(f"internal error: {type(error).__name__}: {text}.{hint}")
     raise typer.Exit(2) from None
 
 
-def _complain(line: str) -> None:
+def _print_error(line: str) -> None:
     sys.stdout.flush()
     if sys.stderr.isatty():
-        from warpsmith.cli.lines import complain
+        from warpsmith.cli.terminal import print_error
 
-        complain(line)
+        print_error(line)
     else:
         sys.stderr.write(line + "\n")
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        sys.stdout.write(f"warpsmith {__version__}\n")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
-    ] = False,
-) -> None:
-    pass

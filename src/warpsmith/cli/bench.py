@@ -1,209 +1,260 @@
-"""`warpsmith bench SUITE` and `bench resume FOLDER`: methods × proposers × tasks × repeats under equal budgets.
+"""`warpsmith bench SUITE` and `warpsmith bench resume FOLDER`: compare methods on tasks under equal budgets.
 
-Carrying a plan out is the part of `run.bench.runner`; this module makes the plan, and shows how far it is.
+`experiments.runner` carries a plan out; this module makes the plan and shows the progress.
 """
 
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from warpsmith._version import __version__
-from warpsmith.archive.events import Budget
-from warpsmith.cli import render
-from warpsmith.cli.benchlive import watching
-from warpsmith.cli.benchshow import document, open_path, print_notes, print_tables
-from warpsmith.cli.evaluate import check_cache, timed_for
-from warpsmith.core.config import Paths
-from warpsmith.core.errors import UsageError
-from warpsmith.core.method import Method
-from warpsmith.core.task import Precision
-from warpsmith.hardware.device import Device
-from warpsmith.methods.ablation import ablated
-from warpsmith.methods.loading import DEFAULT, load
-from warpsmith.propose.making import Options, choose
-from warpsmith.run import opening
-from warpsmith.run.bench.plan import (
-    Plan,
-    check,
+from warpsmith.cli import cards
+from warpsmith.cli.bench_live import watching
+from warpsmith.cli.bench_show import document, print_notes, print_tables, relative_path
+from warpsmith.cli.checks import settings_with_timing, writable_paths
+from warpsmith.cli.json_documents import print_document
+from warpsmith.cli.options import (
+    AsJson,
+    Backend,
+    BaseUrl,
+    Choice,
+    Cost,
+    DeviceTime,
+    Family,
+    KeyFile,
+    MaxTokens,
+    Model,
+    Parallel,
+    PrecisionOption,
+    Prices,
+    Profiles,
+    Repairs,
+    RequestTime,
+    StopAt,
+    Tag,
+    Temperature,
+    Time,
+    TimeBudget,
+    Tokens,
+    Trials,
+    Tuning,
+)
+from warpsmith.experiments.plan import (
+    BenchPlan,
+    bench_lock,
+    check_plan,
     check_tasks,
     default_folder,
-    held,
+    keep_plan,
     parse_proposers,
     read_plan,
-    settle,
 )
-from warpsmith.run.bench.results import Bench, CellStatus
-from warpsmith.run.bench.runner import Runner, check_proposers
-from warpsmith.run.bench.selection import select
-from warpsmith.run.bench.statistics import summaries
-from warpsmith.run.bench.tables import search_table, speed_table
-from warpsmith.run.budgets import check as checked_budget
+from warpsmith.experiments.results import BenchResults, CellStatus
+from warpsmith.experiments.runner import BenchRunner, check_proposers
+from warpsmith.experiments.selection import select
+from warpsmith.experiments.statistics import summaries
+from warpsmith.experiments.tables import search_table, speed_table
+from warpsmith.hardware.device import Device
+from warpsmith.methods.load import ablated, load
+from warpsmith.model.errors import UsageError
+from warpsmith.model.method import Method
+from warpsmith.proposers.choose import ProposerOptions, choose
+from warpsmith.search import open_run
+from warpsmith.search.options import RunOptions
 
-_PARTS = ("roofline", "retrieval", "alignment")
+_PARTS = ("roofline", "retrieval", "alignment")  # of a method, that a name ending in -no-PART leaves out
 
-
-@dataclass(frozen=True)
-class RunRequest:
-    """What the command line asked for; None where it said nothing."""
-
-    words: tuple[str, ...]
-    families: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    methods: str = DEFAULT
-    proposers: tuple[str, ...] = ("auto",)
-    repeats: int = 1
-    seed: int = 0
-    trials: int | None = None
-    seconds: float | None = None
-    tokens: int | None = None
-    usd: float | None = None
-    device_seconds: float | None = None
-    devices: str = "auto"
-    backend: str = ""
-    precision: Precision | None = None
-    timing_budget_s: float | None = None
-    parallel: int | None = None
-    repairs: int | None = None
-    stop_at: float | None = None  # 0: never
-    profile: bool = True
-    tune: bool = True
-    verify: bool = True
-    compile_baseline: bool | None = None  # None: on a GPU only
-    retry_failed: bool = False
-    out: str = ""
-    options: Options = field(default_factory=Options)
-    as_json: bool = False
+Devices = Annotated[
+    str, typer.Option(metavar="auto|cpu|cuda:0,…", help="Where to run; several devices of one kind share the work.")
+]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")]
 
 
-@dataclass(frozen=True)
-class ResumeRequest:
-    """Which bench to go on with."""
+def bench_run(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SUITE|TASK",
+            help="warpsmith-100, warpsmith-fused, kernelbench:PATH/level1, a folder; tasks as softmax, conv2d*, "
+            "SUITE/NAME, or files. @small behind it takes small workloads.",
+        ),
+    ],
+    methods: Annotated[
+        str, typer.Option(metavar="A,B", help="Methods or files; cupilot-no-roofline is cupilot without the roofline.")
+    ] = "cupilot",
+    proposers: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A,B", help="As --proposer of optimize; repeatable for those with commas.  [auto]"),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Runs of each cell, with different seeds.")] = 1,
+    family: Family = None,
+    tag: Tag = None,
+    trials: Trials = None,
+    time: Time = None,
+    tokens: Tokens = None,
+    cost: Cost = None,
+    device_time: DeviceTime = None,
+    devices: Devices = "auto",
+    backend: Backend = "",
+    precision: PrecisionOption = None,
+    time_budget: TimeBudget = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the first repeat.")] = 0,
+    parallel: Parallel = None,
+    repairs: Repairs = None,
+    stop_at: StopAt = None,
+    profiles: Profiles = True,
+    tuning: Tuning = True,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Verify winners; only verified winners count.")
+    ] = True,
+    compile_baseline: Annotated[
+        bool | None,
+        typer.Option(
+            "--compile-baseline/--no-compile-baseline", help="Measure winners against torch.compile.  [on a GPU]"
+        ),
+    ] = None,
+    choice: Choice = "weighted",
+    model: Model = None,
+    base_url: BaseUrl = "",
+    key_file: KeyFile = "",
+    prices: Prices = "",
+    temperature: Temperature = None,
+    max_tokens: MaxTokens = None,
+    request_time: RequestTime = None,
+    retry_failed: RetryFailed = False,
+    out: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER", help="Where it is kept.  [default: a folder under benches/ named after the plan]"
+        ),
+    ] = "",
+    json: AsJson = False,
+) -> int:
+    """Run every method with every proposer on every task, each with the same budget, and verify the winners.
 
-    folder: str
-    devices: str = ""  # "": one of the bench's kind
-    retry_failed: bool = False
-    as_json: bool = False
+    The same command continues a bench that was interrupted. Exit status: 0 all is done, 1 some of it failed, 2 nothing
+    could be done, 130 interrupted.
+    """
+    writable_paths()
+    targets, language = _devices(devices, backend)
+    kind = targets[0].kind
+    options = ProposerOptions(
+        base_url=base_url,
+        key_file=key_file,
+        prices=prices,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        request_s=request_time,
+        choice=choice,
+        models=tuple(model or ()),
+    )
+    asked = parse_proposers(tuple(proposers or ("auto",)))
+    limits = RunOptions(trials=trials, seconds=time, tokens=tokens, usd=cost, device_seconds=device_time)
+    plan = BenchPlan(
+        name=" ".join(words),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        tasks=select(tuple(words), families=tuple(family or ()), tags=tuple(tag or ())),
+        methods=tuple(_method(name.strip()) for name in methods.split(",") if name.strip()),
+        proposers=tuple(choose(each, replace(options, models=())).spec if each == "auto" else each for each in asked),
+        repeats=repeats,
+        seed=seed,
+        budget=limits.budget(),
+        settings=settings_with_timing(time_budget),
+        device=kind,
+        backend=language,
+        precision=precision.value if precision else "",
+        repairs=repairs,
+        enough_share=open_run.share_to_stop_at(stop_at),
+        parallel=parallel,
+        profile=profiles,
+        tune=tuning,
+        verify=verify,
+        compile_baseline=kind == "cuda" if compile_baseline is None else compile_baseline,
+        options=options,
+    )
+    plan = check_plan(plan)
+    console = cards.console(stderr=True)
+    check_proposers(plan, lambda sentence: cards.say(console, f"Proposer: {sentence}"))
+    folder = Path(out) if out else default_folder(plan)
+    return _work(folder, keep_plan(plan, folder), targets, console, retry_failed=retry_failed, as_json=json)
 
 
-def run(request: RunRequest) -> int:
-    """Plan, work, show, and give the exit status."""
-    check_cache(Paths.from_environment().cache)
-    devices, backend = _devices(request.devices, request.backend)
-    plan = check(_plan(request, devices[0].kind, backend))
-    console = render.console(stderr=True)
-    check_proposers(plan, lambda sentence: render.say(console, f"Proposer: {sentence}"))
-    folder = Path(request.out) if request.out else default_folder(plan)
-    plan = settle(plan, folder)
-    return _work(folder, plan, devices, console, retry_failed=request.retry_failed, as_json=request.as_json)
-
-
-def resume(request: ResumeRequest) -> int:
-    """Go on with a bench."""
-    check_cache(Paths.from_environment().cache)
-    folder = Path(request.folder)
-    plan = read_plan(folder)
-    asked = {name.strip().partition(":")[0] for name in request.devices.split(",")}
+def bench_resume(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The bench's folder.")],
+    devices: Devices = "",
+    retry_failed: RetryFailed = False,
+    json: AsJson = False,
+) -> int:
+    """Continue a bench that was interrupted. Finished cells are not repeated."""
+    writable_paths()
+    path = Path(folder)
+    plan = read_plan(path)
+    asked = {name.strip().partition(":")[0] for name in devices.split(",")}
     if asked & {"cpu", "cuda"} - {plan.device}:
-        raise UsageError(f"{folder} is a bench of {plan.device}; it cannot go on with {request.devices}.")
-    devices, _ = _devices(request.devices or plan.device, plan.backend)
-    console = render.console(stderr=True)
+        raise UsageError(f"{folder} is a bench on {plan.device}; it cannot continue on {devices}.")
+    targets, _ = _devices(devices or plan.device, plan.backend)
     check_proposers(plan)
-    return _work(folder, plan, devices, console, retry_failed=request.retry_failed, as_json=request.as_json)
+    console = cards.console(stderr=True)
+    return _work(path, plan, targets, console, retry_failed=retry_failed, as_json=json)
 
 
 def _work(
-    folder: Path, plan: Plan, devices: Sequence[Device], console: Console, *, retry_failed: bool, as_json: bool
+    folder: Path, plan: BenchPlan, devices: Sequence[Device], console: Console, *, retry_failed: bool, as_json: bool
 ) -> int:
     check_tasks(plan)
-    with held(folder):
-        runner = Runner(folder, plan, devices, retry_failed=retry_failed)
-        render.say(console, _opening(runner, plan, folder, devices))
+    with bench_lock(folder):
+        runner = BenchRunner(folder, plan, devices, retry_failed=retry_failed)
+        cards.say(console, _first_line(runner, plan, folder, devices))
         with watching(console, plan, runner) as view, _interruptible(runner, view.message):
             bench = runner.run()
     if as_json:
-        sys.stdout.write(document(bench) + "\n")
+        print_document(document(bench))
     _summary(console, bench, folder, runner)
     if runner.interrupted:
         return 130
     return 1 if bench.count(CellStatus.FAILED) or runner.tally.settled < runner.tally.total else 0
 
 
-def _opening(runner: Runner, plan: Plan, folder: Path, devices: Sequence[Device]) -> str:
+def _first_line(runner: BenchRunner, plan: BenchPlan, folder: Path, devices: Sequence[Device]) -> str:
     tally = runner.tally
     where = ", ".join(device.label for device in devices)
-    said = f"{len(plan.cells)} cells in {open_path(folder)} on {where}"
+    said = f"{len(plan.cells)} cells in {relative_path(folder)} on {where}"
     if tally.settled or tally.begun:
         begun = f", {tally.begun} begun" if tally.begun else ""
-        return f"Going on: {tally.settled} of {said} are done{begun}."
+        return f"Continuing: {tally.settled} of {said} are done{begun}."
     return f"{said}; each has {plan.budget.trials} trials."
 
 
-def _summary(console: Console, bench: Bench, folder: Path, runner: Runner) -> None:
+def _summary(console: Console, bench: BenchResults, folder: Path, runner: BenchRunner) -> None:
     found = summaries(bench)
     print_tables(console, (speed_table(bench, found), search_table(bench, found)))
     print_notes(console, bench, unverified=False)
     failed = bench.count(CellStatus.FAILED)
-    name = open_path(folder)
+    name = relative_path(folder)
     if failed:
-        render.say(console, f"\n{failed} cells failed; try them again with --retry-failed.", "yellow")
+        cards.say(console, f"\n{failed} cells failed; run them again with --retry-failed.", "yellow")
     left = runner.tally.total - runner.tally.settled
     if left and not runner.interrupted:
-        said = f"\n{left} cells are not settled; go on with: warpsmith bench resume {name}"
-        render.say(console, said, "yellow", whole=True)
+        said = f"\n{left} cells are not done; continue with: warpsmith bench resume {name}"
+        cards.say(console, said, "yellow", whole=True)
     if runner.interrupted:
-        render.say(console, f"\nInterrupted. Go on with: warpsmith bench resume {name}", "bold", whole=True)
+        cards.say(console, f"\nInterrupted. Continue with: warpsmith bench resume {name}", "bold", whole=True)
     else:
-        render.say(console, f"\nNext: warpsmith bench show {name}", whole=True)
-
-
-def _plan(request: RunRequest, kind: str, backend: str) -> Plan:
-    methods = tuple(_method(name.strip()) for name in request.methods.split(",") if name.strip())
-    proposers = parse_proposers(request.proposers)
-    plain = replace(request.options, models=())
-    return Plan(
-        name=" ".join(request.words),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
-        tasks=select(request.words, families=request.families, tags=request.tags),
-        methods=methods,
-        proposers=tuple(choose(each, plain).spec if each == "auto" else each for each in proposers),
-        repeats=request.repeats,
-        seed=request.seed,
-        budget=checked_budget(
-            opening.extended(
-                Budget(),
-                trials=request.trials,
-                seconds=request.seconds,
-                tokens=request.tokens,
-                usd=request.usd,
-                device_seconds=request.device_seconds,
-            )
-        ),
-        settings=timed_for(request.timing_budget_s),
-        device=kind,
-        backend=backend,
-        precision=request.precision.value if request.precision else "",
-        repairs=request.repairs,
-        enough_share=opening.enough(request.stop_at),
-        parallel=request.parallel,
-        profile=request.profile,
-        tune=request.tune,
-        verify=request.verify,
-        compile_baseline=kind == "cuda" if request.compile_baseline is None else request.compile_baseline,
-        options=request.options,
-    )
+        cards.say(console, f"\nNext: warpsmith bench show {name}", whole=True)
 
 
 def _method(name: str) -> Method:
-    """A method by name or file; `cupilot-no-roofline` is one with a part taken away."""
+    """A method by name or file; `cupilot-no-roofline` is cupilot without its part `roofline`."""
     base, missing = name, []
     while (part := next((p for p in _PARTS if base.endswith(f"-no-{p}")), None)) is not None:
         base = base.removesuffix(f"-no-{part}")
@@ -212,9 +263,9 @@ def _method(name: str) -> Method:
 
 
 def _devices(text: str, backend: str) -> tuple[tuple[Device, ...], str]:
-    """The devices to share the work, all of one kind: what is measured on others cannot be compared."""
+    """The devices that share the work, and the backend; all of one model, so that measurements can be compared."""
     names = [name.strip() for name in text.split(",") if name.strip()]
-    found = [opening.choose(name, backend) for name in names]
+    found = [open_run.choose(name, backend) for name in names]
     if not found:
         raise UsageError("--devices names no device; use auto, cpu, or cuda:0,cuda:1.")
     devices = tuple(device for device, _ in found)
@@ -222,18 +273,18 @@ def _devices(text: str, backend: str) -> tuple[tuple[Device, ...], str]:
         raise UsageError(f"--devices {text} names a device twice; name each once.")
     if len({device.name for device in devices}) > 1:
         named = ", ".join(device.label for device in devices)
-        raise UsageError(f"--devices {text}: {named} are different; figures of one bench must come from like devices.")
+        raise UsageError(f"--devices {text}: {named} are different; all devices of a bench must be of one model.")
     return devices, found[0][1]
 
 
 @contextmanager
-def _interruptible(runner: Runner, say: Callable[[str], None]) -> Iterator[None]:
-    """Ctrl-C and a request to end close the bench; the second time it is left as it is."""
+def _interruptible(runner: BenchRunner, say: Callable[[str], None]) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM close the bench after the trials under way; the second one ends it at once."""
 
     def stop(*_: object) -> None:
         if runner.interrupted:
             raise KeyboardInterrupt
-        say("finishing what is under way (Ctrl-C again to leave it; it can be gone on with either way)")
+        say("finishing the trials under way (Ctrl-C again to stop now; the bench can be resumed either way)")
         runner.interrupt()
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,64 +1,83 @@
-"""`warpsmith contract TASK...`: the entry point a kernel must offer, as text, header or JSON.
+"""`warpsmith contract TASK...`: the entry point a kernel must have, as text, header or JSON.
 
-Loads the tasks in this process (nothing is judged, so nothing needs protection) and therefore imports torch.
+Imports torch, because tasks are loaded in this process: nothing is judged, so nothing needs protection.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
 
+import typer
 from rich.rule import Rule
 
-from warpsmith.backends.entry import declaration_of
-from warpsmith.backends.pyentry import declaration as python_declaration
-from warpsmith.backends.pywording import module_skeleton
+from warpsmith.backends.c_contract import declaration_of
+from warpsmith.backends.python_contract import declaration as python_declaration
+from warpsmith.backends.python_contract import module_skeleton
 from warpsmith.backends.source import backend_named
 from warpsmith.backends.toolchain import find_nvcc
-from warpsmith.cli import jsonout, render
-from warpsmith.cli.evaluate import check_task_file
-from warpsmith.core.contract import Contract
-from warpsmith.core.errors import ToolMissing, UsageError, WarpsmithError
-from warpsmith.core.registry import plugins
-from warpsmith.core.task import Precision, Task
-from warpsmith.hardware.device import gpus
+from warpsmith.cli import cards
+from warpsmith.cli.checks import find_task
+from warpsmith.cli.json_documents import contract_document, print_document
+from warpsmith.cli.options import AsJson, PrecisionOption
+from warpsmith.hardware.device import visible_gpus
+from warpsmith.model.contract import CallForm, Contract
+from warpsmith.model.errors import ToolMissing, UsageError, WarpsmithError
+from warpsmith.model.task import Precision, Task
+from warpsmith.system.plugins import plugins
 
 _WITH_HEADER = ("cpu", "cuda")
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the command line asked for, as written."""
+class BackendChoice(StrEnum):
+    """What `--backend` takes."""
 
-    tasks: tuple[str, ...]
-    backend: str = ""  # "" chooses by what this machine has
-    precision: Precision | None = None
-    header_only: bool = False
-    as_json: bool = False
+    CPU = "cpu"
+    CUDA = "cuda"
+    TRITON = "triton"
+    TORCH_MODULE = "torch_module"
+    ALL = "all"
 
 
-def run(request: Request) -> int:
-    """Print every contract; a task that cannot be read costs its own line only, and the exit status."""
-    if request.header_only and request.as_json:
+def contract(
+    tasks: Annotated[list[str], typer.Argument(metavar="TASK", help="Task files, file.py::name, or suite/name.")],
+    backend: Annotated[
+        BackendChoice | None,
+        typer.Option(help="For which language.  [default: cuda if there is a GPU or nvcc, else cpu]"),
+    ] = None,
+    precision: PrecisionOption = None,
+    header: Annotated[bool, typer.Option("--header", help="Only the header included before a kernel.")] = False,
+    json: AsJson = False,
+) -> int:
+    """Show the entry point a kernel must have for a task: ready to paste into a prompt or a file.
+
+    A task that cannot be read costs one line on standard error and exit status 2; the others are still shown.
+    """
+    if header and json:
         raise UsageError("--header and --json exclude each other: the JSON has a field `header`.")
-    backends = choose_backends(request.backend)
-    if request.header_only:
+    backends = choose_backends(backend)
+    if header:
         backends = tuple(name for name in backends if name in _WITH_HEADER)
         if not backends:
             raise UsageError(f"--header is for {' and '.join(_WITH_HEADER)}: Python candidates have no header.")
     printed, failed = 0, False
-    several = len(request.tasks) * len(backends) > 1
-    for file in request.tasks:
-        contracts, faults = _contracts(file, request.precision, backends)
-        for fault in faults:
+    several = len(tasks) * len(backends) > 1
+    for file in tasks:
+        contracts, errors = _contracts(file, precision, backends)
+        for error in errors:
             sys.stdout.flush()
-            sys.stderr.write(f"error: {fault}\n")
+            sys.stderr.write(f"error: {error}\n")
             failed = True
-        for task, contract in contracts:
-            if several and not request.as_json:
-                _separate(contract, first=printed == 0, ruled=not request.header_only)
-            _print(request, file, task, contract)
+        for task, found in contracts:
+            if several and not json:
+                _separate(found, first=printed == 0, ruled=not header)
+            if json:
+                print_document(contract_document(found, task, file=file, declaration=_declaration(found, task)))
+            else:  # not wrapped: it is meant to be copied into a prompt or a file
+                sys.stdout.write(found.header if header else found.text)
+                sys.stdout.flush()
             printed += 1
     return 2 if failed else 0
 
@@ -66,9 +85,9 @@ def run(request: Request) -> int:
 def _contracts(
     file: str, precision: Precision | None, backends: tuple[str, ...]
 ) -> tuple[list[tuple[Task, Contract]], list[WarpsmithError]]:
-    """The contracts of one task, and why those that are missing cannot be had."""
+    """The contracts of one task, and an error for each that is missing."""
     found: list[tuple[Task, Contract]] = []
-    faults: list[WarpsmithError] = []
+    errors: list[WarpsmithError] = []
     try:
         task = _load(file, precision)
     except WarpsmithError as error:
@@ -77,45 +96,35 @@ def _contracts(
         try:
             found.append((task, backend_named(name).contract(task)))
         except WarpsmithError as error:
-            faults.append(error)
-    return found, faults
+            errors.append(error)
+    return found, errors
 
 
-def choose_backends(name: str) -> tuple[str, ...]:
-    """The backends to print for; without a name: cuda where there is a GPU or nvcc, else cpu."""
-    if name == "all":
+def choose_backends(choice: BackendChoice | None) -> tuple[str, ...]:
+    """The backends to print for; without a choice: cuda if there is a GPU or nvcc, else cpu."""
+    if choice is BackendChoice.ALL:
         return tuple(sorted(plugins("warpsmith.backends")))
-    if name:
-        return (backend_named(name).name,)
-    return ("cuda",) if gpus() or find_nvcc(os.environ) is not None else ("cpu",)
+    if choice is not None:
+        return (choice.value,)
+    return ("cuda",) if visible_gpus() or find_nvcc(os.environ) is not None else ("cpu",)
 
 
 def _load(file: str, precision: Precision | None) -> Task:
-    check_task_file(file)
+    spec = find_task(file)
     try:
         from warpsmith.tasks.load import load_task
     except ModuleNotFoundError as missing:
         if missing.name != "torch":
             raise
         raise ToolMissing("PyTorch is not installed; install torch >= 2.6 to read tasks.") from None
-    return load_task(file, precision).task
-
-
-def _print(request: Request, file: str, task: Task, contract: Contract) -> None:
-    if request.as_json:
-        document = jsonout.contract_document(contract, task, file=file, declaration=_declaration(contract, task))
-        sys.stdout.write(jsonout.dumps(document) + "\n")
-    else:
-        # As it is, not wrapped: it is meant to be copied into a prompt or a file.
-        sys.stdout.write(contract.header if request.header_only else contract.text)
-    sys.stdout.flush()
+    return load_task(spec, precision).task
 
 
 def _declaration(contract: Contract, task: Task) -> str:
-    """What a candidate must define, in its own language."""
+    """What a candidate must define, in its language."""
     if contract.call is None:
         return declaration_of(contract)
-    if contract.call.form == "module":
+    if contract.call.form is CallForm.MODULE:
         return module_skeleton(task, contract.call)
     return python_declaration(contract.arguments)
 
@@ -124,5 +133,5 @@ def _separate(contract: Contract, *, first: bool, ruled: bool) -> None:
     if not first:
         sys.stdout.write("\n")
         sys.stdout.flush()
-    if ruled:  # a header begins with a comment that says whose it is
-        render.console().print(Rule(f"{contract.task} ({contract.backend})", style="dim"))
+    if ruled:  # a header begins with a comment that names its task
+        cards.console().print(Rule(f"{contract.task} ({contract.backend})", style="dim"))

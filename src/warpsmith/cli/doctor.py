@@ -1,7 +1,7 @@
-"""`warpsmith doctor`: what this machine can do, and what to do about the rest.
+"""`warpsmith doctor`: what this machine can do, and how to get what is missing.
 
-Looks and asks for versions; changes nothing, starts no CUDA context in this process and prints no secret.
-torch is imported in a process of its own, so that a broken one is a line of the list and not the end of it.
+Changes nothing, makes no CUDA context in this process and prints no secret. torch is imported in another process, so
+that a broken torch is one line of the list and not the end of it.
 """
 
 from __future__ import annotations
@@ -12,32 +12,39 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from warpsmith._version import __version__
 from warpsmith.backends.toolchain import NO_CXX, NO_NVCC, find_cxx, find_nvcc
-from warpsmith.cli import jsonout, render
-from warpsmith.cli.jsonout import CheckDocument as Check
-from warpsmith.core.build import Availability
-from warpsmith.core.config import Paths
-from warpsmith.core.errors import HarnessFault
-from warpsmith.core.protocols import Backend
-from warpsmith.core.registry import plugins
-from warpsmith.evaluate.confinement.sandbox import probe
-from warpsmith.hardware.device import cpu, gpus
-from warpsmith.llm.model import Provider
+from warpsmith.cli import cards
+from warpsmith.cli.json_documents import print_document
+from warpsmith.cli.options import AsJson
+from warpsmith.cli.terminal import indented
+from warpsmith.evaluator.sandbox.policy import probe
+from warpsmith.hardware.device import cpu_info, visible_gpus
+from warpsmith.llm.provider import Provider
+from warpsmith.model import numbers
+from warpsmith.model.build import Availability, Backend
+from warpsmith.model.errors import HarnessFault
+from warpsmith.model.settings import Paths
+from warpsmith.system.plugins import plugins
 
 VARIABLES = {
     "WARPSMITH_CACHE": "the folder of builds, measured peaks and verdicts",
-    "WARPSMITH_POOL": "the file of what runs found out",
-    "WARPSMITH_MODEL": "the model to ask where none is named",
+    "WARPSMITH_POOL": "the file of the pool",
+    "WARPSMITH_MODEL": "the model to ask if no --proposer is given",
     "WARPSMITH_KEY_FILE": "a file of keys",
     "WARPSMITH_PRICES": "a price table of your own",
     "WARPSMITH_DEBUG": "a traceback with internal errors",
 }
-"""All that Warpsmith itself reads, and what each is for; the variables of providers are theirs to name."""
+"""Every variable that Warpsmith itself reads, and what it is for; each provider of models names its own."""
 OLDEST_TORCH = (2, 6)
 _TORCH_IMPORT_S = 180.0  # a cold network disk takes minutes
 _ESSENTIAL_LAYERS = ("no-network", "landlock", "seccomp")
@@ -52,29 +59,54 @@ print(json.dumps([torch.__version__, torch.version.cuda or "", torch.cuda.is_ava
 """
 
 
+class CheckState(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    MISSING = "missing"
+    ABSENT = "absent"  # not there, and nothing needs it
+
+
+OK, MISSING, ABSENT = CheckState.OK, CheckState.MISSING, CheckState.ABSENT
+_MARKS = {OK: ("✓", "green"), MISSING: ("✗", "red"), ABSENT: ("–", "dim")}
+
+
 @dataclass(frozen=True)
-class Diagnosis:
-    """Everything found out, in the order in which it is shown."""
+class Check:
+    """One line of the list."""
+
+    name: str
+    state: CheckState
+    detail: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class MachineReport:
+    """Everything that was found, in the order in which it is shown."""
 
     groups: tuple[tuple[str, tuple[Check, ...]], ...]
     backends: tuple[str, ...]  # those that can build and run here
-    advice: str  # what to install first where there is none; "" otherwise
+    advice: str  # what to install first if no backend can; "" otherwise
 
     @property
     def ready(self) -> bool:
-        """Whether a kernel can be judged here."""
+        """True if a kernel can be judged here."""
         return bool(self.backends)
 
 
-def run(*, as_json: bool) -> int:
-    """Show the list; 0 where at least one backend can build and run."""
+def doctor(json: AsJson = False) -> int:
+    """Show what this machine can do: compilers, GPU, profiler rights, sandbox layers, keys.
+
+    Exit status: 0 if at least one backend can build and run here, 2 if none can.
+    """
     found = diagnose(os.environ)
-    if as_json:
-        checks = tuple(check for _, group in found.groups for check in group)
-        sys.stdout.write(jsonout.dumps(jsonout.DoctorDocument(__version__, found.ready, found.backends, checks)) + "\n")
+    if json:
+        checks = [check for _, group in found.groups for check in group]
+        print_document({"version": __version__, "ready": found.ready, "backends": found.backends, "checks": checks})
     else:
-        console = render.console()
-        console.print(render.checklist(found.groups))
+        console = cards.console()
+        console.print(checklist(found.groups))
         if found.ready:
             console.print(
                 f"\nReady: kernels for {' and '.join(found.backends)} can be judged here.", style="bold green"
@@ -85,12 +117,30 @@ def run(*, as_json: bool) -> int:
     return 0 if found.ready else 2
 
 
-def diagnose(environ: Mapping[str, str]) -> Diagnosis:
-    """Look at everything."""
+def checklist(groups: Sequence[tuple[str, Sequence[Check]]]) -> RenderableType:
+    """The list for a person, with advice on what is missing."""
+    parts: list[RenderableType] = []
+    for heading, checks in groups:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(no_wrap=True, min_width=18)
+        grid.add_column(overflow="fold")
+        for check in checks:
+            mark, style = _MARKS[check.state]
+            text = Text(check.detail, "dim" if check.state is ABSENT else "")
+            if check.advice:
+                text.append(f"\n→ {check.advice}", "yellow" if check.state is MISSING else "dim")
+            grid.add_row(Text(mark, style), check.name, text)
+        parts += [Text(heading, "bold"), indented(grid), Text()]
+    return Group(*parts[:-1])
+
+
+def diagnose(environ: Mapping[str, str]) -> MachineReport:
+    """Make every check."""
     torch = check_torch()
     known: dict[str, Backend] = plugins("warpsmith.backends")
     available = {name: backend.available() for name, backend in sorted(known.items())}
-    usable = tuple(n for n, a in available.items() if a.build and a.run) if torch.state == "ok" else ()
+    usable = tuple(n for n, a in available.items() if a.build and a.run) if torch.state == OK else ()
     advice = ""
     if not usable:
         broken = next((a.detail for a in available.values() if not (a.build and a.run)), "no backend is installed")
@@ -106,18 +156,18 @@ def diagnose(environ: Mapping[str, str]) -> Diagnosis:
         ("Keys and addresses of models", tuple(_variable(name, environ) for name in _of_providers())),
         ("Settings", tuple(_variable(name, environ, use) for name, use in VARIABLES.items())),
     )
-    return Diagnosis(groups, usable, advice)
+    return MachineReport(groups, usable, advice)
 
 
 # --- Python ---
 
 
 def _python() -> Check:
-    return Check("Python", "ok", f"{platform.python_version()} ({sys.executable})", "")
+    return Check("Python", OK, f"{platform.python_version()} ({sys.executable})")
 
 
 def check_torch(python: str = sys.executable) -> Check:
-    """torch as another process finds it."""
+    """Import torch in another process."""
     install = "install torch >= 2.6, e.g. pip install 'warpsmith[torch]'"
     try:
         answer = subprocess.run(
@@ -128,34 +178,34 @@ def check_torch(python: str = sys.executable) -> Check:
             timeout=_TORCH_IMPORT_S,
         )
     except subprocess.TimeoutExpired:
-        return Check("torch", "missing", f"importing it takes more than {_TORCH_IMPORT_S:.0f} s", install)
+        return Check("torch", MISSING, f"its import takes more than {_TORCH_IMPORT_S:.0f} s", install)
     lines = answer.stdout.strip().splitlines()
     if answer.returncode != 0 or not lines:
         said = answer.stderr.strip().splitlines() or [f"its import ended with status {answer.returncode}"]
-        return Check("torch", "missing", said[-1][:200], install)
+        return Check("torch", MISSING, said[-1][:200], install)
     version, cuda, sees_gpu, seconds, kept = json.loads(lines[-1])
     build = f"built for CUDA {cuda}" if cuda else "CPU build"
     detail = f"{version}, {build}, imported in {seconds:.1f} s"
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
-        return Check("torch", "missing", detail, install)
+        return Check("torch", MISSING, detail, install)
     advice = ""
-    if gpus() and not sees_gpu:
+    if visible_gpus() and not sees_gpu:
         why = "does not fit the driver" if cuda else "is a CPU build"
         advice = f"there is a GPU, but this torch {why}: install one for CUDA to judge .cu files"
     elif not kept:
         advice = (
-            "Python keeps no compiled form of it, so that every start takes seconds longer: unset "
-            "PYTHONDONTWRITEBYTECODE, or set PYTHONPYCACHEPREFIX to a folder that can be written"
+            "Python cannot cache its bytecode, so every start takes seconds longer: unset PYTHONDONTWRITEBYTECODE, "
+            "or set PYTHONPYCACHEPREFIX to a folder that can be written"
         )
-    return Check("torch", "ok", detail, advice)
+    return Check("torch", OK, detail, advice)
 
 
 def _backend(name: str, available: Availability) -> Check:
     if available.build and available.run:
-        return Check(name, "ok", f"builds and runs: {available.detail}", "")
+        return Check(name, OK, f"builds and runs: {available.detail}")
     if available.build:
-        return Check(name, "absent", f"builds only: {available.detail}", "")
-    return Check(name, "missing", "cannot build", available.detail)
+        return Check(name, ABSENT, f"builds only: {available.detail}")
+    return Check(name, MISSING, "cannot build", available.detail)
 
 
 # --- compilers ---
@@ -164,48 +214,48 @@ def _backend(name: str, available: Availability) -> Check:
 def _cxx(environ: Mapping[str, str]) -> Check:
     compiler = find_cxx(environ)
     if compiler is None:
-        return Check("C++", "missing", "none found", NO_CXX.partition(": ")[2])
-    return Check("C++", "ok", f"{compiler.name} ({compiler.command[0]})", "")
+        return Check("C++", MISSING, "none found", NO_CXX.partition(": ")[2])
+    return Check("C++", OK, f"{compiler.name} ({compiler.command[0]})")
 
 
 def _nvcc(environ: Mapping[str, str]) -> Check:
     compiler = find_nvcc(environ)
     if compiler is None:
-        # Without a GPU nobody misses it.
-        return Check("nvcc", "missing" if gpus() else "absent", "none found", NO_NVCC.partition(": ")[2])
+        # Without a GPU nothing needs it.
+        return Check("nvcc", MISSING if visible_gpus() else ABSENT, "none found", NO_NVCC.partition(": ")[2])
     path = Path(compiler.command[0])
     origin = "Python package" if path.parent.parent.parent.name == "nvidia" else "system"
-    return Check("nvcc", "ok", f"{compiler.name.removeprefix('nvcc ')}, {origin} ({path})", "")
+    return Check("nvcc", OK, f"{compiler.name.removeprefix('nvcc ')}, {origin} ({path})")
 
 
 # --- devices ---
 
 
 def _cpu() -> Check:
-    here = cpu()
+    here = cpu_info()
     detail = (
-        f"{here.name}, {here.cores} cores, {render.size(here.cache_bytes)} last-level cache, "
-        f"{render.size(here.memory_bytes)} memory"
+        f"{here.name}, {here.cores} cores, {numbers.memory_size(here.cache_bytes)} last-level cache, "
+        f"{numbers.memory_size(here.memory_bytes)} memory"
     )
-    return Check("CPU", "ok", detail, "")
+    return Check("CPU", OK, detail)
 
 
 def _gpus() -> tuple[Check, ...]:
     found = tuple(
         Check(
             f"cuda:{gpu.index}",
-            "ok",
-            f"{gpu.name}, {render.size(gpu.memory_bytes)}, {gpu.arch}, driver {gpu.driver}",
+            OK,
+            f"{gpu.name}, {numbers.memory_size(gpu.memory_bytes)}, {gpu.arch}, driver {gpu.driver}",
             "",
         )
-        for gpu in gpus()
+        for gpu in visible_gpus()
     )
     if found:
         return found
     if Path("/proc/driver/nvidia/version").exists():
         hint = "look at nvidia-smi and at CUDA_VISIBLE_DEVICES"
-        return (Check("GPU", "missing", "NVIDIA's driver is loaded, but shows no GPU", hint),)
-    return (Check("GPU", "absent", "no NVIDIA GPU; kernels in C++ are judged on the CPU", ""),)
+        return (Check("GPU", MISSING, "NVIDIA's driver is loaded, but shows no GPU", hint),)
+    return (Check("GPU", ABSENT, "no NVIDIA GPU; kernels in C++ are judged on the CPU"),)
 
 
 # --- profiling ---
@@ -213,37 +263,37 @@ def _gpus() -> tuple[Check, ...]:
 
 def _ncu(environ: Mapping[str, str]) -> Check:
     found = _tool("ncu", environ)
-    needed = "missing" if gpus() else "absent"
+    needed = MISSING if visible_gpus() else ABSENT
     if found is None:
         return Check("ncu", needed, "not found", "install Nsight Compute to profile CUDA kernels")
     parameters = _read("/proc/driver/nvidia/params")
     if "RmProfilingAdminOnly: 1" in parameters and not _capable(_CAP_SYS_ADMIN):
         advice = "run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
-        return Check("ncu", "missing", f"{found}, but only an administrator may profile", advice)
+        return Check("ncu", MISSING, f"{found}, but only an administrator may profile", advice)
     rights = "profiling allowed" if parameters else "no driver to profile with"
-    return Check("ncu", "ok" if parameters else "absent", f"{found}, {rights}", "")
+    return Check("ncu", OK if parameters else ABSENT, f"{found}, {rights}")
 
 
 def _sanitizer(environ: Mapping[str, str]) -> Check:
     found = _tool("compute-sanitizer", environ)
     if found is None:
         advice = "install the CUDA toolkit to have winners checked for races and stray accesses"
-        return Check("compute-sanitizer", "missing" if gpus() else "absent", "not found", advice)
-    return Check("compute-sanitizer", "ok", str(found), "")
+        return Check("compute-sanitizer", MISSING if visible_gpus() else ABSENT, "not found", advice)
+    return Check("compute-sanitizer", OK, str(found))
 
 
 def _perf() -> Check:
     setting = _read("/proc/sys/kernel/perf_event_paranoid").strip()
     if not setting:
-        return Check("perf counters", "absent", "this kernel offers none", "")
+        return Check("perf counters", ABSENT, "this kernel offers none")
     detail = f"perf_event_paranoid is {setting}"
     if int(setting) <= 2 or _capable(_CAP_PERFMON) or _capable(_CAP_SYS_ADMIN):
-        return Check("perf counters", "ok", detail, "")
-    return Check("perf counters", "absent", detail, "sysctl kernel.perf_event_paranoid=2 allows them")
+        return Check("perf counters", OK, detail)
+    return Check("perf counters", ABSENT, detail, "sysctl kernel.perf_event_paranoid=2 allows them")
 
 
 def _tool(name: str, environ: Mapping[str, str]) -> Path | None:
-    """A tool of the toolkit, on PATH or where the toolkit puts it."""
+    """A tool of the CUDA toolkit, on PATH or in the toolkit's own folders."""
     on_path = shutil.which(name, path=environ.get("PATH"))
     if on_path:
         return Path(on_path)
@@ -254,7 +304,7 @@ def _tool(name: str, environ: Mapping[str, str]) -> Path | None:
 
 
 def _capable(capability: int) -> bool:
-    """Whether this process holds a capability: being root inside a container does not say so."""
+    """True if this process has a capability; root inside a container may lack it."""
     for line in _read("/proc/self/status").splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> capability & 1)
@@ -268,11 +318,11 @@ def _sandbox() -> tuple[Check, ...]:
     try:
         layers = probe()
     except HarnessFault as fault:
-        return (Check("sandbox", "missing", str(fault), ""),)
+        return (Check("sandbox", MISSING, str(fault)),)
     found = []
     for layer in layers:
-        lacking = "missing" if layer.name.startswith(_ESSENTIAL_LAYERS) else "absent"
-        found.append(Check(layer.name, "ok" if layer.available else lacking, layer.detail, ""))
+        lacking = MISSING if layer.name.startswith(_ESSENTIAL_LAYERS) else ABSENT
+        found.append(Check(layer.name, OK if layer.available else lacking, layer.detail))
     return tuple(found)
 
 
@@ -282,10 +332,10 @@ def _sandbox() -> tuple[Check, ...]:
 def _cache(folder: Path) -> Check:
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     if not os.access(existing, os.W_OK) or not existing.is_dir():
-        return Check("cache", "missing", f"{folder} cannot be written", "set WARPSMITH_CACHE to a folder of yours")
+        return Check("cache", MISSING, f"{folder} cannot be written", "set WARPSMITH_CACHE to a folder of yours")
     free = shutil.disk_usage(existing).free
-    used = render.size(_folder_bytes(folder)) if folder.exists() else "empty"
-    return Check("cache", "ok", f"{folder}, {used}, {render.size(free)} free", "")
+    used = numbers.memory_size(_folder_bytes(folder)) if folder.exists() else "empty"
+    return Check("cache", OK, f"{folder}, {used}, {numbers.memory_size(free)} free")
 
 
 def _folder_bytes(folder: Path) -> int:
@@ -295,20 +345,20 @@ def _folder_bytes(folder: Path) -> int:
             try:
                 total += os.lstat(os.path.join(place, name)).st_size
             except FileNotFoundError:
-                continue  # another process has just tidied it away
+                continue  # another process has just removed it
     return total
 
 
 def _of_providers() -> tuple[str, ...]:
-    """The variables in which providers look for a key and an address."""
+    """The variables in which providers of models look for a key and an address."""
     known: dict[str, Provider] = plugins("warpsmith.llm")
     return tuple(variable for _, each in sorted(known.items()) for variable in (each.key_name, each.url_name))
 
 
 def _variable(name: str, environ: Mapping[str, str], use: str = "") -> Check:
-    """Whether it is set, and what it is for; its value stays where it is."""
-    told = f" ({use})" if use else ""
-    return Check(name, "ok", f"set{told}", "") if environ.get(name) else Check(name, "absent", f"not set{told}", "")
+    """Says if a variable is set and what it is for, not its value."""
+    purpose = f" ({use})" if use else ""
+    return Check(name, OK, f"set{purpose}") if environ.get(name) else Check(name, ABSENT, f"not set{purpose}")
 
 
 def _read(path: str) -> str:

@@ -1,35 +1,35 @@
-"""`warpsmith export RUN|FILE`: a kernel as a bundle that `warpsmith.load` takes, verified where asked.
-
-Judging is the evaluator's part, what a bundle is, `use.bundle`'s.
-"""
+"""`warpsmith export RUN|FILE`: write a kernel as a bundle that `warpsmith.load` takes."""
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from warpsmith.archive.log import FILE
+import typer
+
 from warpsmith.backends.source import backend_named, read_candidate
-from warpsmith.cli import render
-from warpsmith.cli.evaluate import check_cache, check_task_file, choose_device
-from warpsmith.cli.verify import certify, progress
-from warpsmith.core.certificate import Certificate, Measurement, Outcome
-from warpsmith.core.config import Paths
-from warpsmith.core.errors import UsageError
-from warpsmith.core.evaluation import Evaluation, Status
-from warpsmith.core.task import Precision
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.run import opening
-from warpsmith.run.best import best_contents, bundle_folder
-from warpsmith.run.session import Session
-from warpsmith.use.bundle import Bundle, Contents, contents, read_bundle, write_bundle
+from warpsmith.cli import cards
+from warpsmith.cli.checks import choose_device, find_task, writable_paths
+from warpsmith.cli.json_documents import print_document
+from warpsmith.cli.options import AsJson, DeviceHere, PrecisionOption
+from warpsmith.cli.verify import certify, verify_progress
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model import numbers
+from warpsmith.model.certificate import Certificate, CheckStatus, Measurement
+from warpsmith.model.errors import UsageError
+from warpsmith.model.evaluation import Evaluation, Status
+from warpsmith.model.task import Precision
+from warpsmith.run_log.log import LOG_FILE
+from warpsmith.runtime.bundle import Bundle, BundleContents, bundle_contents, read_bundle, write_bundle
+from warpsmith.search import open_run
+from warpsmith.search.best_kernel import best_contents, bundle_folder
+from warpsmith.search.session import Session
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the command line asked for."""
+class ExportRequest:
+    """What to export."""
 
     what: str  # a run, or a kernel's file
     task: str = ""  # of a file
@@ -41,59 +41,77 @@ class Request:
     as_json: bool = False
 
 
-def run(request: Request) -> int:
-    """Export, show, and give the exit status: 0 done, 1 the kernel is not valid, or not verified as was asked, 2 it
-    could not be judged."""
-    source = opening.find(request.what)
+def export(
+    what: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run (its best kernel), or a kernel's file.")],
+    task: Annotated[str, typer.Option(metavar="TASK", help="With a FILE: the task it is for.")] = "",
+    out: Annotated[
+        str, typer.Option(metavar="DIR", help="Where to write it.  [RUN/best; of a FILE: best/NAME-OF-THE-TASK]")
+    ] = "",
+    verify: Annotated[bool, typer.Option("--verify", help="Verify it first, and add the certificate.")] = False,
+    device: DeviceHere = None,
+    entry: Annotated[
+        str, typer.Option(metavar="CALL", help="With a FILE: the function to call, as `verify` takes it.")
+    ] = "",
+    precision: PrecisionOption = None,
+    json: AsJson = False,
+) -> int:
+    """Write a folder with the kernel, its task and a manifest, for `op = warpsmith.load(DIR)`.
+
+    Without --verify a loaded kernel is used only at the shapes of its task's workloads.
+    Exit status: 0 written, 1 not valid, or --verify failed, 2 nothing could be judged.
+    """
+    request = ExportRequest(what, task, out, verify, device, entry, precision, json)
+    source = open_run.find(what)
     if source.is_file():
-        if not request.task:
-            raise UsageError(f"{request.what} is a file: name the task it is for with --task.")
-        return _export_file(request, source)
-    if not (source / FILE).exists():
-        raise UsageError(f"{request.what} is neither a run nor a kernel's file; `warpsmith runs` lists runs.")
-    if request.task or request.precision or request.entry:
-        raise UsageError(f"{request.what} is a run, which has its own task and precision; leave those options out.")
+        if not task:
+            raise UsageError(f"{what} is a file: name the task it is for with --task.")
+        return _export_file(request, source, find_task(task))
+    if not (source / LOG_FILE).exists():
+        raise UsageError(f"{what} is neither a run nor a kernel's file; `warpsmith runs` lists runs.")
+    if task or precision or entry:
+        raise UsageError(f"{what} is a run, which has its own task and precision; leave those options out.")
     return _export_run(request, source)
 
 
-def _export_run(request: Request, folder: Path) -> int:
-    with Session.peek(folder) as session:
+def _export_run(request: ExportRequest, folder: Path) -> int:
+    with Session.read(folder) as session:
         made = best_contents(session)
         if request.verify:
-            config = session.ledger.begun.config
-            paths = Paths.from_environment()
-            check_cache(paths.cache)
-            with progress(render.console(stderr=True)) as show:
-                with opening.evaluator_for(config, request.device, on_message=show.message) as evaluator:
-                    precision = Precision(config.precision) if config.precision else None
-                    task = opening.task_of(folder, config)
-                    certificate = certify(evaluator, paths, task, made.candidate, precision, show).certificate
+            config = session.state.setup.config
+            precision = Precision(config.precision) if config.precision else None
+            task = open_run.task_of(folder, config)
+            paths = writable_paths()
+            with (
+                verify_progress(cards.console(stderr=True)) as progress,
+                open_run.evaluator_for(config, request.device, on_message=progress.message) as evaluator,
+            ):
+                certificate = certify(evaluator, paths, task, made.candidate, precision, progress).certificate
             if refused := _refusal(certificate):
                 return _refuse(request, certificate, refused)
             made = best_contents(session, certificate)
         return _written(request, bundle_folder(session, request.out), made)
 
 
-def _export_file(request: Request, file: Path) -> int:
-    check_task_file(request.task)
+def _export_file(request: ExportRequest, file: Path, task_spec: str) -> int:
     candidate = read_candidate(file, entry=request.entry)
     device = choose_device(request.device or "auto", (candidate,))
-    paths = Paths.from_environment()
-    check_cache(paths.cache)
-    with progress(render.console(stderr=True)) as show:
-        with Evaluator(device, paths=paths, on_message=show.message) as evaluator:
-            outcome: Certificate | Evaluation
-            if request.verify:
-                outcome = certify(evaluator, paths, request.task, candidate, request.precision, show).certificate
-            else:
-                outcome = evaluator.evaluate_one(request.task, candidate, request.precision)
-            task = evaluator.describe(request.task, request.precision)
+    paths = writable_paths()
+    with (
+        verify_progress(cards.console(stderr=True)) as progress,
+        Evaluator(device, paths=paths, on_message=progress.message) as evaluator,
+    ):
+        outcome: Certificate | Evaluation
+        if request.verify:
+            outcome = certify(evaluator, paths, task_spec, candidate, request.precision, progress).certificate
+        else:
+            outcome = evaluator.evaluate_one(task_spec, candidate, request.precision)
+        task = evaluator.describe(task_spec, request.precision)
     if refused := _refusal(outcome):
         return _refuse(request, outcome, refused)
-    made = contents(
+    made = bundle_contents(
         task,
-        request.task,
-        Path(request.task.partition("::")[0]).read_text(encoding="utf-8"),
+        task_spec,
+        Path(task_spec.partition("::")[0]).read_text(encoding="utf-8"),
         request.precision.value if request.precision else "",
         candidate,
         backend_named(candidate.backend).contract(task, candidate.entry),
@@ -104,36 +122,35 @@ def _export_file(request: Request, file: Path) -> int:
 
 
 def _refusal(outcome: Certificate | Evaluation) -> str:
-    """Why a kernel is not worth a bundle; "" where it is. A check that could not be made does not speak against it."""
+    """Why a kernel is not exported; "" if it is. A check that was not available is no reason."""
     if isinstance(outcome, Evaluation):
         return "" if outcome.ok else f"{outcome.status.value.replace('_', ' ')}: {outcome.reason}"
     return outcome.reason if outcome.failed or outcome.measurement is None else ""
 
 
 def _is_judged(outcome: Certificate | Evaluation) -> bool:
-    """Whether the refusal is the kernel's fault, and not ours."""
+    """False if the evaluator failed, so that nothing is known about the kernel."""
     if isinstance(outcome, Evaluation):
         return outcome.status is not Status.NOT_JUDGED
-    return outcome.checks[0].outcome is not Outcome.UNAVAILABLE
+    return outcome.checks[0].outcome is not CheckStatus.UNAVAILABLE
 
 
-def _refuse(request: Request, outcome: Certificate | Evaluation, reason: str) -> int:
+def _refuse(request: ExportRequest, outcome: Certificate | Evaluation, reason: str) -> int:
     if request.as_json:
-        document = {"bundle": None, "task": outcome.task, "candidate": outcome.candidate, "reason": reason}
-        sys.stdout.write(json.dumps(document) + "\n")
-    render.say(render.console(stderr=True), f"Nothing was written: {reason}", "yellow")
+        print_document({"bundle": None, "task": outcome.task, "candidate": outcome.candidate, "reason": reason})
+    cards.say(cards.console(stderr=True), f"Nothing was written: {reason}", "yellow")
     return 1 if _is_judged(outcome) else 2
 
 
-def _written(request: Request, folder: Path, made: Contents) -> int:
+def _written(request: ExportRequest, folder: Path, made: BundleContents) -> int:
     write_bundle(folder, made)
     bundle = read_bundle(folder)
     if request.as_json:
-        sys.stdout.write(json.dumps(_document(bundle), allow_nan=False) + "\n")
+        print_document(_document(bundle))
     else:
         for line in _lines(bundle):
-            render.say(render.console(), line)
-        render.say(render.console(), f'Use it: from warpsmith import load; op = load("{bundle.folder}")', whole=True)
+            cards.say(cards.console(), line)
+        cards.say(cards.console(), f'Use it: from warpsmith import load; op = load("{bundle.folder}")', whole=True)
     return 1 if request.verify and not bundle.manifest.verified else 0
 
 
@@ -164,7 +181,7 @@ def _lines(bundle: Bundle) -> list[str]:
     else:
         why = f" ({certificate.reason.rstrip('.')})" if certificate else ""
         lines.append(
-            f"Not verified{why}: at other shapes than those of its workloads, a caller gets the reference. "
+            f"Not verified{why}: at shapes that are no workload of the task, `load` calls the PyTorch reference. "
             "To verify it: `warpsmith export … --verify`"
         )
     return lines
@@ -174,5 +191,5 @@ def _measured(measurement: Measurement | None) -> str:
     best = measurement.speedups[0] if measurement and measurement.speedups else None
     if best is None:
         return ""
-    value, low, high = (render.ratio(number) for number in (best.value, best.low, best.high))
+    value, low, high = (numbers.ratio(number) for number in (best.value, best.low, best.high))
     return f", {value}x [{low}, {high}] PyTorch {best.baseline}"

@@ -1,7 +1,4 @@
-"""What a person watches while a run goes on: progress, the best so far, what was spent, the last verdicts.
-
-One line per event, which stays; below them, on a terminal, what is going on now.
-"""
+"""The display of a run while it works: a line for each verdict, and on a terminal the progress below them."""
 
 from __future__ import annotations
 
@@ -16,18 +13,19 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from warpsmith.cli import render
-from warpsmith.core.evaluation import Evaluation, Status
-from warpsmith.core.search import Brief, Outcome, Record, Reply
-from warpsmith.evaluate.evaluator import Progress
-from warpsmith.run.contenders import fastest
-from warpsmith.run.ledger import Ledger, Totals
-from warpsmith.run.loop import Watcher
-from warpsmith.run.session import Session
+from warpsmith.cli import cards
+from warpsmith.evaluator.supervisor.evaluator import Progress
+from warpsmith.model import numbers
+from warpsmith.model.brief import Brief, Reply, TrialOutcome, TrialRecord
+from warpsmith.model.evaluation import Evaluation, Status
+from warpsmith.search.loop import SearchObserver
+from warpsmith.search.run_state import RunState
+from warpsmith.search.session import Session
+from warpsmith.search.trials import RunTotals
 
 _BAR = 28
-_NUMBER = 5  # columns of a trial's number: what is broken goes on behind it
-_STAGES = {
+_NUMBER = 5  # columns of a trial's number; continued lines begin after it
+STAGES = {
     "build": "compiling",
     "built": "compiled",
     "load": "loading",
@@ -38,22 +36,22 @@ _STAGES = {
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """A run as it was at its last event."""
+class _Snapshot:
+    """A run at its last event."""
 
     trials: int
     of: int
     facts: str
-    thinking: int
-    seconds: float  # of work until then
-    at: float  # on the monotonic clock
+    thinking: int  # briefs that wait for a reply
+    seconds: float  # of work so far
+    taken_at: float  # by the monotonic clock
 
 
-class View(Watcher):
-    """Turns events into lines, and knows what is going on.
+class LiveRun(SearchObserver):
+    """Prints events as lines and draws the progress.
 
-    Events come from the thread that works on the run, and only there is the run looked at. Another thread draws: it
-    gets what was seen then, which never changes, and the time that has passed.
+    Events come from the thread that works on the run, and only that thread reads the run. The thread that draws uses an
+    immutable snapshot, and the clock.
     """
 
     def __init__(self, console: Console, session: Session) -> None:
@@ -61,54 +59,54 @@ class View(Watcher):
         self._session = session
         self._doing = ""
         self._thinking: set[int] = set()
-        self._seen = self._look()
+        self._snapshot = self._take_snapshot()
 
     def asked(self, brief: Brief) -> None:
-        """Somebody is thinking."""
+        """A brief waits for a reply."""
         self._thinking.add(brief.number)
-        self._seen = self._look()
+        self._snapshot = self._take_snapshot()
 
     def replied(self, brief: Brief, reply: Reply) -> None:
-        """Not any more."""
+        """The reply has come."""
         self._thinking.discard(brief.number)
-        self._seen = self._look()
+        self._snapshot = self._take_snapshot()
 
     def failed(self, brief: Brief, reason: str) -> None:
-        """No reply: said, since it costs time though no trial."""
+        """No reply came: print why, because it has cost time."""
         self._thinking.discard(brief.number)
-        self._seen = self._look()
-        self._say(Text(f"     – no reply: {render.short(reason)}", "yellow"))
+        self._snapshot = self._take_snapshot()
+        self._say(Text(f"     – no reply: {cards.short(reason)}", "yellow"))
 
-    def recorded(self, record: Record, evaluation: Evaluation | None) -> None:
-        """A trial got on."""
-        self._seen = self._look()
-        line = verdict_line(record, evaluation, self._session.ledger)
+    def recorded(self, record: TrialRecord, evaluation: Evaluation | None) -> None:
+        """A trial has a new outcome."""
+        self._snapshot = self._take_snapshot()
+        line = verdict_line(record, evaluation, self._session.state)
         if line is not None:
             self._say(line)
 
     def message(self, text: str) -> None:
-        """Something worth a line."""
+        """Print a line of the evaluator or the search."""
         self._say(Text(f"     {text}", "dim"))
 
     def progress(self, progress: Progress) -> None:
-        """A candidate got on; called from other threads."""
-        self._doing = _STAGES.get(progress.stage, "")
+        """A candidate has reached another stage; called from other threads."""
+        self._doing = STAGES.get(progress.stage, "")
 
-    def _look(self) -> _Seen:
-        ledger, budget = self._session.ledger, self._session.budget
-        said = (best_line(ledger), rates(ledger.totals), spending(ledger.totals))
-        return _Seen(
-            trials=ledger.totals.trials,
+    def _take_snapshot(self) -> _Snapshot:
+        state, budget = self._session.state, self._session.budget
+        said = (best_line(state), rates(state.totals), spending(state.totals))
+        return _Snapshot(
+            trials=state.totals.trials,
             of=budget.trials,
             facts="  ".join(part for part in said if part),
             thinking=len(self._thinking),
             seconds=self._session.elapsed(),
-            at=time.monotonic(),
+            taken_at=time.monotonic(),
         )
 
     def _say(self, line: Text) -> None:
         if not self._console.is_terminal:
-            render.say(self._console, line)
+            cards.say(self._console, line)
             return
         grid = Table.grid()
         grid.add_column(width=_NUMBER)
@@ -117,9 +115,9 @@ class View(Watcher):
         self._console.print(grid)
 
     def __rich__(self) -> RenderableType:
-        seen = self._seen
+        seen = self._snapshot
         bar = ProgressBar(total=seen.of, completed=min(seen.trials, seen.of), width=_BAR)
-        passed = _clock(seen.seconds + time.monotonic() - seen.at)
+        passed = _clock(seen.seconds + time.monotonic() - seen.taken_at)
         head = Table.grid(padding=(0, 2))
         head.add_row(Text(f"trial {seen.trials} of {seen.of}", "bold"), bar, Text(passed, "dim"))
         doing = [f"{seen.thinking} thinking" if seen.thinking else "", self._doing]
@@ -128,59 +126,59 @@ class View(Watcher):
 
 
 @contextmanager
-def watching(console: Console, session: Session) -> Iterator[View]:
-    """A view of a run while it is worked on."""
-    view = View(console, session)
-    if not console.is_terminal:
+def watching(console: Console, session: Session) -> Iterator[LiveRun]:
+    """The display of a run while it works."""
+    view = LiveRun(console, session)
+    if not (console.is_terminal or console.is_jupyter):
         yield view
         return
     with Live(view, console=console, refresh_per_second=8, transient=True, redirect_stdout=False):
         yield view
 
 
-def verdict_line(record: Record, evaluation: Evaluation | None, ledger: Ledger) -> Text | None:
-    """One trial in one line; None while there is nothing to say."""
+def verdict_line(record: TrialRecord, evaluation: Evaluation | None, state: RunState) -> Text | None:
+    """One trial in one line; None if it has no verdict yet."""
     number = f"{record.trial:>4} "
-    trial = ledger.trials.get(record.trial)
+    trial = state.trials.get(record.trial)
     what = f"  {trial.strategy}" if trial and trial.strategy else ""
-    if record.outcome is Outcome.DUPLICATE:
-        return Text(f"{number}= the same as {record.twin}: not judged again{what}", "dim")
-    if record.outcome is Outcome.UNREADABLE:
+    if record.outcome is TrialOutcome.DUPLICATE:
+        return Text(f"{number}= same kernel as {record.twin}, not judged again{what}", "dim")
+    if record.outcome is TrialOutcome.UNREADABLE:
         what = "kernel" if record.trial else "strategy"
-        return Text(f"{number}✗ no {what} in the reply: {render.short(record.reason)}", "yellow")
+        return Text(f"{number}✗ no {what} in the reply: {cards.short(record.reason)}", "yellow")
     if evaluation is None or record.status is None:
         return None
     if record.status is not Status.OK:
         word = record.status.value.replace("_", " ")
-        return Text(f"{number}✗ {word}: {render.short(record.reason)}", "red")
+        return Text(f"{number}✗ {word}: {cards.short(record.reason)}", "red")
     assert record.speedup is not None, "a valid one has a speedup"
-    if record.outcome is Outcome.PENDING:
-        return Text(f"{number}· {render.ratio(record.speedup)}x, would be best if a second measurement agrees{what}")
+    if record.outcome is TrialOutcome.PENDING:
+        return Text(f"{number}· {numbers.ratio(record.speedup)}x, the best if a second measurement confirms it{what}")
     mark, style = ("★", "bold green") if record.best else ("✓", "green")
     note = "  best so far" if record.best else ""
-    return Text(f"{number}{mark} {render.ratio(record.speedup)}x{note}{what}", style)
+    return Text(f"{number}{mark} {numbers.ratio(record.speedup)}x{note}{what}", style)
 
 
-def best_line(ledger: Ledger) -> str:
+def best_line(state: RunState) -> str:
     """The best so far, in a few words."""
-    best = ledger.trials.get(ledger.best)
+    best = state.trials.get(state.best)
     if best is None or best.score is None:
-        first = fastest(ledger.contenders)
-        unsure = f", {render.ratio(ledger.contenders[first])}x (trial {first}) measured once" if first else ""
+        first = state.confirmation.next
+        unsure = f", {numbers.ratio(state.confirmation.waiting[first])}x (trial {first}) measured once" if first else ""
         return f"best: none yet{unsure}"
-    where = " in the worst workload" if len(ledger.begun.problem.task.workloads) > 1 else ""  # a verdict has the mean
-    share = f", {render.percent(best.share)} of the speed of light{where}" if best.share is not None else ""
-    return f"best: {render.ratio(best.score)}x PyTorch (trial {best.number}{share})"
+    where = " in the worst workload" if len(state.setup.problem.task.workloads) > 1 else ""  # a card shows the mean
+    share = f", {numbers.percent(best.share)} of roofline{where}" if best.share is not None else ""
+    return f"best: {numbers.ratio(best.score)}x PyTorch (trial {best.number}{share})"
 
 
-def rates(totals: Totals) -> str:
-    """How many were valid."""
+def rates(totals: RunTotals) -> str:
+    """The share of valid trials."""
     valid, settled = totals.valid, totals.settled
     return f"valid: {valid} of {settled} ({100 * valid / settled:.0f} %)" if settled else ""
 
 
-def spending(totals: Totals) -> str:
-    """What models have cost so far."""
+def spending(totals: RunTotals) -> str:
+    """Tokens and money so far."""
     if not totals.tokens:
         return ""
     cost = f", ${totals.cost_usd:.3f}" if totals.cost_usd else ""

@@ -1,233 +1,108 @@
-"""The console script, and the commands that judge: evaluate, verify, contract, demo, doctor."""
+"""The console script: the table of all commands. Each is one function in its own module."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+import sys
+from typing import Annotated, Any, ClassVar
 
 import typer
 
-from warpsmith.cli import benching as benching  # registers its commands
-from warpsmith.cli import report as report  # the same
-from warpsmith.cli import searching as searching  # the same
-from warpsmith.cli.app import app as app
-from warpsmith.cli.app import named, reported, start
-from warpsmith.cli.options import (
-    Allow,
-    AsJson,
-    Baseline,
-    DeviceHere,
-    DeviceOfFiles,
-    Entry,
-    FileArgument,
-    Fresh,
-    PrecisionOption,
-    TaskArgument,
-    TimeBudget,
+from warpsmith._version import __version__
+from warpsmith.cli.app import CommandGroup, start
+
+
+class _MainCommands(CommandGroup):
+    table: ClassVar = {
+        "optimize": ("optimize:optimize", "Evolve a faster kernel for an operator."),
+        "evaluate": ("evaluate:evaluate", "Check and time kernel files against PyTorch."),
+        "verify": ("verify:verify", "Test a kernel deeply and write a certificate."),
+        "profile": ("profile:profile", "Show what limits a kernel's speed."),
+        "tune": ("tune:tune", "Find good values for a kernel's tunables."),
+        "export": ("export:export", "Write a kernel as a bundle for `warpsmith.load`."),
+        "report": ("report:report", "Write a run or a bench as one HTML file."),
+        "runs": ("runs:runs", "List runs."),
+        "show": ("runs:show", "Show a run, or one of its candidates."),
+        "ask": ("ask_tell:ask", "Print the next brief of a run, to answer it yourself."),
+        "tell": ("ask_tell:tell", "Answer a brief with a kernel."),
+        "step": ("ask_tell:step", "Judge the pending kernels of a run."),
+        "bench": ("main:bench_app", "Compare methods on a suite of tasks."),
+        "suite": ("main:suite_app", "List the tasks that come with Warpsmith."),
+        "pool": ("pool:pool", "Add runs to the pool of known kernels, or search it."),
+        "contract": ("contract:contract", "Show the entry point a kernel must have."),
+        "demo": ("demo:demo", "Optimise softmax on this machine, to see how it works."),
+        "doctor": ("doctor:doctor", "Show what this machine can do."),
+    }
+
+
+class _BenchCommands(CommandGroup):
+    """`bench SUITE` means `bench run SUITE`."""
+
+    table: ClassVar = {
+        "run": ("bench:bench_run", "Run a bench, or continue one."),
+        "resume": ("bench:bench_resume", "Continue a bench that was interrupted."),
+        "show": ("bench_show:bench_show", "Show the results of a bench."),
+        "compare": ("bench_show:bench_compare", "Show two benches side by side."),
+        "judge": ("bench_judge:bench_judge", "Judge kernels of other systems."),
+    }
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Add the word `run` where the first word is no command."""
+        if args and args[0] not in self.table and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+class _SuiteCommands(CommandGroup):
+    table: ClassVar = {"list": ("suite:suite_list", "List the tasks of suites.")}
+
+
+def _group(commands: type[CommandGroup], help: str) -> typer.Typer:
+    made = typer.Typer(
+        name="warpsmith",
+        cls=commands,
+        help=help,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    made.callback()(_no_options)  # with a callback typer makes a group, although it knows of no command
+    return made
+
+
+def _no_options() -> None:
+    pass
+
+
+app = _group(
+    _MainCommands,
+    "Makes kernels faster by evolution, and judges them against PyTorch on an evaluator hardened against every attack "
+    "we know.",
 )
-from warpsmith.core.errors import UsageError
-from warpsmith.core.task import Precision
+bench_app = _group(
+    _BenchCommands,
+    "Compare methods on a suite of tasks. `warpsmith bench SUITE` is short for `warpsmith bench run SUITE`.",
+)
+suite_app = _group(_SuiteCommands, "Suites of tasks that come with Warpsmith.")
 
 
-class BackendChoice(StrEnum):
-    """What `contract --backend` takes."""
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"warpsmith {__version__}\n")
+        raise typer.Exit
 
-    CPU = "cpu"
-    CUDA = "cuda"
-    TRITON = "triton"
-    TORCH_MODULE = "torch_module"
-    ALL = "all"
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
     """Run the command line of this process."""
-    start()
-
-
-@app.command(short_help="Judge kernel files against PyTorch.")
-def evaluate(
-    task: TaskArgument,
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILE", help="Kernels: .cpp for the CPU, .cu for an NVIDIA GPU, .py for Triton or ModelNew."
-        ),
-    ] = None,
-    device: DeviceOfFiles = "auto",
-    entry: Entry = "",
-    baseline: Baseline = "eager",
-    allow: Allow = "",
-    precision: PrecisionOption = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Random input sets per workload.  [default: 2]")
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(min=0.001, metavar="SECONDS", help="Longest one call of a kernel may take.  [default: 10]"),
-    ] = None,
-    time_budget: TimeBudget = None,
-    fresh: Fresh = False,
-    verify_too: Annotated[
-        bool, typer.Option("--verify", help="Verify every valid file afterwards, as `warpsmith verify` does.")
-    ] = False,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Only show whether wrong results fail the task; takes no FILE.")
-    ] = False,
-    json: AsJson = False,
-) -> None:
-    """Judge kernel files: is each right, how fast against PyTorch, how near to the hardware's limit?
-
-    Exit status: 0 all valid, 1 at least one is not (--calibrate: the task is refused), 2 nothing could be judged.
-    """
-    if calibrate:
-        raise typer.Exit(_calibrate(task, files or [], device, precision, fresh=fresh, as_json=json))
-    with reported():
-        from warpsmith.cli.evaluate import Request, run
-
-        if not files:
-            raise UsageError("evaluate needs at least one kernel FILE after the task, or --calibrate and none.")
-        status = run(
-            Request(
-                task=named(task),
-                files=tuple(files),
-                device=device,
-                entry=entry,
-                baselines=baseline,
-                allow=allow,
-                precision=precision,
-                seeds=seeds,
-                launch_s=timeout,
-                timing_budget_s=time_budget,
-                fresh=fresh,
-                verify=verify_too,
-                as_json=json,
-            )
-        )
-    raise typer.Exit(status)
-
-
-def _calibrate(
-    task: str, files: list[str], device: str, precision: Precision | None, *, fresh: bool, as_json: bool
-) -> int:
-    with reported():
-        from warpsmith.cli.calibrate import Request, run
-
-        return run(Request(named(task), tuple(files), device, precision, fresh=fresh, as_json=as_json))
-    raise AssertionError("`reported` ends the command where an error is reported")
-
-
-@app.command(short_help="Verify a kernel deeply and write a certificate.")
-def verify(
-    task: TaskArgument,
-    file: FileArgument,
-    device: DeviceOfFiles = "auto",
-    entry: Entry = "",
-    baseline: Baseline = "eager",
-    precision: PrecisionOption = None,
-    certificate: Annotated[
-        str, typer.Option(metavar="FILE", help="Where to write the certificate.  [default: in the cache folder]")
-    ] = "",
-    json: AsJson = False,
-) -> None:
-    """Try a kernel as hard as this machine can: other seeds, distributions and shapes, repeated runs, sanitizers, a
-    second measurement. What came of it is written to a certificate.
-
-    Exit status: 0 verified, 1 not verified, 2 nothing could be judged.
-    """
-    with reported():
-        from warpsmith.cli.verify import Request, run
-
-        status = run(
-            Request(
-                task=named(task),
-                file=file,
-                device=device,
-                entry=entry,
-                baselines=baseline,
-                precision=precision,
-                certificate=certificate,
-                as_json=json,
-            )
-        )
-    raise typer.Exit(status)
-
-
-@app.command(short_help="Write a kernel as a bundle that `warpsmith.load` takes.")
-def export(
-    what: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run (its best kernel), or a kernel's file.")],
-    task: Annotated[str, typer.Option(metavar="TASK", help="With a FILE: the task it is for.")] = "",
-    out: Annotated[
-        str, typer.Option(metavar="DIR", help="Where to write it.  [RUN/best; of a FILE: best/NAME-OF-THE-TASK]")
-    ] = "",
-    verify: Annotated[bool, typer.Option("--verify", help="Verify it first, and put its certificate in.")] = False,
-    device: DeviceHere = None,
-    entry: Annotated[
-        str, typer.Option(metavar="CALL", help="With a FILE: the function to call, as `verify` takes it.")
-    ] = "",
-    precision: PrecisionOption = None,
-    json: AsJson = False,
-) -> None:
-    """Write a folder with the kernel, its task and a manifest, for `op = warpsmith.load(DIR)`.
-
-    Without --verify a loaded kernel is used at the shapes of its task's workloads alone.
-    Exit status: 0 written, 1 not valid, or not verified where that was asked, 2 nothing could be judged.
-    """
-    with reported():
-        from warpsmith.cli.export import Request, run
-
-        status = run(
-            Request(
-                what=what,
-                task=named(task) if task else "",
-                out=out,
-                verify=verify,
-                device=device,
-                entry=entry,
-                precision=precision,
-                as_json=json,
-            )
-        )
-    raise typer.Exit(status)
-
-
-@app.command(short_help="Show the entry point a kernel must offer.")
-def contract(
-    tasks: Annotated[list[str], typer.Argument(metavar="TASK", help="Task files, or file.py::name.")],
-    backend: Annotated[
-        BackendChoice | None,
-        typer.Option(help="For which language.  [default: cuda where there is a GPU or nvcc, else cpu]"),
-    ] = None,
-    precision: PrecisionOption = None,
-    header: Annotated[bool, typer.Option("--header", help="Only the header included before a kernel.")] = False,
-    json: AsJson = False,
-) -> None:
-    """Show the entry point a kernel must offer for a task: ready to paste into a prompt or a file."""
-    with reported():
-        from warpsmith.cli.contract import Request, run
-
-        chosen = backend.value if backend else ""
-        status = run(Request(tuple(map(named, tasks)), chosen, precision, header_only=header, as_json=json))
-    raise typer.Exit(status)
-
-
-@app.command(short_help="Optimise softmax on this machine, to see how it works.")
-def demo(
-    run: Annotated[str, typer.Option(metavar="DIR", help="The run's folder.  [default: under runs/]")] = "",
-    json: AsJson = False,
-) -> None:
-    """Optimise softmax for this machine with the offline catalogue, in under two minutes."""
-    with reported():
-        from warpsmith.cli.demo import run as work
-
-        status = work(folder=run, as_json=json)
-    raise typer.Exit(status)
-
-
-@app.command(short_help="Show what this machine can do.")
-def doctor(json: AsJson = False) -> None:
-    """Show what this machine can do: compilers, GPU, profiler rights, sandbox layers, keys."""
-    with reported():
-        from warpsmith.cli.doctor import run
-
-        status = run(as_json=json)
-    raise typer.Exit(status)
+    start(app)

@@ -3,272 +3,321 @@
 from __future__ import annotations
 
 import math
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
-from warpsmith.archive.events import Budget
-from warpsmith.cli import render, searchjson
-from warpsmith.cli.evaluate import check_cache, check_task_file, parse_baselines, timed_for
-from warpsmith.cli.live import View, best_line, rates, spending, watching
+from warpsmith.cli import cards
+from warpsmith.cli.checks import check_task_file, parse_baselines, writable_paths
+from warpsmith.cli.json_documents import optimize_document, print_document
+from warpsmith.cli.live import LiveRun, best_line, rates, spending, watching
+from warpsmith.cli.options import (
+    AsJson,
+    Backend,
+    BaseUrl,
+    Choice,
+    Cost,
+    DeviceOfSearch,
+    DeviceTime,
+    KeyFile,
+    MaxTokens,
+    Model,
+    Parallel,
+    PrecisionOption,
+    Prices,
+    Profiles,
+    Repairs,
+    RequestTime,
+    StopAt,
+    Temperature,
+    Time,
+    TimeBudget,
+    Tokens,
+    Trials,
+    Tuning,
+)
 from warpsmith.cli.pool import harvest
-from warpsmith.cli.resuming import check_unchanged
-from warpsmith.core.config import Paths
-from warpsmith.core.errors import UsageError, WarpsmithError
-from warpsmith.core.search import Proposer
-from warpsmith.core.task import Precision
-from warpsmith.evaluate.evaluator import Evaluator, Progress
-from warpsmith.methods.ablation import ablated
-from warpsmith.methods.loading import DEFAULT, load
-from warpsmith.propose.making import Choice, Options, choose
-from warpsmith.run import opening
-from warpsmith.run.best import bundle_folder, check_out, none_yet, write_best
-from warpsmith.run.budgets import REASONS, check, check_counted, twice
-from warpsmith.run.finishing import can_be_tuned, finish
-from warpsmith.run.loop import Loop
-from warpsmith.run.profiling import looking, pays
-from warpsmith.run.recalling import recall
-from warpsmith.run.session import Session
+from warpsmith.cli.resume import check_unchanged
+from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
+from warpsmith.model import numbers
+from warpsmith.model.errors import UsageError, WarpsmithError
+from warpsmith.proposers.choose import ChosenProposer, ProposerOptions, choose
+from warpsmith.run_log.events import FAILURES, StopReason
+from warpsmith.search import open_run
+from warpsmith.search.active_run import ActiveRun
+from warpsmith.search.best_kernel import check_output, why_no_best
+from warpsmith.search.budget import check_countable, doubled_option
+from warpsmith.search.options import RunOptions
+from warpsmith.search.session import Session
 from warpsmith.strategies import pool
+from warpsmith.tasks.suites import resolve_task
+
+
+def optimize(
+    task: Annotated[
+        str | None,
+        typer.Argument(metavar="TASK", help="A task file, file.py::name, or suite/name; none with --resume."),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="How to search, or a file with your own method.  [cupilot]"),
+    ] = None,
+    proposer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Who proposes: auto, template, openai:MODEL, anthropic:MODEL, several as A:M=2,B:N=1, command:CMD, "
+            "recorded:RUN.  [auto]",
+        ),
+    ] = None,
+    trials: Trials = None,
+    time: Time = None,
+    tokens: Tokens = None,
+    cost: Cost = None,
+    device_time: DeviceTime = None,
+    device: DeviceOfSearch = None,
+    backend: Backend = "",
+    precision: PrecisionOption = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="What to compare with: eager, or eager,compile.  [eager]")
+    ] = None,
+    time_budget: TimeBudget = None,
+    run: Annotated[str, typer.Option(metavar="DIR", help="The new run's folder.  [default: under runs/]")] = "",
+    resume: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN",
+            help="Continue this run. Limits, --proposer, --device and --parallel may change; how it searches and "
+            "measures may not.",
+        ),
+    ] = "",
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Seed of all random choices.  [default: 0]")] = None,
+    parallel: Parallel = None,
+    repairs: Repairs = None,
+    stop_at: StopAt = None,
+    choice: Choice = "weighted",
+    model: Model = None,
+    roofline: Annotated[
+        bool | None, typer.Option("--roofline/--no-roofline", help="Guide by the roofline.  [default: roofline]")
+    ] = None,
+    retrieval: Annotated[
+        bool | None, typer.Option("--retrieval/--no-retrieval", help="Show similar kernels.  [default: retrieval]")
+    ] = None,
+    alignment: Annotated[
+        bool | None,
+        typer.Option("--alignment/--no-alignment", help="Align strategies with code.  [default: alignment]"),
+    ] = None,
+    profiles: Profiles = True,
+    tuning: Tuning = True,
+    keep: Annotated[bool, typer.Option("--pool/--no-pool", help="Add the kernels found to the pool.")] = True,
+    base_url: BaseUrl = "",
+    key_file: KeyFile = "",
+    prices: Prices = "",
+    temperature: Temperature = None,
+    max_tokens: MaxTokens = None,
+    request_time: RequestTime = None,
+    out: Annotated[
+        str, typer.Option(metavar="FILE|DIR", help="The best kernel's source, or its bundle.  [RUN/best.*, RUN/best]")
+    ] = "",
+    json: AsJson = False,
+) -> int:
+    """Evolve a kernel: propose, compile, check, time, keep the best; until a limit is reached.
+
+    Without a model the offline catalogue proposes. Ctrl-C closes the run; --resume continues it.
+    Exit status: 0 a valid kernel was found, 1 none was, 2 nothing could be done or --out was not written, 130
+    interrupted.
+    """
+    models = ProposerOptions(
+        base_url=base_url,
+        key_file=key_file,
+        prices=prices,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        request_s=request_time,
+        choice=choice,
+        models=tuple(model or ()),
+    )
+    options = RunOptions(
+        method=method,
+        proposer=proposer,
+        trials=trials,
+        seconds=time,
+        tokens=tokens,
+        usd=cost,
+        device_seconds=device_time,
+        device=device,
+        backend=backend or None,
+        precision=precision,
+        baselines=None if baseline is None else parse_baselines(baseline),
+        timing_budget_s=time_budget,
+        seed=seed,
+        parallel=parallel,
+        repairs=repairs,
+        stop_at=stop_at,
+        roofline=roofline,
+        retrieval=retrieval,
+        alignment=alignment,
+        profile=profiles,
+        tune=tuning,
+        remember=keep,
+        models=models,
+    )
+    name = resolve_task(task) if task else None
+    return run_search(OptimizeRequest(name, options, run=run, resume=resume, out=out, as_json=json))
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the command line asked for; None where it said nothing."""
+class OptimizeRequest:
+    """The options of the run, and those of the command alone."""
 
     task: str | None = None
-    method: str | None = None
-    proposer: str | None = None
-    trials: int | None = None
-    seconds: float | None = None
-    tokens: int | None = None
-    usd: float | None = None
-    device_seconds: float | None = None
-    device: str | None = None
-    backend: str = ""
-    precision: Precision | None = None
-    baselines: str | None = None
-    timing_budget_s: float | None = None
+    options: RunOptions = field(default_factory=RunOptions)
     run: str = ""
     resume: str = ""
-    seed: int | None = None
-    parallel: int | None = None
-    repairs: int | None = None
-    stop_at: float | None = None  # 0: never
-    roofline: bool | None = None
-    retrieval: bool | None = None
-    alignment: bool | None = None
-    profile: bool = True  # kernels that become parents
-    tune: bool = True  # the best kernel, at the end
-    keep: bool = True  # what it found out goes into the pool
     out: str = ""
-    options: Options = field(default_factory=Options)
     as_json: bool = False
 
 
-def run(request: Request) -> int:
-    """Work, show, and give the exit status."""
+def run_search(request: OptimizeRequest) -> int:
+    """Start or resume a run, show the outcome, and return the exit status."""
     if request.task and request.resume:
-        raise UsageError(f"--resume goes on with the task of {request.resume}; leave out TASK, or --resume.")
+        raise UsageError(f"--resume continues the task of {request.resume}; leave out TASK, or --resume.")
     if not request.task and not request.resume:
-        raise UsageError("optimize needs a TASK to start a run, or --resume RUN to go on with one.")
-    check_out(request.out)
-    check_cache(Paths.from_environment().cache)
+        raise UsageError("optimize needs a TASK to start a run, or --resume RUN to continue one.")
+    check_output(request.out)
+    writable_paths()
     return _resume(request) if request.resume else _start(request)
 
 
-def _start(request: Request) -> int:
+def _start(request: OptimizeRequest) -> int:
     assert request.task is not None, "checked before"
     check_task_file(request.task)
-    method = ablated(
-        load(request.method or DEFAULT),
-        roofline=request.roofline is not False,
-        retrieval=request.retrieval is not False,
-        alignment=request.alignment is not False,
-    )
-    budget = check(_budget(request, Budget()))
-    baselines = parse_baselines(request.baselines or "eager")
-    if baselines[0] != "eager":
-        raise UsageError("--baseline must begin with eager: kernels are ranked by their speedup over it.")
+    console = cards.console(stderr=True)
+    relay = _Relay(console)
     folder = Path(request.run) if request.run else None
-    if folder is not None and (folder / "run.db").exists():
-        raise UsageError(f"{folder} holds a run already; continue it with --resume {folder}, or choose another.")
-    device, backend = opening.choose(request.device or "auto", request.backend)
-    choice = choose(request.proposer or "auto", request.options, roles=method.roles)
-    check_counted(budget, choice)
-    console = render.console(stderr=True)
-    render.say(console, f"Proposer: {choice.sentence}")
-    settings = replace(timed_for(request.timing_budget_s), baselines=baselines)
-    order = opening.Order(
-        task=request.task,
-        method=method,
-        proposer=choice.spec,
-        budget=budget,
-        folder=folder,
-        device=request.device or "auto",
-        settings=settings,
-        seed=request.seed or 0,
-        precision=request.precision,
-        repairs=request.repairs,
-        enough_share=opening.enough(request.stop_at),
-        parallel=request.parallel,
-    )
-    relay = _Relay(console)
-    with Evaluator(device, settings, on_progress=relay.progress, on_message=relay.message) as evaluator:
+    new = open_run.prepare(request.task, request.options, folder=folder)
+    cards.say(console, f"Proposer: {new.choice.sentence}")
+    with Evaluator(new.device, new.config.settings, on_progress=relay.progress, on_message=relay.message) as evaluator:
         with _opening(console, Path(request.task).name):
-            session = opening.begin(order, evaluator, backend, recall)
+            session = new.begin(evaluator)
         with session:
-            render.say(console, f"Method: {method.title}. Run: {session.folder}. Device: {evaluator.device.label}.")
-            return _work(request, session, evaluator, choice, relay, console)
+            cards.say(console, f"Method: {new.method.title}. Run: {session.folder}. Device: {evaluator.device.label}.")
+            return _work(request, session, evaluator, new.choice, relay, console)
 
 
-def _resume(request: Request) -> int:
-    folder = opening.find(request.resume)
-    begun = opening.config_of(folder)
-    check_unchanged(request, folder, begun)
-    console = render.console(stderr=True)
+def _resume(request: OptimizeRequest) -> int:
+    folder = open_run.find(request.resume)
+    begun = open_run.config_of(folder)
+    options = request.options
+    if request.run and Path(request.run).resolve() != folder.resolve():
+        raise UsageError(f"--run {request.run} names the folder of a new run; leave it out to continue {folder}.")
+    check_unchanged(options, folder, begun)
+    console = cards.console(stderr=True)
     relay = _Relay(console)
-    with Session.peek(folder) as before:
-        spec, given = request.proposer or before.proposer, before.replayed
-        budget = _budget(request, before.budget)
-    choice = choose(spec, request.options, skip=given, roles=begun.method.roles)
-    check_counted(budget, choice)
-    with opening.evaluator_for(begun.config, request.device, relay.progress, relay.message) as evaluator:
-        with Session.resume(folder, choice.spec, budget, enough_share=request.stop_at) as session:
-            totals = session.ledger.totals
-            render.say(console, f"Proposer: {choice.sentence}")
-            render.say(console, f"Resuming {folder}: {totals.trials} trials done, {best_line(session.ledger)}.")
+    with Session.read(folder) as before:
+        spec, given = options.proposer or before.proposer, before.recorded_trials
+        budget = options.budget(before.budget)
+    choice = choose(spec, options.models, skip=given, roles=begun.method.roles)
+    check_countable(budget, choice)
+    with open_run.evaluator_for(begun.config, options.device, relay.progress, relay.message) as evaluator:
+        with Session.resume(folder, choice.spec, budget, enough_share=options.stop_at) as session:
+            totals = session.state.totals
+            cards.say(console, f"Proposer: {choice.sentence}")
+            cards.say(console, f"Resuming {folder}: {totals.trials} trials done, {best_line(session.state)}.")
             return _work(request, session, evaluator, choice, relay, console)
-
-
-def _budget(request: Request, known: Budget) -> Budget:
-    return opening.extended(
-        known,
-        trials=request.trials,
-        seconds=request.seconds,
-        tokens=request.tokens,
-        usd=request.usd,
-        device_seconds=request.device_seconds,
-    )
 
 
 def _work(
-    request: Request, session: Session, evaluator: Evaluator, choice: Choice, relay: _Relay, console: Console
+    request: OptimizeRequest,
+    session: Session,
+    evaluator: Evaluator,
+    choice: ChosenProposer,
+    relay: _Relay,
+    console: Console,
 ) -> int:
-    proposer: Proposer = choice.open()
-    parallel = request.parallel or session.ledger.begun.config.parallel
-    bench = opening.bench_of(session, evaluator)
+    options = request.options
+    active = ActiveRun(
+        session, evaluator, choice, profile=options.profile, tune=options.tune, parallel=options.parallel
+    )
     try:
-        with ExitStack() as stack:
-            view = stack.enter_context(watching(console, session))
+        with watching(console, session) as view, active.interruptible():
             relay.view = view
-            profiled = request.profile and pays(session.method, choice.spec)
-            look = stack.enter_context(looking(session, evaluator)) if profiled else None
-            loop = Loop(session, proposer, bench, view, parallel=parallel, look=look, prepare=bench.prepare)
-            with _interruptible(loop.interrupt):
-                reason = loop.run() or "told"
-            if request.tune and can_be_tuned(session, reason):
-                _tune(session, evaluator, view)
+            ending = active.search(view, out=request.out)
     finally:
         relay.view = None
-        proposer.close()
-    best, bundle, fault = _written(session, request.out)
-    session.end(reason, loop.refused)
-    if request.keep and best is not None and reason != "interrupted":
+    best, reason = ending.best, ending.reason
+    if options.remember and best is not None and reason is not StopReason.INTERRUPTED:
         _remember(session, console)
     if request.as_json:
-        sys.stdout.write(searchjson.dumps(searchjson.optimize_document(session, best, bundle, reason)) + "\n")
-    _summary(console, session, best, reason, loop.refused, bundle)
-    if fault:
+        print_document(optimize_document(session, best, ending.bundle, reason))
+    _summary(console, session, best, reason, ending.detail, ending.bundle)
+    if fault := ending.write_fault:
         found = f" It is in {best}." if best else f" It is in the log: warpsmith show {session.folder} best --only code"
-        render.say(console, f"{fault[:1].upper()}{fault[1:]}{found}", "yellow")
+        cards.say(console, f"{fault[:1].upper()}{fault[1:]}{found}", "yellow")
         return 2
-    if reason == "interrupted":
+    if reason is StopReason.INTERRUPTED:
         return 130
-    if best is None and reason in ("proposer_refused", "proposer_failed", "evaluator_failed"):
+    if best is None and reason in FAILURES:
         return 2
     return 0 if best is not None else 1
 
 
-def _written(session: Session, out: str) -> tuple[Path | None, Path, str]:
-    """The best kernel and its bundle, with the run where they cannot be put where asked; and what went wrong."""
-    fault = ""
-    for place in dict.fromkeys((out, "")):
-        try:
-            return write_best(session, place), bundle_folder(session, place), fault
-        except WarpsmithError as refused:
-            fault = fault or str(refused)
-    return None, bundle_folder(session), fault
-
-
-def _tune(session: Session, evaluator: Evaluator, view: View) -> None:
-    """The best kernel's own values; Ctrl-C ends that, and the run keeps what it has."""
-    before, stopped = session.ledger.best, False
-
-    def stop() -> None:
-        nonlocal stopped
-        stopped = True
-
-    view.message("trying values of the best kernel's tunables (Ctrl-C to leave it as it is)")
-    with _interruptible(stop):
-        tuned = finish(session, evaluator, lambda: stopped)
-    values = ", ".join(f"{name}={value}" for name, value in tuned.best.defines) if tuned.best else ""
-    found = f"better with {values}" if session.ledger.best != before else "none is surely better"
-    view.message(f"{tuned.tried} of {tuned.total} points tried: {found}")
-
-
 def _remember(session: Session, console: Console) -> None:
-    """Into the pool; a run is not lost because that fails."""
+    """Add the kernels of the run to the pool; the run is kept even if that fails."""
     try:
-        pool.add(harvest(session))
+        pool.add_to_pool(harvest(session))
     except (OSError, WarpsmithError) as fault:
-        render.say(console, f"What this run found out could not be added to the pool ({fault}).", "yellow")
+        cards.say(console, f"The kernels of this run could not be added to the pool ({fault}).", "yellow")
 
 
-def _summary(console: Console, session: Session, best: Path | None, reason: str, detail: str, bundle: Path) -> None:
-    ledger = session.ledger
-    render.say(console, "")
-    why = detail.rstrip(".") if detail else REASONS.get(reason, reason)
-    style = "yellow" if reason in ("proposer_refused", "proposer_failed", "evaluator_failed") else ""
-    render.say(console, f"Stopped: {why}.", style)
-    said = (rates(ledger.totals), spending(ledger.totals), f"time: {ledger.totals.seconds:.0f} s")
-    render.say(console, ", ".join(part for part in said if part) + ".")
-    if not ledger.best:
+def _summary(
+    console: Console, session: Session, best: Path | None, reason: StopReason, detail: str, bundle: Path
+) -> None:
+    state = session.state
+    cards.say(console, "")
+    why = detail.rstrip(".") if detail else reason.words
+    style = "yellow" if reason in FAILURES else ""
+    cards.say(console, f"Stopped: {why}.", style)
+    said = (rates(state.totals), spending(state.totals), f"time: {state.totals.seconds:.0f} s")
+    cards.say(console, ", ".join(part for part in said if part) + ".")
+    if not state.best:
         _say_none(console, session, reason)
         return
-    evaluation = session.evaluation(ledger.best)
+    evaluation = session.evaluation(state.best)
     assert evaluation is not None, "the best was measured"
-    shown = render.Judged(str(best or session.folder), evaluation)
-    render.show(render.console(stderr=console.stderr), "", render.card(shown))
-    interval = evaluation.interval()
-    if interval is not None and interval.low <= 1.0:
-        render.say(console, "\nNo kernel found here is surely faster than PyTorch; this is the best that was.", "bold")
-    if best is None:  # nowhere to write it
+    shown = cards.JudgedFile(str(best or session.folder), evaluation)
+    cards.show(cards.console(stderr=console.stderr), "", cards.card(shown))
+    speedup, interval = evaluation.speedup(), evaluation.interval()
+    faster = speedup is None or interval is None or interval.low > 1.0
+    if speedup is not None and not faster:
+        cards.say(console, f"\nNo kernel beat PyTorch here. Best: {numbers.ratio(speedup)}x. Keep PyTorch.", "bold")
+    if best is None:  # it could not be written
         return
-    render.say(console, f"\nNext: warpsmith verify {_task(session)} {best}", whole=True)
-    if reason not in ("speed_of_light", "proposer_refused"):
-        render.say(console, f"  or: {_more(session, reason)}", whole=True)
-    render.say(console, f"Use it: from warpsmith import load; op = load({str(bundle)!r})", whole=True)
+    cards.say(console, f"\nNext: warpsmith verify {_task(session)} {best}", whole=True)
+    if reason not in (StopReason.SPEED_OF_LIGHT, StopReason.PROPOSER_REFUSED):
+        cards.say(console, f"  or: {_more(session, reason)}", whole=True)
+    if faster:
+        cards.say(console, f"Use it: from warpsmith import load; op = load({str(bundle)!r})", whole=True)
 
 
-def _say_none(console: Console, session: Session, reason: str) -> None:
-    if session.ledger.totals.valid:
-        render.say(console, none_yet(session), "bold")
+def _say_none(console: Console, session: Session, reason: StopReason) -> None:
+    if session.state.totals.valid:
+        cards.say(console, why_no_best(session), "bold")
     else:
-        render.say(console, "No valid kernel was found.", "bold")
-    if session.ledger.contenders:
-        render.say(console, f"To search on, beginning with that: {_more(session, reason)}", whole=True)
-    render.say(console, f"See what was tried: warpsmith show {session.folder}", whole=True)
+        cards.say(console, "No valid kernel was found.", "bold")
+    if session.state.confirmation.waiting:
+        cards.say(console, f"Measure them again and continue: {_more(session, reason)}", whole=True)
+    cards.say(console, f"See what was tried: warpsmith show {session.folder}", whole=True)
 
 
-def _more(session: Session, reason: str) -> str:
-    """The command that goes on with a run: with twice what it was given, or what it has spent where that is more."""
-    budget, totals = session.budget, session.ledger.totals
+def _more(session: Session, reason: StopReason) -> str:
+    """The command that continues a run with twice its limit, or twice what it has used if that is more."""
+    budget, totals = session.budget, session.state.totals
     budget = replace(
         budget,
         trials=max(budget.trials, totals.trials),
@@ -277,11 +326,11 @@ def _more(session: Session, reason: str) -> str:
         usd=budget.usd and max(budget.usd, math.ceil(100 * totals.cost_usd) / 100),
         device_seconds=budget.device_seconds and max(budget.device_seconds, math.ceil(totals.device_seconds)),
     )
-    return f"warpsmith optimize --resume {session.folder} {twice(reason, budget)}".rstrip()
+    return f"warpsmith optimize --resume {session.folder} {doubled_option(reason, budget)}".rstrip()
 
 
 def _task(session: Session) -> str:
-    task = opening.task_of(session.folder, session.ledger.begun.config)
+    task = open_run.task_of(session.folder, session.state.setup.config)
     try:
         return str(Path(task).relative_to(Path.cwd()))
     except ValueError:
@@ -289,36 +338,23 @@ def _task(session: Session) -> str:
 
 
 class _Relay:
-    """The evaluator is there before the view: what it says goes to whoever listens by then."""
+    """Passes what the evaluator says to the display once there is one, and to the console before that."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self.view: View | None = None
+        self.view: LiveRun | None = None
 
     def progress(self, progress: Progress) -> None:
-        """A candidate got on."""
+        """A candidate has reached another stage."""
         if self.view is not None:
             self.view.progress(progress)
 
     def message(self, text: str) -> None:
-        """Something worth a line."""
+        """Print a line of the evaluator."""
         if self.view is not None:
             self.view.message(text)
         else:
-            render.say(self._console, text, "dim")
-
-
-@contextmanager
-def _interruptible(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and a request to end close the run instead of breaking it off."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, lambda *_: interrupt())
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+            cards.say(self._console, text, "dim")
 
 
 @contextmanager

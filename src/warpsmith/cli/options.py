@@ -1,6 +1,6 @@
-"""Options and arguments that several commands take, each defined once: a word means the same everywhere.
+"""Options and arguments that several commands take, each defined once.
 
-The name of an option is that of a command's parameter, unless it is given here. What only one command takes stands
+The name of an option is that of the command's parameter, unless it is given here. An option of one command is defined
 with that command.
 """
 
@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from warpsmith.core.task import Precision
+from warpsmith.model.task import Precision
 
 _DEVICE = "auto|cpu|cuda[:n]"
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, all else on standard error.")]
 
-# --- what is judged, and where ---
+# --- the kernel and the device ---
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="A task file, file.py::name, or suite/name.")]
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The kernel.")]
@@ -59,7 +59,7 @@ TimeBudget = Annotated[
     typer.Option(min=0.0, metavar="SECONDS", help="Time for timing, per workload and baseline.  [default: 1]"),
 ]
 Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Judge again even where a verdict is in the cache, and keep the new one.")
+    bool, typer.Option("--fresh", help="Judge again even if the verdict is in the cache, and keep the new one.")
 ]
 
 # --- which tasks of suites ---
@@ -67,7 +67,7 @@ Fresh = Annotated[
 Family = Annotated[list[str] | None, typer.Option(metavar="FAMILY", help="Only these families.")]
 Tag = Annotated[list[str] | None, typer.Option(metavar="TAG", help="Only tasks with all of these tags.")]
 
-# --- how a run searches, and for how long ---
+# --- how a run searches, and its limits ---
 
 Trials = Annotated[
     int | None, typer.Option(metavar="N", help="Proposals of a run at most, repairs included.  [default: 45]")
@@ -85,7 +85,7 @@ Parallel = Annotated[
 Repairs = Annotated[
     int | None,
     typer.Option(
-        min=0, metavar="N", help="Times a failed kernel is given back with its error.  [default: the method's]"
+        min=0, metavar="N", help="Times a failed kernel is sent back with its error.  [default: the method's]"
     ),
 ]
 StopAt = Annotated[
@@ -93,7 +93,7 @@ StopAt = Annotated[
     typer.Option(
         min=0.0,
         metavar="SHARE",
-        help="End a run at this share of the speed of light, in the worst workload; 0 never.  [default: 0.95]",
+        help="End a run at this share of the roofline, in the worst workload; 0 never.  [default: 0.95]",
     ),
 ]
 Profiles = Annotated[bool, typer.Option("--profile/--no-profile", help="Profile kernels that become parents.")]

@@ -1,88 +1,92 @@
-"""`warpsmith pool add RUN | list | search TASK`: what earlier runs found out, kept for later ones.
+"""`warpsmith pool add RUN | list | search TASK`: kernels and measured effects of earlier runs, for later runs.
 
-The pool itself is `strategies.pool`; this module takes the harvest of a run and shows records.
+The pool itself is `strategies.pool`.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Annotated
 
-from warpsmith.cli import render
-from warpsmith.cli.columns import print_columns
-from warpsmith.cli.evaluate import check_cache, check_task_file
-from warpsmith.core.config import Paths
-from warpsmith.core.errors import RunError, UsageError
-from warpsmith.core.search import Problem
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.run import opening
-from warpsmith.run.best import none_yet
-from warpsmith.run.session import Session
-from warpsmith.strategies import pool
-from warpsmith.strategies.pool import Harvest, Improvement, Match, PoolRecord
+import typer
 
-ADD, LIST, SEARCH = "add", "list", "search"
+from warpsmith.cli import cards
+from warpsmith.cli.checks import find_task, writable_paths
+from warpsmith.cli.json_documents import print_document
+from warpsmith.cli.options import AsJson
+from warpsmith.cli.terminal import print_columns
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model import numbers
+from warpsmith.model.brief import Problem
+from warpsmith.model.errors import RunError, UsageError
+from warpsmith.search import open_run
+from warpsmith.search.best_kernel import why_no_best
+from warpsmith.search.session import Session
+from warpsmith.strategies import pool as stored
+from warpsmith.strategies.pool import Improvement, PoolMatch, PoolRecord, PoolSubmission
+
 _WIDTH = 46  # of a strategy in a table
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the command line asked for."""
-
-    action: str  # "add", "list" or "search"
-    target: str = ""  # a RUN to add, a TASK to search for
-    device: str = "auto"
-    backend: str = ""
-    limit: int = 10
-    catalogue: bool = False  # list the catalogue's own entries too
-    as_json: bool = False
-
-
-@dataclass(frozen=True)
-class RecordDocument:
-    """A record in JSON, one line each; field names are a promise to programs."""
-
-    key: str
-    task: str
-    strategy: str
-    backend: str
-    device: str
-    measured: bool
-    speedup: float | None
-    effect: float | None
-    families: tuple[str, ...]
-    zones: tuple[str, ...]
-    run: str
-    date: str
-    score: float | None = None  # of a search
+_FIELDS = (
+    "key",
+    "task",
+    "strategy",
+    "backend",
+    "device",
+    "measured",
+    "speedup",
+    "effect",
+    "families",
+    "zones",
+    "run",
+    "date",
+)
 
 
-def run(request: Request) -> int:
-    """Do one of the three, and give the exit status."""
-    if request.action in (ADD, SEARCH) and not request.target:
-        wanted = "the RUN to learn from" if request.action == ADD else "the TASK to search for"
-        raise UsageError(f"pool {request.action} needs {wanted}: warpsmith pool {request.action} {wanted.split()[1]}.")
-    if request.action == ADD:
-        return _add(request)
-    if request.action == LIST:
-        return _list(request)
-    if request.action == SEARCH:
-        return _search(request)
-    raise UsageError(f"pool cannot {request.action!r}; use add, list or search.")
+class PoolAction(StrEnum):
+    """What to do with the pool."""
+
+    ADD = "add"
+    LIST = "list"
+    SEARCH = "search"
 
 
-def harvest(session: Session) -> Harvest:
-    """Every valid kernel of a run with the better of its parents; the pool takes what is worth keeping."""
-    ledger = session.ledger
+def pool(
+    action: Annotated[PoolAction, typer.Argument(metavar="ACTION", help="What to do.")],
+    target: Annotated[str, typer.Argument(metavar="RUN|TASK", help="The run to add, or the task to search for.")] = "",
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:n]", help="For which device to search.")] = "auto",
+    backend: Annotated[str, typer.Option(metavar="cuda|cpu|triton", help="For which language to search.")] = "",
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Records to show at most.")] = 10,
+    catalogue: Annotated[bool, typer.Option("--catalogue", help="List the entries of the catalogue too.")] = False,
+    json: AsJson = False,
+) -> int:
+    """Add a finished run to the pool of kernels and their measured effects, list the pool, or search it for a task."""
+    if action is PoolAction.LIST:
+        return _list(catalogue, json)
+    if not target:
+        wanted = "RUN" if action is PoolAction.ADD else "TASK"
+        raise UsageError(f"pool {action} needs a {wanted}: warpsmith pool {action} {wanted}.")
+    if action is PoolAction.ADD:
+        return _add(target, json)
+    task = find_task(target)
+    chosen, language = open_run.choose(device, backend)
+    with Evaluator(chosen, paths=writable_paths()) as evaluator:
+        problem = evaluator.survey(task, language)
+    return show_matches(problem, limit, as_json=json)
+
+
+def harvest(session: Session) -> PoolSubmission:
+    """Every valid kernel of a run with the better of its parents; the pool keeps the useful ones."""
+    state = session.state
     found = []
-    for number in ledger.found:
-        trial = ledger.trials[number]
+    for number in state.found:
+        trial = state.trials[number]
         if trial.score is None:
             continue
-        known = [ledger.trials[parent] for parent in trial.parents if parent in ledger.trials]
+        known = [state.trials[parent] for parent in trial.parents if parent in state.trials]
         scored = [parent for parent in known if parent.score and parent.candidate]
         start = max(scored, key=lambda parent: parent.score or 0.0) if scored else None
         candidate = session.candidate(number)
@@ -93,103 +97,60 @@ def harvest(session: Session) -> Harvest:
                 speedup=trial.score,
                 start=session.candidate(start.number) if start else None,
                 effect=trial.effect,
-                best=number == ledger.best,
+                best=number == state.best,
             )
         )
-    return Harvest(ledger.begun.problem, tuple(found), session.folder.name)
+    return PoolSubmission(state.setup.problem, tuple(found), session.folder.name)
 
 
-def _add(request: Request) -> int:
-    with Session.peek(opening.find(request.target)) as session:
+def _add(run: str, as_json: bool) -> int:
+    with Session.read(open_run.find(run)) as session:
         offered = harvest(session)
-        if not offered.improvements and session.ledger.contenders:
-            raise RunError(none_yet(session))
         if not offered.improvements:
-            raise RunError(f"{session.folder} has no valid kernel, so that there is nothing to learn from it.")
-    added = pool.add(offered)
-    if request.as_json:
-        _print_json([Match(record, 0.0) for record in added], scored=False)
-    else:
-        noun = "record" if len(added) == 1 else "records"
-        what = f"{len(added)} new {noun}" if added else "Nothing new"
-        render.say(render.console(), f"{what} from {request.target} in {pool.pool_path()}.")
-        if added:
-            _print_table([Match(record, 0.0) for record in added], scored=False)
+            if session.state.confirmation.waiting:
+                raise RunError(why_no_best(session))
+            raise RunError(f"{session.folder} has no valid kernel, so there is nothing to add.")
+    added = [PoolMatch(record, 0.0) for record in stored.add_to_pool(offered)]
+    if not as_json:
+        what = f"{len(added)} new record{'s' * (len(added) != 1)}" if added else "Nothing new"
+        cards.say(cards.console(), f"{what} from {run} in {stored.pool_path()}.")
+    _print(added, scored=False, as_json=as_json)
     return 0
 
 
-def _list(request: Request) -> int:
-    found = [Match(record, 0.0) for record in pool.records(seeds=request.catalogue)]
-    if request.as_json:
-        _print_json(found, scored=False)
-    elif found:
-        _print_table(found, scored=False)
-    else:
+def _list(catalogue: bool, as_json: bool) -> int:
+    found = [PoolMatch(record, 0.0) for record in stored.pool_records(seeds=catalogue)]
+    if not found and not as_json:
         advice = "add a finished run with `warpsmith pool add RUN`."
-        render.say(render.console(), f"{pool.pool_path()} holds nothing yet; {advice}")
+        cards.say(cards.console(), f"{stored.pool_path()} is empty; {advice}")
+    _print(found, scored=False, as_json=as_json)
     return 0
 
 
-def _search(request: Request) -> int:
-    check_task_file(request.target)
-    paths = Paths.from_environment()
-    check_cache(paths.cache)
-    device, backend = opening.choose(request.device, request.backend)
-    with Evaluator(device, paths=paths) as evaluator:
-        problem = evaluator.survey(request.target, backend)
-    return show_matches(request, problem)
+def show_matches(problem: Problem, limit: int, *, as_json: bool) -> int:
+    """Print the records of the pool that fit a problem, the best fit first."""
+    found = stored.pool_matches(problem, limit)
+    if not found and not as_json:
+        cards.say(cards.console(), "Nothing in the pool fits this task and backend.")
+    _print(found, scored=True, as_json=as_json)
+    return 0
 
 
-def show_matches(request: Request, problem: Problem) -> int:
-    """What the pool has for a problem."""
-    found = pool.matches(problem, request.limit)
-    if request.as_json:
-        _print_json(found, scored=True)
+def _print(found: Sequence[PoolMatch], *, scored: bool, as_json: bool) -> None:
+    if as_json:
+        for match in found:
+            body = {name: getattr(match.record, name) for name in _FIELDS}
+            print_document({**body, "score": round(match.score, 3) if scored else None})
     elif found:
-        _print_table(found, scored=True)
-    else:
-        render.say(render.console(), "Nothing in the pool fits this task and backend.")
-    return 0
-
-
-def _print_json(found: Sequence[Match], *, scored: bool) -> None:
-    for match in found:
-        sys.stdout.write(json.dumps(asdict(_document(match, scored)), ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _document(match: Match, scored: bool) -> RecordDocument:
-    record = match.record
-    return RecordDocument(
-        key=record.key,
-        task=record.task,
-        strategy=record.strategy,
-        backend=record.backend,
-        device=record.device,
-        measured=record.measured,
-        speedup=record.speedup,
-        effect=record.effect,
-        families=record.families,
-        zones=record.zones,
-        run=record.run,
-        date=record.date,
-        score=round(match.score, 3) if scored else None,
-    )
-
-
-def _print_table(found: Sequence[Match], *, scored: bool) -> None:
-    rows = [({"fit": f"{match.score:.1f}"} if scored else {}) | _row(match.record) for match in found]
-    print_columns(render.console(), rows, going=("device", "effect", "task"), folding="strategy")
+        rows = [({"fit": f"{match.score:.1f}"} if scored else {}) | _row(match.record) for match in found]
+        print_columns(cards.console(), rows, optional=("device", "effect", "task"), folding="strategy")
 
 
 def _row(record: PoolRecord) -> dict[str, str]:
     return {
         "strategy": textwrap.shorten(record.strategy, _WIDTH, placeholder="…"),
-        "effect": f"{render.ratio(record.effect)}x" if record.effect else "–",
-        "speedup": f"{render.ratio(record.speedup)}x" if record.speedup else "–",
+        "effect": f"{numbers.ratio(record.effect)}x" if record.effect else "–",
+        "speedup": f"{numbers.ratio(record.speedup)}x" if record.speedup else "–",
         "task": record.task or "(catalogue)",
-        "device": _where(record),
+        "device": record.device or (record.backend if not record.measured else "–"),
     }
-
-
-def _where(record: PoolRecord) -> str:
-    return record.device or (record.backend if not record.measured else "–")

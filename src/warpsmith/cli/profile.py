@@ -1,97 +1,54 @@
-"""`warpsmith profile TASK FILE`: why a kernel is not faster, and where it stands under the roofline.
+"""`warpsmith profile TASK FILE`: what limits a kernel's speed, and its place under the roofline.
 
-A person sees the digest that a prompt would carry, word for word, and a picture beside it. Profiling itself is
-`evaluate.profiling`'s part.
+Shows the same digest that a prompt would contain, and a roofline picture.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.text import Text
 
 from warpsmith.backends.source import read_candidate
-from warpsmith.cli import render
-from warpsmith.cli.evaluate import check_cache, check_task_file, choose_device, exit_status, timed_for
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.config import Paths
-from warpsmith.core.evaluation import Evaluation, Resources
-from warpsmith.core.search import Problem
-from warpsmith.core.task import Precision
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.profiling.profiler import Profile, Profiler
-from warpsmith.hardware.analysis import Achieved, Analysis, achieved, analyse, known_peaks
+from warpsmith.cli import cards
+from warpsmith.cli.checks import choose_device, exit_status, find_task, settings_with_timing, writable_paths
+from warpsmith.cli.json_documents import print_document
+from warpsmith.cli.options import (
+    AsJson,
+    DeviceOfFiles,
+    Entry,
+    FileArgument,
+    Fresh,
+    PrecisionOption,
+    TaskArgument,
+    TimeBudget,
+)
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import Device
 from warpsmith.hardware.occupancy import occupancy
-from warpsmith.report import drawing
-from warpsmith.report.roofline import RooflinePicture
-from warpsmith.report.rooftext import lines
-from warpsmith.report.standing import Shown, picture_of
+from warpsmith.hardware.roofline import Achieved, Analysis, WorkloadAnalysis, achieved, analyse, known_peaks
+from warpsmith.model import numbers
+from warpsmith.model.brief import Problem
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.evaluation import Evaluation, Resources
+from warpsmith.model.settings import Paths
+from warpsmith.model.task import Precision
+from warpsmith.profiling.profiler import Profile, Profiler
+from warpsmith.report import roofline_svg
+from warpsmith.report.roofline import DrawnCandidate, RooflinePicture, picture_of, text_lines
 
-_BLOCK = 256  # threads: how large a block is, the compiler does not say
+_BLOCK = 256  # threads per block for the occupancy: the compiler does not know the block size
 _KERNELS = 4
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the command line asked for."""
-
-    task: str
-    file: str
-    device: str = "auto"
-    entry: str = ""
-    precision: Precision | None = None
-    out: str = ""  # a picture: .svg or .png
-    timing_budget_s: float | None = None
-    fresh: bool = False  # judge again even where a verdict is in the cache
-    as_json: bool = False
-
-
-@dataclass(frozen=True)
-class WorkloadDocument:
-    """One workload of `ProfileDocument`."""
-
-    name: str
-    zone: str
-    bytes: int
-    flops: int
-    intensity: float | None  # FLOP per byte; null where nothing is moved
-    floor_ms: float
-    latency_ms: float
-    bandwidth_bytes_s: float
-    flops_s: float
-    share_of_floor: float
-
-
-@dataclass(frozen=True)
-class ProfileDocument:
-    """`warpsmith profile --json`; field names are a promise to programs."""
-
-    task: str
-    file: str
-    device: str
-    status: str
-    reason: str  # why there is no digest, or none of the best kind; of an invalid kernel what is wrong with it
-    zone: str
-    ridges: tuple[float, ...]
-    bottleneck: str | None
-    digest: str | None  # as a prompt carries it
-    evidence: tuple[str, ...]
-    strategies: tuple[str, ...]
-    source: str
-    workloads: tuple[WorkloadDocument, ...]
-    picture: str | None
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Found:
-    """All there is to show."""
+class FileProfile:
+    """Everything that is shown."""
 
     problem: Problem
     evaluation: Evaluation
@@ -101,158 +58,155 @@ class Found:
     picture: RooflinePicture | None
 
 
-def run(request: Request) -> int:
-    """Evaluate, profile, show, and give the exit status: 1 where the kernel is not valid."""
-    check_task_file(request.task)
-    candidate = read_candidate(Path(request.file), entry=request.entry)
-    device = choose_device(request.device, (candidate,))
-    if request.out:
-        drawing.check(Path(request.out))
-    paths = Paths.from_environment()
-    check_cache(paths.cache)
-    with _busy() as message:
-        with Evaluator(device, timed_for(request.timing_budget_s), paths=paths, on_message=message) as evaluator:
-            problem = evaluator.survey(request.task, candidate.backend, request.precision)
-            evaluation = evaluator.evaluate_one(request.task, candidate, request.precision, fresh=request.fresh)
-        # The judge has gone: its memory is free, and nobody is timed while a profiler slows the device down.
-        found = look(request, candidate, problem, evaluation, device, paths, message)
+def profile(
+    task: TaskArgument,
+    file: FileArgument,
+    device: DeviceOfFiles = "auto",
+    entry: Entry = "",
+    precision: PrecisionOption = None,
+    out: Annotated[str, typer.Option(metavar="FILE", help="Write the roofline picture (.svg or .png).")] = "",
+    time_budget: TimeBudget = None,
+    fresh: Fresh = False,
+    json: AsJson = False,
+) -> int:
+    """Show a kernel's bottleneck, the numbers that prove it, what to try, and its place under the roofline.
+
+    Exit status: 0 done, 1 the kernel is not valid, 2 it could not be judged.
+    """
+    spec = find_task(task)
+    candidate = read_candidate(Path(file), entry=entry)
+    target = choose_device(device, (candidate,))
+    if out:
+        roofline_svg.check(Path(out))
+    paths = writable_paths()
+    errors = cards.console(stderr=True)
+
+    def message(text: str) -> None:
+        cards.say(errors, text, "dim")
+
+    with errors.status("evaluating and profiling") if errors.is_terminal else nullcontext():
+        with Evaluator(target, settings_with_timing(time_budget), paths=paths, on_message=message) as evaluator:
+            problem = evaluator.survey(spec, candidate.backend, precision)
+            evaluation = evaluator.evaluate_one(spec, candidate, precision, fresh=fresh)
+        # After the evaluator has ended, its memory is free and no timing is disturbed by the profiler.
+        found = profile_candidate(spec, file, candidate, problem, evaluation, target, paths, precision, message)
     written = ""
-    if request.out and found.picture is not None:
-        drawing.write(found.picture, Path(request.out))
-        written = request.out
-    if request.as_json:
-        document = asdict(_document(request, found, written))
-        sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+    if out and found.picture is not None:
+        roofline_svg.write(found.picture, Path(out))
+        written = out
+    if json:
+        print_document(_document(file, found, written))
     else:
-        show(request, found, device, written)
+        show(file, found, target, written)
     return exit_status([found.evaluation.status])
 
 
-class _Say:
-    """What is being done, on a terminal; messages everywhere."""
-
-    def __init__(self) -> None:
-        self.console = render.console(stderr=True)
-
-    def __call__(self, text: str) -> None:
-        render.say(self.console, text, "dim")
-
-
-@contextmanager
-def _busy() -> Iterator[_Say]:
-    say = _Say()
-    if not say.console.is_terminal:
-        yield say
-        return
-    with say.console.status("evaluating and profiling"):
-        yield say
-
-
-def look(
-    request: Request,
+def profile_candidate(
+    task: str,
+    file: str,
     candidate: Candidate,
     problem: Problem,
     evaluation: Evaluation,
     device: Device,
     paths: Paths,
+    precision: Precision | None = None,
     message: Callable[[str], None] = lambda _: None,
-) -> Found:
-    """Profile what has been judged, and put it under the roofline."""
+) -> FileProfile:
+    """Profile a kernel that has been judged, and place it under the roofline."""
     waiting = f"waiting: another evaluation is using {device.label}."
     with Profiler(device, paths=paths, on_wait=lambda: message(waiting)) as profiler:
-        profile = profiler.profile(request.task, candidate, problem, evaluation, request.precision)
+        found = profiler.profile(task, candidate, problem, evaluation, precision)
     analysis = analyse(problem, known_peaks(paths.cache, device.key))
-    shown = [Shown(candidate.id, Path(request.file).name, evaluation, best=True)] if evaluation.ok else []
-    picture = picture_of(problem, analysis.ceilings, shown)
-    reached = achieved(evaluation, analysis.ceilings)
-    return Found(problem, evaluation, profile, analysis, reached, picture)
+    drawn = [DrawnCandidate(candidate.id, Path(file).name, evaluation, best=True)] if evaluation.ok else []
+    picture = picture_of(problem, analysis.ceilings, drawn)
+    return FileProfile(problem, evaluation, found, analysis, achieved(evaluation, analysis.ceilings), picture)
 
 
-def _document(request: Request, found: Found, written: str) -> ProfileDocument:
+def _document(file: str, found: FileProfile, written: str) -> dict[str, object]:
+    """`profile --json`. `reason`: why the kernel is not valid, or why there is no digest by a profiler."""
     digest, evaluation = found.profile.digest, found.evaluation
+    return {
+        "task": evaluation.task,
+        "file": file,
+        "device": found.problem.device,
+        "status": evaluation.status,
+        "reason": evaluation.reason or found.profile.reason,
+        "zone": found.problem.zone,
+        "ridges": found.analysis.ceilings.ridges or (),
+        "bottleneck": digest.bottleneck if digest else None,
+        "digest": digest.text if digest else None,  # as a prompt contains it
+        "evidence": digest.evidence if digest else (),
+        "strategies": digest.strategies if digest else (),
+        "source": digest.source if digest else "",
+        "workloads": [
+            {
+                "name": each.workload,
+                "zone": each.zone,
+                "bytes": each.bytes,
+                "flops": each.flops,
+                "intensity": each.intensity if each.bytes else None,  # FLOP per byte
+                "floor_ms": each.floor_ms,
+                "latency_ms": rate.latency_ms,
+                "bandwidth_bytes_s": rate.bandwidth_bytes_s,
+                "flops_s": rate.flops_s,
+                "share_of_floor": rate.share_of_floor,
+            }
+            for each, rate in _rates(found)
+        ],
+        "picture": written or None,
+        "seconds": round(digest.seconds, 3) if digest else 0.0,
+    }
+
+
+def _rates(found: FileProfile) -> Iterator[tuple[WorkloadAnalysis, Achieved]]:
+    """Each workload that was measured, with the rates that were reached."""
     rates = {each.workload: each for each in found.reached}
-    workloads = tuple(
-        WorkloadDocument(
-            name=each.workload,
-            zone=each.zone,
-            bytes=each.bytes,
-            flops=each.flops,
-            intensity=each.intensity if each.bytes else None,
-            floor_ms=each.floor_ms,
-            latency_ms=rates[each.workload].latency_ms,
-            bandwidth_bytes_s=rates[each.workload].bandwidth_bytes_s,
-            flops_s=rates[each.workload].flops_s,
-            share_of_floor=rates[each.workload].share_of_floor,
-        )
-        for each in found.analysis.workloads
-        if each.workload in rates
-    )
-    return ProfileDocument(
-        task=evaluation.task,
-        file=request.file,
-        device=found.problem.device,
-        status=evaluation.status.value,
-        reason=evaluation.reason or found.profile.reason,
-        zone=found.problem.zone,
-        ridges=found.analysis.ceilings.ridges or (),
-        bottleneck=digest.bottleneck.value if digest else None,
-        digest=digest.text if digest else None,
-        evidence=digest.evidence if digest else (),
-        strategies=digest.strategies if digest else (),
-        source=digest.source if digest else "",
-        workloads=workloads,
-        picture=written or None,
-        seconds=round(digest.seconds, 3) if digest else 0.0,
-    )
+    return ((each, rates[each.workload]) for each in found.analysis.workloads if each.workload in rates)
 
 
-def show(request: Request, found: Found, device: Device, written: str = "") -> None:
-    """For a person."""
-    console = render.console()
-    evaluation, profile = found.evaluation, found.profile
+def show(file: str, found: FileProfile, device: Device, written: str = "") -> None:
+    """Print the result for a person."""
+    console = cards.console()
+    evaluation, digest = found.evaluation, found.profile.digest
     if not evaluation.ok:
-        render.show(console, render.card(render.Judged(request.file, evaluation, fresh=True)))
+        cards.show(console, cards.card(cards.JudgedFile(file, evaluation, fresh=True)))
         return
-    title = Text.assemble((request.file, "bold"), "  ", (f"{evaluation.task} on {found.problem.device}", "dim"))
-    render.say(console, title)
+    title = Text.assemble((file, "bold"), "  ", (f"{evaluation.task} on {found.problem.device}", "dim"))
+    cards.say(console, title)
     console.print()
-    if profile.digest is not None:
-        render.say(console, profile.digest.text)
-        render.say(console, f"By {profile.digest.source}, in {profile.digest.seconds:.1f} s.", "dim")
-    if profile.reason:
-        render.say(console, f"Not by a profiler: {profile.reason}", "yellow")
+    if digest is not None:
+        cards.say(console, digest.text)
+        cards.say(console, f"Source: {digest.source}, {digest.seconds:.1f} s.", "dim")
+    if found.profile.reason:
+        cards.say(console, f"No profiler was used: {found.profile.reason}", "yellow")
     console.print()
-    for line in (*_standing(found), *_occupancy(evaluation.resources, device)):
-        render.say(console, line)
+    for line in (*_place_lines(found), *_occupancy(evaluation.resources, device)):
+        cards.say(console, line)
     if found.picture is not None:
         console.print()
-        for row in lines(found.picture, min(console.width, 100)):
-            render.say(console, row, whole=True)
+        for row in text_lines(found.picture, min(console.width, 100)):
+            cards.say(console, row, whole=True)
     if written:
-        render.say(console, f"\nThe picture is in {written}.")
+        cards.say(console, f"\nThe picture is in {written}.")
 
 
-def _standing(found: Found) -> Iterator[str]:
-    """A line for each workload: what it is, and what was reached."""
-    rates = {each.workload: each for each in found.reached}
-    for each in found.analysis.workloads:
-        rate = rates.get(each.workload)
-        if rate is None:
-            continue
+def _place_lines(found: FileProfile) -> Iterator[str]:
+    """A line for each workload: its zone, and the rates that were reached."""
+    for each, rate in _rates(found):
         yield (
-            f"{each.workload}: {each.zone}-bound ({render.number(each.intensity)} FLOP per byte); "
-            f"{render.duration(rate.latency_ms)}, {render.number(rate.bandwidth_bytes_s / 1e9)} GB/s, "
-            f"{render.number(rate.flops_s / 1e9)} GFLOP/s, {render.percent(rate.share_of_floor)} of the speed of light"
+            f"{each.workload}: {each.zone}-bound ({numbers.number(each.intensity)} FLOP per byte); "
+            f"{numbers.duration(rate.latency_ms)}, {numbers.number(rate.bandwidth_bytes_s / 1e9)} GB/s, "
+            f"{numbers.number(rate.flops_s / 1e9)} GFLOP/s, {numbers.percent(rate.share_of_floor)} of roofline"
         )
 
 
 def _occupancy(resources: tuple[Resources, ...], device: Device) -> Iterator[str]:
-    """What the compiler's figures allow each kernel, for a block of the usual size."""
+    """A line for each kernel: the occupancy that its registers and shared memory allow."""
     for each in resources[:_KERNELS]:
         allowed = occupancy(device.arch, _BLOCK, each.registers, each.shared_bytes)
         if allowed is None:
             continue
-        fits = f"{render.percent(allowed.share)} occupancy at {_BLOCK} threads a block, by {allowed.limit.value}"
+        fits = f"{numbers.percent(allowed.share)} occupancy at {_BLOCK} threads a block, by {allowed.limit.value}"
         spilled = f", {each.spill_bytes} bytes spilled" if each.spill_bytes else ""
-        shared = f", {render.size(each.shared_bytes)} of shared memory" if each.shared_bytes else ""
+        shared = f", {numbers.memory_size(each.shared_bytes)} of shared memory" if each.shared_bytes else ""
         yield f"{each.kernel}: {each.registers} registers{shared}{spilled}: {fits}"

@@ -1,37 +1,42 @@
-"""`warpsmith report RUN|BENCH`: one HTML file that shows a run or a bench, with everything in it."""
+"""`warpsmith report RUN|BENCH`: write a run or a bench as one HTML file."""
 
 from __future__ import annotations
 
-import json as jsonlib
 import sys
 import webbrowser
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from warpsmith.cli.app import app, reported
+from warpsmith.cli.json_documents import print_document
 from warpsmith.cli.options import AsJson
-
-if TYPE_CHECKING:
-    from warpsmith.core.search import Problem
-    from warpsmith.hardware.roofline import Peaks
+from warpsmith.experiments.collect import results_of
+from warpsmith.experiments.plan import BENCHES, PLAN
+from warpsmith.experiments.results import RESULTS
+from warpsmith.hardware.device import select_device, visible_gpus
+from warpsmith.hardware.roofline import Peaks, ceilings, known_peaks
+from warpsmith.model.brief import Problem
+from warpsmith.model.settings import Paths
+from warpsmith.report import page
+from warpsmith.report.bench_page import bench_page
+from warpsmith.report.run_page import run_page
+from warpsmith.search import open_run
 
 NAME = "report.html"
-_AGREE = 0.05  # how far peaks may be from a run's own floors and still be those it was judged by
+_TOLERANCE = 0.05  # how far the floors of these peaks may be from those in the run
 
 
 @dataclass(frozen=True)
 class ReportDocument:
-    """`warpsmith report --json`; field names are a promise to programs."""
+    """`report --json`."""
 
     report: str  # the file
     kind: str  # "run" or "bench"
     bytes: int
 
 
-@app.command(short_help="Write a run or a bench as one HTML file.")
 def report(
     what: Annotated[
         str, typer.Argument(metavar="RUN|BENCH", help="The folder of a run or a bench, results.json, or last.")
@@ -41,43 +46,31 @@ def report(
     ] = "",
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     json: AsJson = False,
-) -> None:
-    """Write one HTML file with charts, every candidate's code, verdict and prompt; it needs no network to be read."""
-    with reported():
-        document = _write(what, out)
-        if json:
-            sys.stdout.write(jsonlib.dumps(asdict(document), ensure_ascii=False) + "\n")
-        else:
-            sys.stdout.write(f"{document.report}\n")
-        if show:
-            webbrowser.open(Path(document.report).resolve().as_uri())
+) -> int:
+    """Write one HTML file with charts, and every candidate's code, verdict and prompt; it is readable offline."""
+    document = _write(what, out)
+    if json:
+        print_document(document)
+    else:
+        sys.stdout.write(f"{document.report}\n")
+    if show:
+        webbrowser.open(Path(document.report).resolve().as_uri())
+    return 0
 
 
 def _write(what: str, out: str) -> ReportDocument:
-    # Imported here: `--help` must not wait for pydantic and numpy.
-    from warpsmith.report import page
-    from warpsmith.run import opening
-
     bench = _bench(what)
     if bench is not None:
-        from warpsmith.report.bench_page import bench_page
-        from warpsmith.run.bench.folding import results_of
-
         path = Path(out) if out else (bench.parent if bench.is_file() else bench) / NAME
         return ReportDocument(str(path), "bench", page.write(bench_page(results_of(str(bench))), path))
-    from warpsmith.report.run_page import run_page
-
-    folder = opening.find(what)
+    folder = open_run.find(what)
     path = Path(out) if out else folder / NAME
-    document, texts = run_page(folder, _peaks(opening.config_of(folder).problem))
+    document, texts = run_page(folder, _peaks(open_run.config_of(folder).problem))
     return ReportDocument(str(path), "run", page.write(document, path, texts))
 
 
 def _bench(what: str) -> Path | None:
-    """The bench that a user names, if it is one."""
-    from warpsmith.run.bench.plan import BENCHES, PLAN
-    from warpsmith.run.bench.results import RESULTS
-
+    """The folder or results of the bench that a user names; None if it is no bench."""
     for path in (Path(what), Path(BENCHES) / what):
         if path.is_file() or (path / PLAN).is_file() or (path / RESULTS).is_file():
             return path
@@ -85,13 +78,9 @@ def _bench(what: str) -> Path | None:
 
 
 def _peaks(problem: Problem) -> Peaks | None:
-    """The whole roof, where this is the machine the run was judged on and what was measured is still here."""
-    from warpsmith.core.config import Paths
-    from warpsmith.hardware.analysis import ceilings, known_peaks
-    from warpsmith.hardware.device import gpus, select_device
-
+    """The measured peaks of the run's device, if this machine has that device and its peaks are in the cache."""
     cache = Paths.from_environment().cache
-    for spec in ("cpu",) if problem.kind == "cpu" else tuple(f"cuda:{gpu.index}" for gpu in gpus()):
+    for spec in ("cpu",) if problem.kind == "cpu" else tuple(f"cuda:{gpu.index}" for gpu in visible_gpus()):
         device = select_device(spec)
         if device.label != problem.device:
             continue
@@ -101,6 +90,6 @@ def _peaks(problem: Problem) -> Peaks | None:
             continue
         floors = [1e3 * max(b.bytes / roof.bandwidth_bytes_s, b.flops / roof.best_flops_s) for b in problem.bounds]
         pairs = zip(problem.bounds, floors, strict=True)
-        if all(abs(floor - bound.floor_ms) <= _AGREE * bound.floor_ms for bound, floor in pairs):
+        if all(abs(floor - bound.floor_ms) <= _TOLERANCE * bound.floor_ms for bound, floor in pairs):
             return peaks
     return None

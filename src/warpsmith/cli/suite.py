@@ -1,92 +1,65 @@
-"""`warpsmith suite list [SUITE...]`: which tasks there are to optimise and to measure by, without loading any."""
+"""`warpsmith suite list [SUITE...]`: list tasks, without loading any."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from itertools import groupby
+from typing import Annotated
 
+import typer
 from rich.text import Text
 
-from warpsmith.cli import render
-from warpsmith.cli.columns import print_columns
-from warpsmith.core.task import Workload
-from warpsmith.tasks import suites
-from warpsmith.tasks.suites import Entry
+from warpsmith.cli import cards
+from warpsmith.cli.json_documents import print_document
+from warpsmith.cli.options import AsJson, Family, Tag
+from warpsmith.cli.terminal import print_columns
+from warpsmith.model.task import Workload
+from warpsmith.tasks.suites import SuiteTask, select_tasks
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the command line asked for; of each kind any will do, except tags, all of which a task must have."""
-
-    suites: tuple[str, ...] = ()  # none: those of the package
-    names: tuple[str, ...] = ()
-    families: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    as_json: bool = False
-
-
-@dataclass(frozen=True)
-class TaskDocument:
-    """A task in JSON, one line each; field names are a promise to programs."""
-
-    task: str  # what to write for it on the command line
-    suite: str
-    name: str
-    family: str
-    tags: tuple[str, ...]
-    precisions: tuple[str, ...]
-    workloads: Mapping[str, Mapping[str, int]]  # by name; none where only loading the file tells
-    small: Mapping[str, Mapping[str, int]]
-    held_out: Mapping[str, Mapping[str, int]]
-    description: str
-
-
-def run(request: Request) -> int:
-    """Print the list; the exit status is 0 even where a selection leaves nothing."""
-    found = suites.select(request.suites, names=request.names, families=request.families, tags=request.tags)
-    if request.as_json:
+def suite_list(
+    suites: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SUITE", help="warpsmith-100, warpsmith-fused, or kernelbench:PATH/level1.  [all]"),
+    ] = None,
+    name: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only these tasks.")] = None,
+    family: Family = None,
+    tag: Tag = None,
+    json: AsJson = False,
+) -> int:
+    """List tasks with their family, sizes and precision classes."""
+    found = select_tasks(
+        tuple(suites or ()), names=tuple(name or ()), families=tuple(family or ()), tags=tuple(tag or ())
+    )
+    if json:
         for entry in found:
-            sys.stdout.write(json.dumps(asdict(_document(entry)), ensure_ascii=False) + "\n")
+            print_document(_document(entry))
         return 0
-    console = render.console()
+    console = cards.console()
     for number, (suite, members) in enumerate(groupby(found, key=lambda entry: entry.suite)):
         listed = list(members)
         if number:
             console.print()
-        render.say(console, Text.assemble((suite, "bold"), f"  {_count(len(listed))}"))
-        print_columns(console, list(map(_row, listed)), going=("precision", "family"), folding="workloads")
+        cards.say(console, Text.assemble((suite, "bold"), f"  {_count(len(listed))}"))
+        print_columns(console, list(map(_row, listed)), optional=("precision", "family"), folding="workloads")
     if len({entry.suite for entry in found}) != 1:
-        render.say(console, f"\n{_count(len(found))} in all" if found else "No task has all of that.")
+        cards.say(console, f"\n{_count(len(found))} in all" if found else "No task has all of that.")
     if found:
-        render.say(console, f"\nTake one: {_use(found[0])}", "dim", whole=True)
+        first = found[0]
+        small = f", or {first.title}@small on a CPU" if first.small else ""
+        cards.say(console, f"\nOptimise one: warpsmith optimize {first.title}{small}", "dim", whole=True)
     return 0
 
 
-def _use(entry: Entry) -> str:
-    """How a task of the list is used, by way of example."""
-    small = f", or {entry.title}@small on a CPU" if entry.small else ""
-    return f"warpsmith optimize {entry.title}{small}"
+def _document(entry: SuiteTask) -> dict[str, object]:
+    """A task as JSON; workloads are empty where only loading the file tells them."""
+    return {
+        "task": entry.title,  # as on the command line
+        **{name: getattr(entry, name) for name in ("suite", "name", "family", "tags", "precisions", "description")},
+        **{name: {w.name: w.sizes for w in getattr(entry, name)} for name in ("workloads", "small", "held_out")},
+    }
 
 
-def _document(entry: Entry) -> TaskDocument:
-    return TaskDocument(
-        task=entry.title,
-        suite=entry.suite,
-        name=entry.name,
-        family=entry.family,
-        tags=entry.tags,
-        precisions=tuple(precision.value for precision in entry.precisions),
-        workloads={w.name: w.sizes for w in entry.workloads},
-        small={w.name: w.sizes for w in entry.small},
-        held_out={w.name: w.sizes for w in entry.held_out},
-        description=entry.description,
-    )
-
-
-def _row(entry: Entry) -> dict[str, str]:
+def _row(entry: SuiteTask) -> dict[str, str]:
     sizes = ", ".join(_sizes(workload) for workload in entry.workloads)
     precisions = ", ".join(entry.precisions)
     return {"task": entry.name, "family": entry.family, "workloads": sizes or "–", "precision": precisions}

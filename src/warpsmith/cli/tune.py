@@ -1,52 +1,64 @@
-"""`warpsmith tune TASK FILE`: find good values for what a kernel declares tunable, with no model."""
+"""`warpsmith tune TASK FILE`: find good values for a kernel's tunables, without a model."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from warpsmith.backends.source import read_candidate
-from warpsmith.cli import render, searchjson
-from warpsmith.cli.evaluate import check_cache, check_task_file, choose_device, exit_status, timed_for
-from warpsmith.core.config import Paths
-from warpsmith.core.errors import UsageError
-from warpsmith.core.task import Precision
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.run.tuning import Measured, Round, Space, Tuned, evaluating, settled, tune
+from warpsmith.cli import cards
+from warpsmith.cli.checks import choose_device, exit_status, find_task, settings_with_timing, writable_paths
+from warpsmith.cli.json_documents import print_document, tune_document
+from warpsmith.cli.options import AsJson, DeviceOfFiles, PrecisionOption, TaskArgument, TimeBudget
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model import numbers
+from warpsmith.model.errors import UsageError
+from warpsmith.search.tuning import (
+    MeasuredPoint,
+    TuningResult,
+    TuningRound,
+    TuningSpace,
+    source_with_values,
+    tuning_evaluator,
+)
+from warpsmith.search.tuning import tune as search_values
 
 _SHOWN = 8  # points in the table
+_STAGES = {
+    TuningRound.SCREEN: "screening",
+    TuningRound.FULL: "measuring the best",
+    TuningRound.FINAL: "measuring once more",
+}
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the command line asked for."""
+def tune(
+    task: TaskArgument,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A kernel with lines such as `// tune: BLOCK = 128, 256, 512`.")
+    ],
+    budget: Annotated[int, typer.Option(min=1, metavar="N", help="Points to try at most.")] = 64,
+    device: DeviceOfFiles = "auto",
+    precision: PrecisionOption = None,
+    time_budget: TimeBudget = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random choice of points.")] = 0,
+    out: Annotated[str, typer.Option(metavar="FILE", help="Write the source with the best values first.")] = "",
+    json: AsJson = False,
+) -> int:
+    """Search the values of a kernel's tunables, without a model; bad points are discarded early.
 
-    task: str
-    file: str
-    budget: int = 64
-    device: str = "auto"
-    precision: Precision | None = None
-    timing_budget_s: float | None = None
-    seed: int = 0
-    out: str = ""
-    as_json: bool = False
-
-
-def run(request: Request) -> int:
-    """Tune, show, and give the exit status."""
-    check_task_file(request.task)
-    candidate = read_candidate(Path(request.file))
-    space = Space.of(candidate)
-    device = choose_device(request.device, (candidate,))
-    paths = Paths.from_environment()
-    check_cache(paths.cache)
-    console = render.console(stderr=True)
-    points = min(request.budget, space.total)
+    Exit status: 0 a valid point was found, 1 none was, 2 nothing could be judged.
+    """
+    spec = find_task(task)
+    candidate = read_candidate(Path(file))
+    points = min(budget, TuningSpace.of(candidate).total)
+    target = choose_device(device, (candidate,))
+    paths = writable_paths()
+    console = cards.console(stderr=True)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -57,81 +69,77 @@ def run(request: Request) -> int:
         disable=not console.is_terminal,
         redirect_stdout=False,
     ) as bar:
-        row = bar.add_task("screening", total=points)
+        row = bar.add_task(_STAGES[TuningRound.SCREEN], total=points)
 
-        def on_result(measured: Measured) -> None:
-            words = {Round.SCREEN: "screening", Round.FULL: "measuring the best", Round.FINAL: "measuring once more"}
-            bar.update(row, completed=min(measured.number, points), description=words[measured.round])
+        def on_result(measured: MeasuredPoint) -> None:
+            bar.update(row, completed=min(measured.number, points), description=_STAGES[measured.round])
 
-        with evaluating(
-            lambda settings: Evaluator(device, settings, paths=paths), request.task, request.precision
-        ) as judge:
-            tuned = tune(judge, candidate, request.budget, request.seed, on_result, timed_for(request.timing_budget_s))
-    written = _write(request, tuned)
-    if request.as_json:
-        sys.stdout.write(searchjson.dumps(searchjson.tune_document(request.task, request.file, written, tuned)) + "\n")
+        with tuning_evaluator(lambda settings: Evaluator(target, settings, paths=paths), spec, precision) as judge:
+            tuned = search_values(judge, candidate, budget, seed, on_result, settings_with_timing(time_budget))
+    written = _write(out, tuned)
+    if json:
+        print_document(tune_document(spec, file, written, tuned))
     else:
-        _show(request, tuned, written)
+        _show(tuned, written, f"warpsmith tune {task} {file} --out tuned{Path(file).suffix}")
     return status_of(tuned)
 
 
-def status_of(tuned: Tuned) -> int:
-    """The exit status: 0 a point is valid, 1 none is, 2 none is and not all could be judged."""
+def status_of(tuned: TuningResult) -> int:
+    """The exit status: 0 a point is valid, 1 none is, 2 none is and at least one could not be judged."""
     return 0 if tuned.best is not None else exit_status([each.evaluation.status for each in tuned.measured]) or 1
 
 
-def _write(request: Request, tuned: Tuned) -> str:
-    """The source with the best values first, where asked; "" where it was not, or there is none."""
-    if not request.out or tuned.best is None:
+def _write(out: str, tuned: TuningResult) -> str:
+    """Write the source with the best values first; returns the file, or "" if nothing was written."""
+    if not out or tuned.best is None:
         return ""
     try:
-        Path(request.out).write_text(settled(tuned.best), encoding="utf-8")
+        Path(out).write_text(source_with_values(tuned.best), encoding="utf-8")
     except OSError as refused:
-        raise UsageError(f"{request.out} cannot be written ({refused.strerror}); give another --out.") from None
-    return request.out
+        raise UsageError(f"{out} cannot be written ({refused.strerror}); give another --out.") from None
+    return out
 
 
-def _show(request: Request, tuned: Tuned, written: str) -> None:
-    console = render.console()
+def _show(tuned: TuningResult, written: str, command: str) -> None:
+    console = cards.console()
     counts = f"{tuned.tried} of {tuned.total} points tried, {tuned.discarded} discarded early"
     if tuned.best is None or tuned.evaluation is None:
         first = next((m.evaluation for m in tuned.measured if not m.evaluation.ok), None)
         console.print(Text(f"No point is valid ({counts}).", "bold red"))
         if first is not None:
-            render.say(console, f"The first one: {first.status.value.replace('_', ' ')}: {first.reason}")
+            cards.say(console, f"The first one: {first.status.value.replace('_', ' ')}: {first.reason}")
         return
-    values = ", ".join(f"{name}={value}" for name, value in tuned.best.defines) or "the values it came with"
-    render.say(console, f"Best: {values}  ({counts})", "bold")
+    values = ", ".join(f"{name}={value}" for name, value in tuned.best.defines) or "the values of the file"
+    cards.say(console, f"Best: {values}  ({counts})", "bold")
     console.print(_table(tuned))
     if tuned.evaluation is tuned.before:
-        render.say(console, "The kernel as it came is the best of what was tried.")
+        cards.say(console, "No point is faster than the file as it is.")
     elif tuned.gain is not None:
-        sure = "" if tuned.improved else "; the intervals overlap, so that is not certain"
-        render.say(console, f"{render.ratio(tuned.gain)}x the kernel as it came{sure}.")
+        sure = "" if tuned.improved else "; the intervals overlap, so the difference may be noise"
+        cards.say(console, f"{numbers.ratio(tuned.gain)}x the speed of the file as it is{sure}.")
     if written:
-        render.say(console, f"Written to {written}, the best values first.")
+        cards.say(console, f"Written to {written}, the best values first.")
     elif tuned.evaluation is not tuned.before:
-        ending = Path(request.file).suffix
-        render.say(console, f"Write it: warpsmith tune {request.task} {request.file} --out tuned{ending}", whole=True)
+        cards.say(console, f"Write it: {command}", whole=True)
 
 
-def _table(tuned: Tuned) -> Table:
+def _table(tuned: TuningResult) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("values", "speedup", "interval", "measured"):
         table.add_column(name)
     latest = {m.candidate.id: m for m in tuned.measured}
     valid = [m for m in latest.values() if m.evaluation.ok]
-    rank = {Round.FINAL: 0, Round.FULL: 1, Round.SCREEN: 2}
+    rank = {TuningRound.FINAL: 0, TuningRound.FULL: 1, TuningRound.SCREEN: 2}
     valid.sort(key=lambda m: (rank[m.round], -(m.evaluation.speedup() or 0.0)))
-    words = {Round.FINAL: "three times", Round.FULL: "twice", Round.SCREEN: "screened"}
+    words = {TuningRound.FINAL: "three times", TuningRound.FULL: "twice", TuningRound.SCREEN: "screened"}
     for each in valid[:_SHOWN]:
         speedup, interval = each.evaluation.speedup(), each.evaluation.interval()
         if speedup is None or interval is None:
             continue
         table.add_row(
-            ", ".join(f"{name}={value}" for name, value in each.candidate.defines) or "as it came",
-            f"{render.ratio(speedup)}x",
-            f"[{render.ratio(interval.low)}, {render.ratio(interval.high)}]",
+            ", ".join(f"{name}={value}" for name, value in each.candidate.defines) or "as in the file",
+            f"{numbers.ratio(speedup)}x",
+            f"[{numbers.ratio(interval.low)}, {numbers.ratio(interval.high)}]",
             words[each.round],
         )
     return table

@@ -1,79 +1,78 @@
-"""`warpsmith verify TASK FILE`: try a kernel as hard as this machine can, and write down what came of it.
-
-Verifying itself is `evaluate.verify`'s part; this module asks for it and shows it.
-"""
+"""`warpsmith verify TASK FILE`: test a kernel as hard as this machine can, and write a certificate."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
 from warpsmith.backends.source import read_candidate
-from warpsmith.cli import certcard, render
-from warpsmith.cli.evaluate import check_cache, check_task_file, choose_device, parse_baselines
-from warpsmith.core.candidate import Candidate
-from warpsmith.core.certificate import EVALUATION, Certificate, Outcome
-from warpsmith.core.config import Paths, Settings
-from warpsmith.core.evaluation import Evaluation
-from warpsmith.core.task import Precision
-from warpsmith.evaluate.evaluator import Evaluator
-from warpsmith.evaluate.verification.certificate import default_path, document, write_certificate
-from warpsmith.evaluate.verification.verify import Event, Verifier
+from warpsmith.cli import cards, certificate_card
+from warpsmith.cli.checks import choose_device, find_task, parse_baselines, writable_paths
+from warpsmith.cli.json_documents import print_document
+from warpsmith.cli.options import AsJson, Baseline, DeviceOfFiles, Entry, FileArgument, PrecisionOption, TaskArgument
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.certificate import EVALUATION, Certificate, CheckStatus
+from warpsmith.model.evaluation import Evaluation
+from warpsmith.model.settings import Paths, Settings
+from warpsmith.model.task import Precision
+from warpsmith.verification.certificate import default_path, document, write_certificate
+from warpsmith.verification.verify import VerificationEvent, Verifier
+
+
+def verify(
+    task: TaskArgument,
+    file: FileArgument,
+    device: DeviceOfFiles = "auto",
+    entry: Entry = "",
+    baseline: Baseline = "eager",
+    precision: PrecisionOption = None,
+    certificate: Annotated[
+        str, typer.Option(metavar="FILE", help="Where to write the certificate.  [default: in the cache folder]")
+    ] = "",
+    json: AsJson = False,
+) -> int:
+    """Test a kernel with other seeds, distributions and shapes, repeated runs, sanitizers and a second measurement.
+
+    The outcome of every check is written to a certificate. Exit status: 0 verified, 1 not verified, 2 nothing could be
+    judged.
+    """
+    task = find_task(task)
+    candidate = read_candidate(Path(file), entry=entry)
+    target = choose_device(device, (candidate,))
+    settings = Settings(baselines=parse_baselines(baseline))
+    paths = writable_paths()
+    with (
+        verify_progress(cards.console(stderr=True)) as progress,
+        Evaluator(target, settings, paths=paths, on_message=progress.message) as evaluator,
+    ):
+        written = certify(evaluator, paths, task, candidate, precision, progress, target=certificate)
+    found = written.certificate
+    if json:
+        print_document({"file": file, **document(found), "certificate": str(written.path)})
+    else:
+        cards.show(cards.console(), certificate_card.card(found, file, str(written.path)))
+    if (
+        found.checks[0].outcome is CheckStatus.UNAVAILABLE
+    ):  # the evaluation itself failed, through no fault of the kernel
+        return 2
+    return 0 if found.verified else 1
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the command line asked for, as written."""
-
-    task: str
-    file: str
-    device: str = "auto"
-    entry: str = ""
-    baselines: str = "eager"
-    precision: Precision | None = None
-    certificate: str = ""  # where to put it; "" for the cache folder
-    as_json: bool = False
-
-
-@dataclass(frozen=True)
-class Certified:
-    """A certificate and where it is kept."""
+class WrittenCertificate:
+    """A certificate and its file."""
 
     certificate: Certificate
     path: Path
-
-
-def run(request: Request) -> int:
-    """Verify, show, and give the exit status: 0 verified, 1 not."""
-    check_task_file(request.task)
-    candidate = read_candidate(Path(request.file), entry=request.entry)
-    device = choose_device(request.device, (candidate,))
-    settings = Settings(baselines=parse_baselines(request.baselines))
-    paths = Paths.from_environment()
-    check_cache(paths.cache)
-    errors = render.console(stderr=True)
-    with progress(errors) as show:
-        with Evaluator(device, settings, paths=paths, on_message=show.message) as evaluator:
-            certified = certify(
-                evaluator, paths, request.task, candidate, request.precision, show, target=request.certificate
-            )
-    certificate, path = certified.certificate, certified.path
-    if request.as_json:
-        kept = {"file": request.file, **document(certificate), "certificate": str(path)}
-        sys.stdout.write(json.dumps(kept, allow_nan=False) + "\n")
-    else:
-        render.show(render.console(), certcard.card(certificate, request.file, str(path)))
-    if certificate.checks[0].outcome is Outcome.UNAVAILABLE:  # it could not even be evaluated, by our own fault
-        return 2
-    return 0 if certificate.verified else 1
 
 
 def certify(
@@ -82,50 +81,52 @@ def certify(
     task: str,
     candidate: Candidate,
     precision: Precision | None,
-    show: Show,
+    progress: VerifyProgress,
     *,
     first: Evaluation | None = None,
     target: str = "",
-) -> Certified:
-    """Verify one candidate and keep its certificate."""
-    verifier = Verifier(evaluator, paths=paths, on_event=show.event)
+) -> WrittenCertificate:
+    """Verify one candidate and write its certificate."""
+    verifier = Verifier(evaluator, paths=paths, on_event=progress.event)
     certificate = verifier.verify(task, candidate, precision, first=first)
     path = Path(target) if target else default_path(paths.cache, certificate)
     write_certificate(certificate, path)
-    return Certified(certificate, path)
+    return WrittenCertificate(certificate, path)
 
 
-class Show:
-    """A line for each check that has ended; on a terminal, what is being done."""
+class VerifyProgress:
+    """Prints a line for each check that has ended; on a terminal also the check that is running."""
 
     def __init__(self, console: Console, spinner: Status | None = None) -> None:
         self._console = console
         self._spinner = spinner
-        self._reasons: set[str] = set()  # those said already: nobody reads the same one eight times
+        self._reasons: set[str] = set()  # printed already for this file: a reason is not repeated
 
-    def event(self, event: Event) -> None:
-        """A check has begun or ended."""
-        if event.name == EVALUATION and event.outcome is None:
-            self._reasons.clear()  # another file begins
+    def event(self, event: VerificationEvent) -> None:
+        """Show that a check has begun or ended."""
+        name = certificate_card.check_name(event.name)
         if event.outcome is None:
+            if event.name == EVALUATION:
+                self._reasons.clear()  # the first check of the next file
             if self._spinner is not None:
-                self._spinner.update(f"verifying: {certcard.word(event.name)}")
+                self._spinner.update(f"verifying: {name}")
             return
-        line = Text.assemble(certcard.mark(event.outcome), " ", f"{certcard.word(event.name):<18}")
-        line.append(certcard.told(event.outcome, self._reasons) if event.outcome.detail else "", "dim")
+        line = Text.assemble(certificate_card.check_mark(event.outcome), " ", f"{name:<18}")
+        if event.outcome.detail:
+            line.append(certificate_card.check_text_once(event.outcome, self._reasons), "dim")
         self._reasons.add(event.outcome.detail)
-        render.say(self._console, line)
+        cards.say(self._console, line)
 
     def message(self, text: str) -> None:
-        """Something worth a line."""
-        render.say(self._console, text, "dim")
+        """Print a line of the evaluator."""
+        cards.say(self._console, text, "dim")
 
 
 @contextmanager
-def progress(console: Console) -> Iterator[Show]:
-    """Where checks are shown as they end."""
+def verify_progress(console: Console) -> Iterator[VerifyProgress]:
+    """Shows the checks of a verification while it runs."""
     if not console.is_terminal:
-        yield Show(console)
+        yield VerifyProgress(console)
         return
     with console.status("verifying") as spinner:
-        yield Show(console, spinner)
+        yield VerifyProgress(console, spinner)

@@ -19,7 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from warpsmith.core.errors import ToolMissing, UsageError
+from warpsmith.model.build import DeviceKind
+from warpsmith.model.errors import ToolMissing, UsageError
 
 ARCH_SPECIFIC = frozenset({(9, 0), (10, 0), (10, 3), (11, 0), (12, 0), (12, 1)})
 """Capabilities with instructions that exist only under the `a` suffix (wgmma, tcgen05, ...)."""
@@ -53,7 +54,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Cpu:
+class CpuInfo:
     """The processor, as far as this process may use it."""
 
     name: str
@@ -67,7 +68,7 @@ class Cpu:
 class Device:
     """A device chosen to run on."""
 
-    kind: str  # "cpu" or "cuda"
+    kind: DeviceKind
     index: int  # 0 on the CPU
     name: str
     arch: str  # "native" on the CPU, e.g. "sm_90a" on CUDA
@@ -82,7 +83,7 @@ class Device:
     @property
     def spec(self) -> str:
         """As torch writes it: "cpu" or "cuda:0"."""
-        return "cpu" if self.kind == "cpu" else f"cuda:{self.index}"
+        return "cpu" if self.kind is DeviceKind.CPU else f"cuda:{self.index}"
 
     @property
     def label(self) -> str:
@@ -121,7 +122,7 @@ def visible_uuids(installed: Sequence[str], setting: str | None) -> tuple[str, .
 
 
 @cache
-def gpus() -> tuple[Gpu, ...]:
+def visible_gpus() -> tuple[Gpu, ...]:
     """The visible GPUs in CUDA's numbering; empty without NVIDIA's driver or the NVML bindings."""
     try:
         import pynvml
@@ -163,12 +164,12 @@ def _text(value: str | bytes) -> str:
 
 
 @cache
-def cpu() -> Cpu:
+def cpu_info() -> CpuInfo:
     """The processor under this process."""
     info = _read(Path("/proc/cpuinfo"))
     usable = sorted(os.sched_getaffinity(0))
     flags = _field(info, "flags") or _field(info, "Features") or platform.machine()
-    return Cpu(
+    return CpuInfo(
         name=_cpu_name(info),
         cores=len(usable),
         flags=hashlib.sha256(" ".join(sorted(flags.split())).encode()).hexdigest()[:12],
@@ -187,7 +188,7 @@ def _cpu_name(info: str) -> str:
     return " ".join(name.split())
 
 
-def threads() -> int:
+def cpu_threads() -> int:
     """How many threads either side has when kernels are timed on the CPU: as many as there are processors for this
     process, or fewer where OMP_NUM_THREADS says so, as it does to every other program."""
     usable = len(os.sched_getaffinity(0))
@@ -200,11 +201,11 @@ def select_device(spec: str) -> Device:
     match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", spec)
     if match is None:
         raise UsageError(f"unknown device {spec!r}; use auto, cpu, cuda or cuda:n.")
-    if spec == "cpu" or (spec == "auto" and not gpus()):
-        here, used = cpu(), threads()
+    if spec == "cpu" or (spec == "auto" and not visible_gpus()):
+        here, used = cpu_info(), cpu_threads()
         hardware = f"cpu|{here.name}|{here.cores} cores|{here.flags}"
-        return Device("cpu", 0, here.name, "native", hardware, used if used < here.cores else 0)
-    index, found = int(match[1] or 0), gpus()
+        return Device(DeviceKind.CPU, 0, here.name, "native", hardware, used if used < here.cores else 0)
+    index, found = int(match[1] or 0), visible_gpus()
     if index >= len(found):
         there = ", ".join(f"cuda:{g.index} ({g.name})" for g in found)
         what = (
@@ -212,7 +213,7 @@ def select_device(spec: str) -> Device:
         )
         raise ToolMissing(f"device cuda:{index} does not exist here: {what}.")
     gpu = found[index]
-    return Device("cuda", index, gpu.name, gpu.arch, f"cuda|{gpu.name}|{gpu.uuid}")
+    return Device(DeviceKind.CUDA, index, gpu.name, gpu.arch, f"cuda|{gpu.name}|{gpu.uuid}")
 
 
 def _last_level_bytes(root: Path, cpus: Sequence[int]) -> int:

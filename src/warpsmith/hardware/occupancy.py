@@ -43,7 +43,7 @@ MULTIPROCESSORS: dict[int, Multiprocessor] = {
 """By compute capability, 90 for 9.0."""
 
 
-class Limit(StrEnum):
+class OccupancyLimit(StrEnum):
     """What keeps more blocks out."""
 
     REGISTERS = "registers"
@@ -59,7 +59,7 @@ class Occupancy:
     blocks: int  # resident on one SM; 0 where the kernel cannot be launched
     warps: int
     share: float  # of the warps an SM can hold
-    limit: Limit
+    limit: OccupancyLimit
 
     @property
     def fits(self) -> bool:
@@ -79,18 +79,18 @@ def occupancy(arch: str, block_threads: int, registers: int, shared_bytes: int =
     if sm is None or block_threads < 1:
         return None
     warps = -(-block_threads // WARP)
-    limits = {Limit.BLOCK_SIZE: sm.warps // warps, Limit.BLOCKS: sm.blocks}
+    limits = {OccupancyLimit.BLOCK_SIZE: sm.warps // warps, OccupancyLimit.BLOCKS: sm.blocks}
     if block_threads > sm.threads_per_block:
-        limits[Limit.BLOCK_SIZE] = 0
+        limits[OccupancyLimit.BLOCK_SIZE] = 0
     if registers > 0:
         per_warp = -(-registers * WARP // _REGISTER_UNIT) * _REGISTER_UNIT
         # Registers belong to one of four sub-partitions, so that warps come in fours.
         resident = sm.registers // per_warp // 4 * 4
-        limits[Limit.REGISTERS] = 0 if registers > sm.registers_per_thread else resident // warps
+        limits[OccupancyLimit.REGISTERS] = 0 if registers > sm.registers_per_thread else resident // warps
     shared = -(-(shared_bytes + _RESERVED_SHARED_BYTES) // _SHARED_UNIT_BYTES) * _SHARED_UNIT_BYTES
-    limits[Limit.SHARED_MEMORY] = 0 if shared_bytes > sm.shared_bytes_per_block else sm.shared_bytes // shared
+    limits[OccupancyLimit.SHARED_MEMORY] = 0 if shared_bytes > sm.shared_bytes_per_block else sm.shared_bytes // shared
     # Where several are equal the one that a programmer can do most about is named.
-    order = (Limit.REGISTERS, Limit.SHARED_MEMORY, Limit.BLOCK_SIZE, Limit.BLOCKS)
+    order = (OccupancyLimit.REGISTERS, OccupancyLimit.SHARED_MEMORY, OccupancyLimit.BLOCK_SIZE, OccupancyLimit.BLOCKS)
     limit = min((each for each in order if each in limits), key=lambda each: limits[each])
     blocks = limits[limit]
     return Occupancy(blocks, blocks * warps, blocks * warps / sm.warps, limit)

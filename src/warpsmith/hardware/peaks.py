@@ -20,11 +20,12 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from warpsmith.core.inplace import put_in_place
-from warpsmith.hardware.device import cpu
+from warpsmith.hardware.device import cpu_info
 from warpsmith.hardware.roofline import Peaks
+from warpsmith.model.build import DeviceKind
+from warpsmith.system.files import put_in_place
 
-__all__ = ["Peaks", "improve", "load_or_measure", "measure_peaks"]
+__all__ = ["Peaks", "load_or_measure", "measure_peaks", "remeasure_peaks"]
 
 FORMAT = 1
 """Version of the measurement: a file of another version is measured again."""
@@ -56,7 +57,7 @@ def load_or_measure(cache: Path, device_key: str, device: torch.device) -> Peaks
     return peaks
 
 
-def improve(known: Peaks, cache: Path, device: torch.device) -> Peaks:
+def remeasure_peaks(known: Peaks, cache: Path, device: torch.device) -> Peaks:
     """Measure again and keep the better of both: a ceiling measured on a busy machine is too low."""
     again = measure_peaks(device, known.device_key)
     before, now = dict(known.flops), dict(again.flops)
@@ -85,7 +86,7 @@ def measure_peaks(device: torch.device, device_key: str = "") -> Peaks:
         cache_bytes, units = int(properties.L2_cache_size), int(properties.multi_processor_count)
         free_bytes = torch.cuda.mem_get_info(device)[0]
     else:
-        cache_bytes, units = cpu().cache_bytes, torch.get_num_threads()
+        cache_bytes, units = cpu_info().cache_bytes, torch.get_num_threads()
         free_bytes = psutil.virtual_memory().available
     with torch.inference_mode(), _flags_kept():
         # Products first: the library's workspace then does not pin one of the large blocks below.
@@ -103,7 +104,7 @@ def measure_peaks(device: torch.device, device_key: str = "") -> Peaks:
     flops = tuple((n, r) for n, r in rates.items() if n in ("fp64", "fp32") or r > rates["fp32"])
     return Peaks(
         device_key=device_key or str(device),
-        kind=device.type,
+        kind=DeviceKind(device.type),
         bandwidth_bytes_s=bandwidth,
         cache_bandwidth_bytes_s=max(cache_bandwidth, bandwidth),
         flops=flops,

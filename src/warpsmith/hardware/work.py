@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from warpsmith.hardware import arithmetic, operators
-from warpsmith.hardware.operators import Partial
-from warpsmith.hardware.regions import Region, Touch, union_bytes
+from warpsmith.hardware import operator_costs
+from warpsmith.hardware.byte_regions import ByteRegion, NeededBytes, union_bytes
+from warpsmith.hardware.operator_costs import PartialNeed
 from warpsmith.hardware.roofline import Work
 
 __all__ = ["Work", "count_work"]
@@ -77,13 +77,13 @@ class _Slot:
     """Where a tensor lies."""
 
     storage: int
-    region: Region
+    region: ByteRegion
     storage_bytes: int
 
     @staticmethod
     def of(tensor: Tensor) -> _Slot:
         storage = tensor.untyped_storage()
-        return _Slot(int(storage._cdata), operators.region_of(tensor), int(storage.nbytes()))
+        return _Slot(int(storage._cdata), operator_costs.region_of(tensor), int(storage.nbytes()))
 
     @property
     def whole(self) -> bool:
@@ -104,8 +104,8 @@ class _Need:
     """One operand of a recorded call."""
 
     slot: _Slot
-    touch: Touch
-    partial: Partial
+    touch: NeededBytes
+    partial: PartialNeed
     keeps: bool
     shift: int | None  # from a place in the result to the same place in the operand; None if laid out otherwise
 
@@ -157,7 +157,7 @@ class _Recorder(TorchDispatchMode):
             if pieces is not NotImplemented:
                 return pieces
         result = func(*args, **kwargs)
-        results = [t for t in operators.tensors_in(result) if t.layout == torch.strided]
+        results = [t for t in operator_costs.tensors_in(result) if t.layout == torch.strided]
         if results:
             self._note(func, args, kwargs, result, results)
         return result
@@ -165,27 +165,27 @@ class _Recorder(TorchDispatchMode):
     def _note(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, results: list[Tensor]
     ) -> None:
-        bound = operators.bind(func, args, kwargs)
+        bound = operator_costs.bind(func, args, kwargs)
         changed = [
             tensor
             for argument in func._schema.arguments
             if argument.alias_info is not None and argument.alias_info.is_write
-            for tensor in operators.tensors_in(bound[argument.name])
+            for tensor in operator_costs.tensors_in(bound[argument.name])
         ]
-        operands = operators.tensors_in(list(bound.values()))
+        operands = operator_costs.tensors_in(list(bound.values()))
         self.keep += results
         known = {_storage_id(t) for t in operands}
         if not changed and all(_storage_id(t) in known for t in results):
             return  # a view: the same bytes under another shape
-        table = operands[0] if operators.is_lookup(func) else None
+        table = operands[0] if operator_costs.is_lookup(func) else None
         for tensor in operands:
             if tensor is table:
                 self._looked_up[_storage_id(tensor)] += sum(t.numel() * t.element_size() for t in results)
             else:
                 self._read.add(_storage_id(tensor))
         origins = [self._origin(t) for t in operands]
-        flops = arithmetic.contraction_flops(func, args, kwargs, result)
-        reads = operators.reads(func, bound, results, [o.sparse for o in origins])
+        flops = operator_costs.contraction_flops(func, args, kwargs, result)
+        reads = operator_costs.reads(func, bound, results, [o.sparse for o in origins])
         read_tensors = {id(r.tensor) for r in reads}
         slots = {s.storage: s for s in map(_Slot.of, (*results, *changed))}
         first = next(iter(slots.values()))
@@ -194,10 +194,10 @@ class _Recorder(TorchDispatchMode):
                 needs=tuple(self._need(r, first) for r in reads),
                 writes=tuple(slots.values()),
                 overwrites=not any(id(t) in read_tensors for t in changed),
-                line=operators.line_stride(func, bound, results),
-                flops=flops or arithmetic.other_flops(func, operands, results),
+                line=operator_costs.line_stride(func, bound, results),
+                flops=flops or operator_costs.other_flops(func, operands, results),
                 unavoidable=self._unavoidable(func, bound, results[0], flops),
-                terms=arithmetic.summed_terms(func, bound, results, flops),
+                terms=operator_costs.summed_terms(func, bound, results, flops),
             )
         )
         origin = self._combined(func, operands, origins, results)
@@ -211,7 +211,10 @@ class _Recorder(TorchDispatchMode):
         self.keep += results
         steps = source.numel() // max(1, int(source.shape[-1]))
         matrices = [t for t in weights if t.dim() == 2]
-        whole = [operators.Read(t, Touch.all_of(operators.region_of(t))) for t in (source, *states, *weights)]
+        whole = [
+            operator_costs.OperandRead(t, NeededBytes.all_of(operator_costs.region_of(t)))
+            for t in (source, *states, *weights)
+        ]
         slots = tuple(map(_Slot.of, results))
         self.calls.append(
             _Call(
@@ -231,14 +234,14 @@ class _Recorder(TorchDispatchMode):
         return self._origins.get(_storage_id(tensor), _Origin())
 
     @staticmethod
-    def _need(read: operators.Read, result: _Slot) -> _Need:
+    def _need(read: operator_costs.OperandRead, result: _Slot) -> _Need:
         slot = _Slot.of(read.tensor)
         same = read.keeps and (slot.region.dims, slot.region.item) == (result.region.dims, result.region.item)
         shift = slot.region.start - result.region.start if same and result.whole else None
         return _Need(slot, read.touch, read.partial, read.keeps, shift)
 
     def _unavoidable(self, func: Any, bound: Mapping[str, Any], result: Tensor, flops: int) -> int:
-        found = arithmetic.unavoidable(func, bound, result, flops) if flops else None
+        found = operator_costs.unavoidable(func, bound, result, flops) if flops else None
         if found is None:
             return 0
         sources: list[frozenset[str]] = []
@@ -253,10 +256,12 @@ class _Recorder(TorchDispatchMode):
     @staticmethod
     def _combined(func: Any, operands: list[Tensor], origins: list[_Origin], results: list[Tensor]) -> _Origin:
         sources = frozenset(name for origin in origins for name in origin.sources)
-        elementwise = operators.is_pointwise(func) or operators.name_of(func) in operators.COPIES
-        inherits = elementwise or "softmax" in operators.name_of(func)
+        elementwise = operator_costs.is_pointwise(func) or operator_costs.name_of(func) in operator_costs.COPIES
+        inherits = elementwise or "softmax" in operator_costs.name_of(func)
         tensors = [(t, o) for t, o in zip(operands, origins, strict=True) if t.numel() > 1]
-        sparse = operators.makes_sparse(func, operands, results) or (inherits and any(o.sparse for _, o in tensors))
+        sparse = operator_costs.makes_sparse(func, operands, results) or (
+            inherits and any(o.sparse for _, o in tensors)
+        )
         # An outer product or a repetition has the right size but not that many independent values.
         independent = any(_is_full(t) and t.numel() == results[0].numel() for t, _ in tensors)
         clean = elementwise and not sparse and independent and all(o.clean for _, o in tensors)
@@ -278,7 +283,7 @@ class _WholeLayers(TorchFunctionMode):
         if func not in layers or len(args) != 9 or not isinstance(args[3], bool):
             return func(*args, **(kwargs or {}))
         source, states, weights, _, _, _, _, bidirectional, _ = args
-        first = operators.tensors_in(states)
+        first = operator_costs.tensors_in(states)
         width = int(first[0].shape[-1]) * (2 if bidirectional else 1)
         results = [source.new_empty((*source.shape[:2], width)), *(t.new_empty(t.shape) for t in first)]
         self._recorder.note_recurrent(source, first, list(weights), results)
@@ -286,21 +291,21 @@ class _WholeLayers(TorchFunctionMode):
 
 
 def _is_full(tensor: Tensor) -> bool:
-    return operators.region_of(tensor).nbytes == tensor.numel() * tensor.element_size()
+    return operator_costs.region_of(tensor).nbytes == tensor.numel() * tensor.element_size()
 
 
 class _Demand:
     """What is surely needed of each storage, at one point of the way back from the outputs."""
 
     def __init__(self) -> None:
-        self._touches: defaultdict[int, list[Touch]] = defaultdict(list)
-        self._overwritten: defaultdict[int, list[Region]] = defaultdict(list)  # later on the way forward
+        self._touches: defaultdict[int, list[NeededBytes]] = defaultdict(list)
+        self._overwritten: defaultdict[int, list[ByteRegion]] = defaultdict(list)  # later on the way forward
 
-    def add(self, storage: int, touch: Touch) -> None:
+    def add(self, storage: int, touch: NeededBytes) -> None:
         """Need something more."""
         self._touches[storage].append(touch)
 
-    def touches(self, storage: int) -> list[Touch]:
+    def touches(self, storage: int) -> list[NeededBytes]:
         """What is needed of a storage, place by place; empty where later writes blur the places."""
         return [] if self._overwritten[storage] else self._touches[storage]
 
@@ -341,7 +346,7 @@ def _follow(calls: Sequence[_Call], outputs: Sequence[Tensor], *, keeping: bool)
     demand = _Demand()
     for tensor in outputs:
         slot = _Slot.of(tensor)
-        demand.add(slot.storage, Touch.all_of(slot.region))
+        demand.add(slot.storage, NeededBytes.all_of(slot.region))
     shares = [0.0] * len(calls)
     for index in range(len(calls) - 1, -1, -1):
         call = calls[index]
@@ -363,17 +368,17 @@ def _follow(calls: Sequence[_Call], outputs: Sequence[Tensor], *, keeping: bool)
     return demand, shares
 
 
-def _needed(need: _Need, result: _Slot, nbytes: int, touches: Sequence[Touch]) -> list[Touch]:
+def _needed(need: _Need, result: _Slot, nbytes: int, touches: Sequence[NeededBytes]) -> list[NeededBytes]:
     """What one operand must give for so many bytes of the result."""
     total = result.region.nbytes
     if nbytes >= total:
         return [need.touch]
-    if need.partial is Partial.NOTHING:
+    if need.partial is PartialNeed.NOTHING:
         return []
-    if need.partial is Partial.SPILL:
+    if need.partial is PartialNeed.SPILL:
         ratio = need.slot.region.item / max(1, result.region.item)
-        return [Touch(max(0, int(need.touch.nbytes - (total - nbytes) * ratio)))]
-    found = [Touch(need.touch.nbytes * nbytes // total)]
+        return [NeededBytes(max(0, int(need.touch.nbytes - (total - nbytes) * ratio)))]
+    found = [NeededBytes(need.touch.nbytes * nbytes // total)]
     if need.shift is not None:
-        found += [Touch(t.nbytes, t.region.moved(need.shift), t.line) for t in touches if t.region is not None]
+        found += [NeededBytes(t.nbytes, t.region.moved(need.shift), t.line) for t in touches if t.region is not None]
     return found

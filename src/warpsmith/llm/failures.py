@@ -1,55 +1,57 @@
-"""What a failed request means: whether to ask again and when, or what a person has to change.
+"""Failed requests: what an HTTP status means for the user, in words.
 
-One place decides for all providers, by HTTP status and by what the body says; the wording never holds a key (the
-caller redacts it) and never an address's user name, password or query.
+The words never hold a key (the caller removes it) and never the user name, password or query of an address.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit, urlunsplit
 
+BAD_BODY = 599
+"""Stands for a successful response whose body is no completion."""
+
 _LONGEST_QUOTE = 300
-_PASSING = frozenset({408, 409, 425, 429})
+_QUOTED = 60  # characters of a body that is no completion
+_TEMPORARY = frozenset({408, 409, 425, 429})
 _NO_CREDIT = ("insufficient_quota", "insufficient balance", "credit balance", "spend_limit", "billing")
 _TOO_LONG = ("context_length", "context length", "context window", "prompt is too long", "too many tokens")
-_UNWANTED = ("content_policy", "content_filter", "content management policy", "invalid_prompt")
+_FILTERED = ("content_policy", "content_filter", "content management policy", "invalid_prompt")
 
 
 @dataclass(frozen=True)
-class Failure:
+class RequestFailure:
     """Why there is no reply."""
 
     why: str  # a clause: "the endpoint answered 500 (overloaded)"
-    again: bool = False  # whether the same request may succeed later
-    refused: bool = False  # whether a person has to change something first
-    after_s: float | None = None  # how long the endpoint asks to wait
+    refused: bool = False  # True if a person has to change something first
 
 
 @dataclass(frozen=True)
-class Contact:
-    """Who is asked, in the words an error needs."""
+class EndpointInfo:
+    """The facts about an endpoint that errors name."""
 
     model: str
-    url: str  # as shown: without user name, password and query
+    url: str  # see `safe_url`
     key_name: str
     url_name: str
     key_given: bool
 
 
-def shown(url: str) -> str:
-    """An address without what may be secret in it."""
-    parts = urlsplit(url)
+def safe_url(url: str) -> str:
+    """An address without user name, password and query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.rpartition("@")[2]
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
 
 
-def said(body: str) -> str:
-    """What the body of an error says, shortened to one line; "" where it says nothing readable."""
+def error_message(body: str) -> str:
+    """The error message in a body, shortened to one line; "" if there is none."""
     try:
         content = json.loads(body)
     except ValueError:
@@ -64,58 +66,43 @@ def said(body: str) -> str:
     return line if len(line) <= _LONGEST_QUOTE else line[:_LONGEST_QUOTE] + "..."
 
 
-def of_status(status: int, body: str, after_s: float | None, contact: Contact, served: Callable[[], str]) -> Failure:
-    """What an HTTP status other than success means. `served` names the endpoint's models, where that helps."""
-    text = said(body)
-    quote = f" ({text})" if text else ""
-    answer = f"{contact.url} answered {status}{quote}"
+def is_out_of_credit(status: int, body: str) -> bool:
+    """True if the account has no credit left: repeating the request does not help."""
     lowered = body[:20_000].lower()
-    if status in (400, 402, 403, 429) and any(word in lowered for word in _NO_CREDIT):
-        return Failure(f"{answer}; add credit or raise the limit of this account", refused=True)
-    if status in _PASSING or status >= 500:
-        return Failure(answer, again=True, after_s=after_s)
+    return status in (400, 402, 403, 429) and any(word in lowered for word in _NO_CREDIT)
+
+
+def classify_status(status: int, body: str, info: EndpointInfo, list_models: Callable[[], str]) -> RequestFailure:
+    """What an HTTP status other than success means. `list_models` is called if the names of the models help."""
+    message = error_message(body)
+    if status == BAD_BODY:
+        start = repr(body[:_QUOTED]) if body.strip() else "nothing"
+        return RequestFailure(f"{info.url} answered with {start}, which is no completion")
+    answer = f"{info.url} answered {status}" + (f" ({message})" if message else "")
+    lowered = body[:20_000].lower()
+    if is_out_of_credit(status, body):
+        return RequestFailure(f"{answer}; add credit or raise the limit of this account", refused=True)
+    if status in _TEMPORARY or status >= 500:
+        return RequestFailure(answer)
     if status in (400, 413, 422) and (status == 413 or any(word in lowered for word in _TOO_LONG)):
-        return Failure(f"{answer}; this prompt is too long for {contact.model}")
-    if status in (400, 422) and any(word in lowered for word in _UNWANTED):
-        return Failure(answer)
-    return Failure(f"{answer}; {_advice(status, lowered, contact, served)}", refused=True)
+        return RequestFailure(f"{answer}; this prompt is too long for {info.model}")
+    if status in (400, 422) and any(word in lowered for word in _FILTERED):
+        return RequestFailure(answer)
+    return RequestFailure(f"{answer}; {_advice(status, lowered, info, list_models)}", refused=True)
 
 
-def _advice(status: int, lowered: str, contact: Contact, served: Callable[[], str]) -> str:
+def _advice(status: int, lowered: str, info: EndpointInfo, list_models: Callable[[], str]) -> str:
     if status in (401, 403):
-        if not contact.key_given:
-            return f"set {contact.key_name} or name a key file with --key-file"
-        return f"check that the key in {contact.key_name} is valid and may use {contact.model}"
+        if not info.key_given:
+            return f"set {info.key_name} or name a key file with --key-file"
+        return f"check that the key in {info.key_name} is valid and may use {info.model}"
     if status == 404:
-        models = served()
+        models = list_models()
         if models:
-            return f"it serves {models}: name one of these instead of {contact.model!r}"
-        return f"check the model name {contact.model!r} and the base URL (--base-url or {contact.url_name})"
+            return f"it serves {models}: name one of these instead of {info.model!r}"
+        return f"check the model name {info.model!r} and the base URL (--base-url or {info.url_name})"
     if 300 <= status < 400:
-        return f"it points elsewhere: give the final base URL with --base-url or {contact.url_name}"
+        return f"it points elsewhere: give the final base URL with --base-url or {info.url_name}"
     if "temperature" in lowered:
         return "leave the temperature out: this model does not take the one given"
-    return f"change what it names, or use another model than {contact.model!r}"
-
-
-def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
-    """How long an answer asks to wait: `retry-after-ms`, or `retry-after` in seconds or as a date."""
-    milliseconds = _number(headers.get("retry-after-ms", ""))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    given = headers.get("retry-after", "")
-    seconds = _number(given)
-    if seconds is not None or not given:
-        return seconds
-    try:
-        return max(parsedate_to_datetime(given).timestamp() - now, 0.0)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value >= 0 else None
+    return f"change what it names, or use another model than {info.model!r}"

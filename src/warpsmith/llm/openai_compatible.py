@@ -1,159 +1,103 @@
-"""Any endpoint that speaks OpenAI's chat completions: OpenAI, vLLM, Ollama, DeepSeek and others, by base URL."""
+"""Any endpoint with OpenAI's chat completions: OpenAI, vLLM, Ollama, DeepSeek and others, by base URL."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, cast
 
-from warpsmith.core.search import Prompt
-from warpsmith.llm.bodies import count, identifiers, mapping, mappings, text, texts
-from warpsmith.llm.connecting import CONNECT_S, address, contact, key, require
-from warpsmith.llm.endpoint import Answer, Endpoint, Heard, hear, listed, object_of
-from warpsmith.llm.leash import Leashes
-from warpsmith.llm.model import Model, Options, Surroundings
+from warpsmith.llm.adapter import (
+    Completion,
+    ProviderAdapter,
+    Response,
+    count,
+    joined_text,
+    mapping,
+    mappings,
+    text,
+)
+from warpsmith.llm.model import ModelOptions
 from warpsmith.llm.prices import Tokens
+from warpsmith.llm.provider import Provider
 from warpsmith.llm.secrets import Secret
+from warpsmith.model.brief import Prompt
 
-if TYPE_CHECKING:
-    from openai.types.chat import ChatCompletionMessageParam
-
-# Two names for the same limit: OpenAI's own endpoint wants the first, most others know the second only.
+# Two names of the same limit: OpenAI's own endpoint wants the first, most others know only the second.
 _NEW_LIMIT, _OLD_LIMIT = "max_completion_tokens", "max_tokens"
+_HOME = "https://api.openai.com/v1"
 
 
-class OpenAI:
-    """The plugin."""
+class OpenAIAdapter(ProviderAdapter):
+    """OpenAI's SDK."""
 
-    name = "openai"
-    package = "openai"
-    key_name = "OPENAI_API_KEY"
-    url_name = "OPENAI_BASE_URL"
-    home = "https://api.openai.com/v1"
-    default_model = "gpt-6.1-sol"
+    client_class = "OpenAI"
 
-    def connect(self, model: str, options: Options, surroundings: Surroundings) -> Model:
-        """See `Provider`."""
-        url = address(self, options, surroundings)
-        secret = key(self, url, surroundings)
-        require(self)
-        line = OpenAILine(model, url, secret, options, home=url == self.home)
-        return Endpoint(self.name, line, contact(self, model, url, secret), secret, options, surroundings)
-
-    def served(self, options: Options, surroundings: Surroundings) -> tuple[str, ...]:
-        """See `Provider`."""
-        url = address(self, options, surroundings)
-        secret = key(self, url, surroundings)
-        require(self)
-        return listed(OpenAILine("", url, secret, options, home=url == self.home), url)
-
-
-class OpenAILine:
-    """A `Line`."""
-
-    def __init__(self, model: str, url: str, secret: Secret, options: Options, home: bool) -> None:
+    def __init__(self, model: str, url: str, secret: Secret, options: ModelOptions) -> None:
         import openai
 
-        self.leashes = Leashes()
-        self._model = model
+        super().__init__(openai, model, secret, url, options)
         self._max_tokens = options.max_tokens
-        self._extra = options.fields
-        if options.temperature is not None:
-            self._extra.setdefault("temperature", options.temperature)
-        self._limit_name = _NEW_LIMIT if home else _OLD_LIMIT
+        self._limit_name = _NEW_LIMIT if url == _HOME else _OLD_LIMIT
+        self._sent = threading.local()  # the limit name of the latest request of this thread
         self._renamed = False
         self._lock = threading.Lock()
-        self._client = openai.OpenAI(
-            api_key=secret.reveal(),
-            base_url=url,
-            max_retries=0,  # `Endpoint` repeats requests, and counts them
-            default_headers={"Connection": "close"},  # see `leash`
-            http_client=openai.DefaultHttpxClient(
-                event_hooks={"request": [self.leashes.attach]},
-                follow_redirects=False,  # a redirect is a wrong base URL, and could carry the key elsewhere
-                verify=url.startswith("https:"),  # certificates take long to load, and plain HTTP has none
-            ),
-        )
-        self._create = self._client.chat.completions.with_raw_response.create  # loaded now, not in a request's time
+        self._create = self._client.chat.completions.with_raw_response.create  # imported now, not in a request's time
 
-    def post(self, prompt: Prompt, limit_s: float) -> Heard:
-        """See `Line`."""
-        import openai
-
-        messages = cast(
-            "list[ChatCompletionMessageParam]",
-            [{"role": message.role.value, "content": message.text} for message in prompt.messages],
+    def send(self, prompt: Prompt) -> Response:
+        """See `ProviderAdapter`."""
+        self._sent.limit = self._limit_name
+        limit = {} if self._max_tokens is None else {self._sent.limit: self._max_tokens}
+        return self._response(
+            lambda: self._create(
+                model=self._model,
+                messages=[{"role": message.role.value, "content": message.text} for message in prompt.messages],
+                extra_body={**limit, **self._temperature},
+            )
         )
-        form = self._limit_name if self._max_tokens is not None else ""
-        extra = {form: self._max_tokens, **self._extra} if form else self._extra
-        heard = hear(
-            lambda: (
-                self._create(
-                    model=self._model,
-                    messages=messages,
-                    extra_body=extra,
-                    timeout=openai.Timeout(limit_s, connect=min(CONNECT_S, limit_s)),
-                ).http_response
-            ),
-            openai.APIStatusError,
-            openai.APITimeoutError,
-            openai.APIConnectionError,
-        )
-        return replace(heard, form=form)
 
-    def adapt(self, heard: Heard) -> bool:
-        """The other name of the limit, once, where a refusal names the one that was sent."""
-        if heard.status not in (400, 422) or not heard.form or heard.form not in heard.body:
+    def adapt(self, response: Response) -> bool:
+        """Use the other name of the limit, once, if a refusal names the one that was sent."""
+        sent = self._sent.limit
+        if self._max_tokens is None or response.status not in (400, 422) or sent not in response.body:
             return False
         with self._lock:
-            if self._limit_name == heard.form:
+            if self._limit_name == sent:
                 if self._renamed:
                     return False
-                self._limit_name = _OLD_LIMIT if heard.form == _NEW_LIMIT else _NEW_LIMIT
+                self._limit_name = _OLD_LIMIT if sent == _NEW_LIMIT else _NEW_LIMIT
                 self._renamed = True
-            return True  # also where another thread has changed it meanwhile
+            return True  # also if another thread has changed it meanwhile
 
-    def answer(self, content: Mapping[str, object]) -> Answer | None:
-        """See `Line`."""
+    def completion(self, content: Mapping[str, object]) -> Completion | None:
+        """See `ProviderAdapter`."""
         choices = mappings(content.get("choices"))
         if not choices or not isinstance(choices[0].get("message"), dict):
             return None
         message = mapping(choices[0]["message"])
         said = message.get("content")
-        words = texts(mappings(said)) if isinstance(said, list) else text(said)
-        return Answer(words or text(message.get("refusal")), text(choices[0].get("finish_reason")) or "stop")
+        words = joined_text(mappings(said)) if isinstance(said, list) else text(said)
+        return Completion(words or text(message.get("refusal")), text(choices[0].get("finish_reason")) or "stop")
 
     def tokens(self, content: Mapping[str, object]) -> Tokens | None:
-        """See `Line`."""
+        """See `ProviderAdapter`."""
         usage = content.get("usage")
         if not isinstance(usage, dict):
             return None
         details = mapping(usage.get("prompt_tokens_details"))
-        # DeepSeek has a field of its own for what was in its cache.
-        cached = count(details.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens"))
         return Tokens(
             prompt=count(usage.get("prompt_tokens")),
             completion=count(usage.get("completion_tokens")),
-            cached=cached,
+            # DeepSeek has its own field for cached tokens.
+            cached=count(details.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens")),
             cache_written=count(details.get("cache_write_tokens")),
         )
 
-    def served(self, limit_s: float) -> tuple[str, ...]:
-        """See `Line`."""
-        import openai
 
-        heard = hear(
-            lambda: self._client.models.with_raw_response.list(timeout=limit_s).http_response,
-            openai.APIStatusError,
-            openai.APITimeoutError,
-            openai.APIConnectionError,
-        )
-        return identifiers(object_of(heard.body).get("data")) if heard.status == 200 else ()
-
-    def close(self) -> None:
-        """See `Line`."""
-        self._client.close()
-
-
-PLUGIN = OpenAI()
+PLUGIN = Provider(
+    name="openai",
+    package="openai",
+    key_name="OPENAI_API_KEY",
+    url_name="OPENAI_BASE_URL",
+    home=_HOME,
+    default_model="gpt-6.1-sol",
+    adapter=OpenAIAdapter,
+)

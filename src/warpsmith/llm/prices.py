@@ -1,7 +1,7 @@
-"""What tokens cost, from a table in TOML. A model that is not in it has no price, never a guessed one.
+"""The prices of tokens, from a table in TOML. A model that is not in the table has no price; none is guessed.
 
-The table of the package holds list prices as of a date; a user's own file (given, or named by `WARPSMITH_PRICES`)
-adds to it and overrides it. Batch discounts, long-context surcharges and taxes are not covered.
+The packaged table holds list prices as of a date. A user's own file, given or named by `WARPSMITH_PRICES`, adds to it
+and overrides it. Batch discounts, long-context surcharges and taxes are not covered.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
 
-from warpsmith.core.errors import UsageError
+from warpsmith.model.errors import UsageError
 
 PRICES_VARIABLE = "WARPSMITH_PRICES"
 _PACKAGED = "prices.toml"
@@ -21,7 +21,7 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True)
 class Tokens:
-    """What one or more requests used, as reported."""
+    """Tokens of one or more requests, as reported."""
 
     prompt: int = 0  # with those read from and written to the provider's cache
     completion: int = 0  # with those spent on reasoning
@@ -42,7 +42,7 @@ class Price:
     cache_write: float | None = None  # None: as any input
 
     def cost_usd(self, tokens: Tokens) -> float:
-        """Of that many tokens."""
+        """The price of these tokens."""
         cached = self.input if self.cached_input is None else self.cached_input
         written = self.input if self.cache_write is None else self.cache_write
         fresh = max(tokens.prompt - tokens.cached - tokens.cache_written, 0)
@@ -57,12 +57,12 @@ class Prices:
     by_model: Mapping[str, Price] = field(default_factory=dict)
 
     def of(self, provider: str, model: str) -> Price | None:
-        """None where it is not known."""
+        """The price of a model; None if it is not known."""
         return self.by_model.get(f"{provider}:{model}")
 
     @staticmethod
-    def gather(environ: Mapping[str, str], file: Path | None = None) -> Prices:
-        """The packaged table, with the user's own on top."""
+    def load(environ: Mapping[str, str], file: Path | None = None) -> Prices:
+        """The packaged table, overridden by the user's own."""
         table = _read(files("warpsmith.llm").joinpath(_PACKAGED).read_text(encoding="utf-8"), _PACKAGED)
         named = environ.get(PRICES_VARIABLE, "").strip()
         path = file or (Path(named) if named else None)

@@ -1,8 +1,8 @@
-"""Keys: where they come from, and how they are kept out of everything that is shown or stored.
+"""Keys: where they come from, and how they stay out of everything that is shown or stored.
 
-A key comes from the environment or from a key file that only its owner can read. It is held in a `Secret`, which
-no `repr`, format string or pickle gives away, and every text that an endpoint sends back goes through `redact`.
-Not covered: a key that an endpoint echoes in some other form than itself (reversed, encoded).
+A key comes from the environment or from a key file that only its owner can read. It is held in a `Secret`, which no
+`repr`, format string or pickle shows, and `redact` removes it from every text that an endpoint sends back. Not covered:
+a key that an endpoint sends back in another form (reversed, encoded).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from warpsmith.core.errors import UsageError
+from warpsmith.model.errors import UsageError
 
 KEY_FILE_VARIABLE = "WARPSMITH_KEY_FILE"
 MASK = "[key]"
@@ -22,7 +22,7 @@ _SHORTEST = 6  # a placeholder such as "none" is no secret, and masking it would
 
 
 class Secret:
-    """A text that shows itself only when asked by name."""
+    """A text that only `reveal` shows."""
 
     __slots__ = ("_text",)
 
@@ -30,11 +30,11 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for the one who sends it."""
+        """The text itself, to be sent."""
         return self._text
 
     def redact(self, text: str) -> str:
-        """A text without it."""
+        """A text with the secret replaced by `MASK`."""
         return text.replace(self._text, MASK) if len(self._text) >= _SHORTEST else text
 
     def __bool__(self) -> bool:
@@ -52,14 +52,14 @@ NO_SECRET = Secret("")
 
 @dataclass(frozen=True)
 class Keyring:
-    """What the environment and a key file say, the file first. Shows names, never values."""
+    """The variables of the environment and of a key file; the file takes precedence. Its repr shows no values."""
 
     _values: Mapping[str, Secret] = field(default_factory=dict, repr=False)
     file: Path | None = None
 
     @staticmethod
-    def gather(environ: Mapping[str, str], file: Path | None = None) -> Keyring:
-        """Of an environment and of the file given, or of the one that `WARPSMITH_KEY_FILE` names."""
+    def load(environ: Mapping[str, str], file: Path | None = None) -> Keyring:
+        """From an environment, and from the file given or named by `WARPSMITH_KEY_FILE`."""
         named = environ.get(KEY_FILE_VARIABLE, "").strip()
         path = file or (Path(named) if named else None)
         values = dict(environ)
@@ -69,7 +69,7 @@ class Keyring:
         return Keyring({name: Secret(value.strip()) for name, value in values.items()}, path)
 
     def secret(self, name: str) -> Secret:
-        """A key; empty where there is none."""
+        """A key; an empty secret if it is not set."""
         found = self._values.get(name, NO_SECRET)
         if not all(32 < ord(letter) < 127 for letter in found.reveal()):
             raise UsageError(
@@ -78,11 +78,11 @@ class Keyring:
         return found
 
     def plain(self, name: str) -> str:
-        """A setting that is no secret; "" where it is not set."""
+        """A setting that is no secret; "" if it is not set."""
         return self._values.get(name, NO_SECRET).reveal()
 
     def redact(self, text: str) -> str:
-        """A text without the values of all variables that are named like secrets."""
+        """A text without the values of all variables whose names end like those of secrets."""
         for name, value in self._values.items():
             if name.upper().endswith(_SECRET_NAMES):
                 text = value.redact(text)
@@ -90,7 +90,7 @@ class Keyring:
 
 
 def read_key_file(path: Path) -> dict[str, str]:
-    """Lines `NAME=value`, blank ones and comments between them. Nobody but its owner may be able to read it."""
+    """The variables in a file of lines `NAME=value`, blank lines and comments. Only its owner may read the file."""
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def read_key_file(path: Path) -> dict[str, str]:
             continue
         name, sign, value = stripped.partition("=")
         if not sign or not name.strip().isidentifier():
-            # The line is not quoted: it may be a key that stands there alone.
+            # The line is not shown: it may be a key without a name.
             raise UsageError(f"line {number} of the key file {path} is not NAME=value; write e.g. OPENAI_API_KEY=...")
         values[name.strip()] = value.strip().strip("\"'")
     return values

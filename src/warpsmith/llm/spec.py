@@ -1,6 +1,6 @@
-"""Models by name: "openai:gpt-5", several with weights, or whatever the environment offers.
+"""Models by name: "openai:gpt-5", several with weights, or those that the environment offers.
 
-Not for asking them: `connect` gives `Model`s, `auto` says which would be taken and why.
+`parse` and `detect_models` give `ModelSpec`s; `connect` gives `Model`s.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import cast
 
-from warpsmith.core.errors import ProposerFault, ToolMissing, UsageError
-from warpsmith.core.registry import plugin, plugins
-from warpsmith.llm.connecting import address
-from warpsmith.llm.failures import shown
-from warpsmith.llm.model import Model, Options, Provider, Surroundings
+from warpsmith.llm.failures import safe_url
+from warpsmith.llm.model import Model, ModelContext, ModelOptions
+from warpsmith.llm.provider import Provider
+from warpsmith.model.errors import ProposerFault, ToolMissing, UsageError
+from warpsmith.system.plugins import plugin, plugins
 
 PACKAGE = "warpsmith.llm"
 MODEL_VARIABLE = "WARPSMITH_MODEL"
@@ -32,30 +32,30 @@ class ModelSpec:
 
     @property
     def name(self) -> str:
-        """As `Model.name`."""
+        """See `Model.name`."""
         return f"{self.provider}:{self.model}"
 
 
 @dataclass(frozen=True)
-class Auto:
-    """What the environment offers."""
+class DetectedModels:
+    """The models that the environment offers."""
 
-    models: tuple[ModelSpec, ...]  # none: there is no model to ask
+    models: tuple[ModelSpec, ...]  # empty: there is no model to ask
     why: str  # a sentence
 
 
 def providers() -> tuple[str, ...]:
-    """The names that may stand before the colon."""
+    """The names of all providers."""
     return tuple(sorted(plugins(PACKAGE)))
 
 
 def is_spec(text: str) -> bool:
-    """Whether a text begins as models by name do; it may still be wrong further on."""
+    """True if a text begins with the name of a provider; the rest may still be wrong."""
     return text.strip().partition(":")[0] in providers()
 
 
 def parse(text: str) -> tuple[ModelSpec, ...]:
-    """Models and weights: "openai:a=2,anthropic:b". A model's own name may hold colons and slashes."""
+    """Models with weights: "openai:a=2,anthropic:b". The name of a model may hold colons and slashes."""
     specs = tuple(_one(part.strip()) for part in text.split(","))
     twice = next((spec.name for spec in specs if [s.name for s in specs].count(spec.name) > 1), None)
     if twice is not None:
@@ -63,15 +63,15 @@ def parse(text: str) -> tuple[ModelSpec, ...]:
     return specs
 
 
-def connect(specs: Sequence[ModelSpec], options: Options, surroundings: Surroundings) -> tuple[Model, ...]:
-    """Connect to all of them. What is not the provider's own address can be given for one provider only."""
+def connect(specs: Sequence[ModelSpec], options: ModelOptions, context: ModelContext) -> tuple[Model, ...]:
+    """Connect to models. A base URL can be given for one provider only."""
     kinds = {spec.provider for spec in specs}
     if options.base_url and len(kinds) > 1:
         raise UsageError("one base URL cannot serve several providers; set each one's variable instead.")
     models: list[Model] = []
     try:
         for spec in specs:
-            models.append(_provider(spec.provider).connect(spec.model, options, surroundings))
+            models.append(_provider(spec.provider).connect(spec.model, options, context))
     except BaseException:
         for model in models:
             model.close()
@@ -79,55 +79,61 @@ def connect(specs: Sequence[ModelSpec], options: Options, surroundings: Surround
     return tuple(models)
 
 
-def auto(options: Options, surroundings: Surroundings) -> Auto:
-    """The model that keys and addresses point to. It may ask an endpoint which models it serves."""
-    named = surroundings.keyring.plain(MODEL_VARIABLE)
+def detect_models(options: ModelOptions, context: ModelContext) -> DetectedModels:
+    """The model that the keys and addresses in the environment point to. May ask an endpoint for its models."""
+    named = context.keyring.plain(MODEL_VARIABLE)
     if named and is_spec(named):
-        return Auto(parse(named), f"{MODEL_VARIABLE} names {named}.")
+        return DetectedModels(parse(named), f"{MODEL_VARIABLE} names {named}.")
     reasons = []
-    for name in sorted(providers(), key=lambda name: name != "openai"):  # any order would do, as long as it is one
+    for name in sorted(providers(), key=lambda name: name != "openai"):  # openai first, then by name
         provider = _provider(name)
-        if surroundings.keyring.plain(provider.url_name) or (options.base_url and name == "openai"):
-            found = _of_address(provider, named, options, surroundings)
-        elif surroundings.keyring.secret(provider.key_name):
+        if context.keyring.plain(provider.url_name) or (options.base_url and name == "openai"):
+            found = _of_address(provider, named, options, context)
+        elif context.keyring.secret(provider.key_name):
             found = _of_key(provider, named)
         else:
             continue
         if found.models and find_spec(provider.package) is None:
-            found = Auto((), f"{found.why} But its SDK is missing: run `pip install 'warpsmith[llm]'`.")
+            found = DetectedModels((), f"{found.why} But its SDK is missing: run `pip install 'warpsmith[llm]'`.")
         if found.models:
             return found
         reasons.append(found.why)
     if reasons:
-        return Auto((), " ".join(reasons))
+        return DetectedModels((), " ".join(reasons))
     names = [n for p in map(_provider, providers()) for n in (p.key_name, p.url_name)]
-    return Auto((), f"No model is connected: none of {', '.join(names)} is set.")
+    return DetectedModels((), f"No model is connected: none of {', '.join(names)} is set.")
 
 
-def _of_key(provider: Provider, named: str) -> Auto:
+def _of_key(provider: Provider, named: str) -> DetectedModels:
     if named:
-        return Auto(
+        return DetectedModels(
             (ModelSpec(provider.name, named),), f"{provider.key_name} is set and {MODEL_VARIABLE} names {named}."
         )
     why = f"{provider.key_name} is set; {provider.default_model} is the default where no model is named."
-    return Auto((ModelSpec(provider.name, provider.default_model),), why)
+    return DetectedModels((ModelSpec(provider.name, provider.default_model),), why)
 
 
-def _of_address(provider: Provider, named: str, options: Options, surroundings: Surroundings) -> Auto:
-    where = shown(address(provider, options, surroundings))
+def _of_address(provider: Provider, named: str, options: ModelOptions, context: ModelContext) -> DetectedModels:
+    where = safe_url(provider.address(options, context))
     origin = "--base-url" if options.base_url else provider.url_name
     if named:
-        return Auto((ModelSpec(provider.name, named),), f"{origin} is {where} and {MODEL_VARIABLE} names {named}.")
-    if where == shown(provider.home):
-        return Auto((ModelSpec(provider.name, provider.default_model),), f"{origin} is {where}.")
+        return DetectedModels(
+            (ModelSpec(provider.name, named),), f"{origin} is {where} and {MODEL_VARIABLE} names {named}."
+        )
+    if where == safe_url(provider.home):
+        return DetectedModels((ModelSpec(provider.name, provider.default_model),), f"{origin} is {where}.")
     try:
-        served = provider.served(options, surroundings)
+        served = provider.list_models(options, context)
     except (ProposerFault, ToolMissing) as error:
-        return Auto((), f"{origin} is {where}, but no model is named: {error}")
+        return DetectedModels((), f"{origin} is {where}, but no model is named: {error}")
     if len(served) == 1:
-        return Auto((ModelSpec(provider.name, served[0]),), f"{origin} is {where}, and {served[0]} is what it serves.")
+        return DetectedModels(
+            (ModelSpec(provider.name, served[0]),), f"{origin} is {where}, and {served[0]} is what it serves."
+        )
     names = ", ".join(served[:_NAMED]) + (", ..." if len(served) > _NAMED else "")
-    return Auto((), f"{where} serves {len(served)} models ({names}): name one with {MODEL_VARIABLE} or --proposer.")
+    return DetectedModels(
+        (), f"{where} serves {len(served)} models ({names}): name one with {MODEL_VARIABLE} or --proposer."
+    )
 
 
 def _one(text: str) -> ModelSpec:
@@ -142,7 +148,7 @@ def _one(text: str) -> ModelSpec:
     try:
         share = float(weight)
     except ValueError:
-        return ModelSpec(provider, rest)  # an equals sign of the model's own
+        return ModelSpec(provider, rest)  # the equals sign is part of the name
     if not model or not math.isfinite(share) or share <= 0:
         raise UsageError(f"the weight in {text!r} is not above zero; write e.g. {provider}:{model or 'MODEL'}=2.")
     return ModelSpec(provider, model, share)

@@ -1,4 +1,4 @@
-"""Methods of search: one small declarative file each, with a PLUGIN. No control flow: `run` reads them.
+"""Methods of search: one small declarative file each, with a PLUGIN.
 
-A method says what a proposer is shown, by which operators it is asked, in which order, and what is kept of the answers.
+A method declares what a proposer is shown, which operators ask in which order, and which population keeps the kernels.
 """

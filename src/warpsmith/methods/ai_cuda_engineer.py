@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Show, Stage, Until
 from warpsmith.methods.deviations import ERRORS, STEADY
+from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Show, Stage, Until
 
-CONVERT = Operator("convert", Move.WRITE, "ai-cuda-engineer/convert")
-TRANSLATE = Operator("translate", Move.INIT, "ai-cuda-engineer/translate", shows=frozenset({Show.NOTES, Show.FAILURES}))
-EVOLVE = Operator(
+CONVERT = MethodOperator("convert", Move.WRITE, "ai-cuda-engineer/convert")
+TRANSLATE = MethodOperator(
+    "translate", Move.INIT, "ai-cuda-engineer/translate", shows=frozenset({Show.NOTES, Show.FAILURES})
+)
+EVOLVE = MethodOperator(
     "evolve",
     Move.CROSS,
     "ai-cuda-engineer/evolve",
@@ -15,7 +17,7 @@ EVOLVE = Operator(
     parents=5,
     order="worst_first",
 )
-RETRIEVE = Operator(
+RETRIEVE = MethodOperator(
     "retrieve",
     Move.INIT,
     "ai-cuda-engineer/retrieve",

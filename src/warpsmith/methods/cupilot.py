@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Product, Show, Stage, Until
 from warpsmith.methods.deviations import EFFECTS, EPOCHS, IDEAS, PROFILES
+from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Product, Show, Stage, Until
 
 GUIDANCE = frozenset({Show.ROOFLINE, Show.STRATEGIES, Show.IDEAS, Show.EFFECTS, Show.RETRIEVED})
 KERNELS = frozenset({Show.FAILURES, Show.PROFILE, Show.ROOFLINE})
 
-ALIGN = Operator("align", Move.ALIGN, "cupilot/align", role="aligner", product=Product.ALIGNMENT)
-TRANSLATE = Operator(
+ALIGN = MethodOperator("align", Move.ALIGN, "cupilot/align", role="aligner", product=Product.ALIGNMENT)
+TRANSLATE = MethodOperator(
     *("translate", Move.TRANSLATE, "cupilot/translate"),
     shows=KERNELS | {Show.PARENTS},
     parents=2,
     role="translator",
     then=ALIGN,
 )
-REVISE = Operator("revise", Move.REPAIR, "cupilot/revise", shows=KERNELS, role="revisor", then=ALIGN)
-INITIALISE = Operator(
+REVISE = MethodOperator("revise", Move.REPAIR, "cupilot/revise", shows=KERNELS, role="revisor", then=ALIGN)
+INITIALISE = MethodOperator(
     *("initialise", Move.INIT, "cupilot/initialise"),
     shows=GUIDANCE,
     role="strategist",
@@ -25,7 +25,7 @@ INITIALISE = Operator(
     yields=6,
     then=TRANSLATE,
 )
-CROSS = Operator(
+CROSS = MethodOperator(
     *("cross", Move.CROSS, "cupilot/cross"),
     shows=(GUIDANCE - {Show.RETRIEVED}) | {Show.PARENTS, Show.PROFILE},
     parents=2,
@@ -34,7 +34,7 @@ CROSS = Operator(
     yields=3,
     then=TRANSLATE,
 )
-MUTATE = Operator(
+MUTATE = MethodOperator(
     *("mutate", Move.MUTATE, "cupilot/mutate"),
     shows=(GUIDANCE - {Show.RETRIEVED}) | {Show.PARENTS, Show.PROFILE},
     parents=1,

@@ -1,4 +1,4 @@
-"""Where several methods do otherwise than their papers, and why: one wording of each, so that they say the same."""
+"""Deviations from the papers that several methods share, in one wording each."""
 
 from __future__ import annotations
 

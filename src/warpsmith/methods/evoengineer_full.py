@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Show, Stage, Until
 from warpsmith.methods.deviations import ERRORS, INSIGHTS, PARENTS, STEADY
+from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Show, Stage, Until
 
 GUIDANCE = frozenset({Show.BEST, Show.INSIGHTS, Show.PROFILE, Show.FAILURES})
 
-INIT = Operator("init", Move.INIT, "evoengineer/insight", shows=GUIDANCE, insights=3)
-CROSSOVER = Operator(
+INIT = MethodOperator("init", Move.INIT, "evoengineer/insight", shows=GUIDANCE, insights=3)
+CROSSOVER = MethodOperator(
     "crossover",
     Move.CROSS,
     "evoengineer/crossover",
@@ -17,7 +17,7 @@ CROSSOVER = Operator(
     insights=3,
     times=2,
 )
-MUTATION = Operator(
+MUTATION = MethodOperator(
     "mutation",
     Move.MUTATE,
     "evoengineer/mutation",

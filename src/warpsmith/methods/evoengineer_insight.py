@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Show, Stage
 from warpsmith.methods.deviations import ERRORS, INSIGHTS, STEADY
+from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Show, Stage
 
-INIT = Operator(
+INIT = MethodOperator(
     "init",
     Move.INIT,
     "evoengineer/insight",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from warpsmith.core.method import Method, Move, Operator, PopulationSpec, Show, Stage
 from warpsmith.methods.deviations import ERRORS, PARENTS
+from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Show, Stage
 
-EVOLVE = Operator(
+EVOLVE = MethodOperator(
     "evolve",
     Move.MUTATE,
     "funsearch/evolve",

@@ -1,24 +1,24 @@
-"""The single best: every new kernel starts from it."""
+"""The single best kernel: every new kernel starts from it."""
 
 from __future__ import annotations
 
-from warpsmith.core.search import Member, Pick, Population
-from warpsmith.populations.kind import Kind
+from warpsmith.model.brief import Member, Pick, Population
+from warpsmith.populations.create import PopulationPlugin
 from warpsmith.populations.ranking import RESERVE, Ranking
 
 
-class Best:
+class SingleBest:
     """Shows one member: the fastest, of equals the earliest."""
 
     def __init__(self) -> None:
         self._ranking = Ranking(1 + RESERVE)
 
     def insert(self, member: Member) -> None:
-        """Add or revise."""
+        """Add a member, or change its score."""
         self._ranking.insert(member)
 
     def remove(self, id: str) -> None:
-        """Forget."""
+        """Remove a member."""
         self._ranking.remove(id)
 
     def pick(self, count: int, seed: int) -> Pick:
@@ -32,7 +32,7 @@ class Best:
 
 
 def _build(_options: object) -> Population:
-    return Best()
+    return SingleBest()
 
 
-PLUGIN = Kind("best", (), _build)
+PLUGIN = PopulationPlugin("best", (), _build)

@@ -1,12 +1,12 @@
-"""The n best, with parents drawn by rank: the better more often, none for certain."""
+"""The n best kernels, with parents drawn by rank: better ones more often."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
 
-from warpsmith.core.search import Member, Pick, Population
-from warpsmith.populations.kind import Kind, Option
+from warpsmith.model.brief import Member, Pick, Population
+from warpsmith.populations.create import PopulationOption, PopulationPlugin
 from warpsmith.populations.ranking import RESERVE, Ranking
 
 
@@ -18,11 +18,11 @@ class Elite:
         self._ranking = Ranking(size + RESERVE)
 
     def insert(self, member: Member) -> None:
-        """Add or revise."""
+        """Add a member, or change its score."""
         self._ranking.insert(member)
 
     def remove(self, id: str) -> None:
-        """Forget; the next best comes up."""
+        """Remove a member; the next best takes its place."""
         self._ranking.remove(id)
 
     def pick(self, count: int, seed: int) -> Pick:
@@ -50,4 +50,4 @@ def _build(options: Mapping[str, float]) -> Population:
     return Elite(int(options["size"]))
 
 
-PLUGIN = Kind("elite", (Option("size", 5, least=1, most=10_000),), _build)
+PLUGIN = PopulationPlugin("elite", (PopulationOption("size", 5, least=1, most=10_000),), _build)

@@ -1,12 +1,12 @@
-"""Islands that breed apart: diversity lasts longer, and what leads nowhere is given up.
+"""Islands that evolve separately: diversity lasts longer, and weak islands are reset.
 
 Members of an island form clusters of about equal speed. A parent is drawn in two steps: a cluster, by a softmax over
 its speed, then one of its members, the shorter program more often. The temperature of the softmax falls from one reset
 to the next, from exploring to exploiting. At a reset the weaker half of the islands is emptied, and each starts again
 from the best member of a stronger one.
 
-Speed is measured against the best of the island, on a logarithmic scale. So neither the unit of time nor the speed of
-the baseline has any say, and there is no temperature to fit to a task.
+Speed is relative to the best of the island, on a logarithmic scale, so that the temperature does not depend on the unit
+of time, the baseline or the task.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from warpsmith.core.search import Member, Pick, Population
-from warpsmith.populations.kind import Kind, Option
+from warpsmith.model.brief import Member, Pick, Population
+from warpsmith.populations.create import PopulationOption, PopulationPlugin
 from warpsmith.populations.ranking import Ranking, best_first
 
 CLUSTER_WIDTH = math.log(1.05)  # of a cluster, in ln(speedup): kernels within 5 % are about equally fast
@@ -26,7 +26,7 @@ COLDEST = 0.02  # of the first temperature: where it ends, since at 0 a softmax 
 
 
 class Islands:
-    """Rankings side by side. Resets count evaluations of new valid kernels, not hours."""
+    """One ranking per island. Resets count new valid kernels, not hours."""
 
     def __init__(self, islands: int, temperature: float, reset_every: int) -> None:
         self._islands = [Ranking(MOST_MEMBERS) for _ in range(islands)]
@@ -52,7 +52,7 @@ class Islands:
             self._reset()
 
     def remove(self, id: str) -> None:
-        """Forget it everywhere; an island that is left with nothing starts again from the best there is."""
+        """Remove a member from all islands; an island left empty starts again from the best of all."""
         for island in self._islands:
             island.remove(id)
         heirs = self.members[:1]
@@ -116,12 +116,12 @@ def _build(options: Mapping[str, float]) -> Population:
     return Islands(int(options["islands"]), options["temperature"], int(options["reset_every"]))
 
 
-PLUGIN = Kind(
+PLUGIN = PopulationPlugin(
     "islands",
     (
-        Option("islands", 5, least=1, most=100),
-        Option("temperature", 0.2, least=0.001, most=1000, whole=False),
-        Option("reset_every", 20, least=1, most=1_000_000),
+        PopulationOption("islands", 5, least=1, most=100),
+        PopulationOption("temperature", 0.2, least=0.001, most=1000, whole=False),
+        PopulationOption("reset_every", 20, least=1, most=1_000_000),
     ),
     _build,
 )

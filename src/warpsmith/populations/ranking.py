@@ -1,7 +1,7 @@
-"""Members in order, best first, each id once: what all populations are made of. It picks nothing.
+"""Members in order, best first, each id once. All populations use it.
 
-A ranking holds more members than its population shows. A score may be revised downwards and a member may be removed
-when it is measured again; the one that stands behind it then takes its place, though it was outdone when it came.
+A ranking holds more members than its population shows: when a second measurement lowers a score or removes a member,
+the next one takes its place.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from warpsmith.core.search import Member
+from warpsmith.model.brief import Member
 
 RESERVE = 64  # members kept behind those that count
 
 
 def best_first(members: Iterable[Member]) -> tuple[Member, ...]:
-    """By score; of equal ones the earlier first."""
+    """By score; of equals the earlier first."""
     return tuple(sorted(members, key=lambda member: (-member.score, member.trial, member.id)))
 
 
@@ -50,5 +50,5 @@ class Ranking:
         self._ranked = best_first((*others, member))[: self._most]
 
     def remove(self, id: str) -> None:
-        """Forget one; one that is not there, because it was dropped, is no error."""
+        """Remove a member; no error if it was dropped before."""
         self._ranked = tuple(member for member in self._ranked if member.id != id)

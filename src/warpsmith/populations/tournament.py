@@ -1,8 +1,8 @@
-"""The n best of different strategies, with parents chosen by tournament: cuPilot's elitism and selection.
+"""The n best kernels of different strategies, with parents chosen by tournament: cuPilot's elitism and selection.
 
-Who is among the best stays until it is outdone (elitism); a parent is the fastest of a few drawn evenly (tournament),
-so that only the order of speeds counts. Kernels of one strategy take one place, the fastest of them stands for it:
-else the population fills with variants of a single idea, and there is nothing to cross.
+The best stay until a better kernel comes (elitism). A parent is the fastest of a few members drawn at random
+(tournament), so that only the order of speeds matters. Kernels of one strategy take one place, that of the fastest:
+otherwise the population fills with variants of a single strategy, and there is nothing to cross.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from warpsmith.core.search import Member, Pick, Population
-from warpsmith.populations.kind import Kind, Option
+from warpsmith.model.brief import Member, Pick, Population
+from warpsmith.populations.create import PopulationOption, PopulationPlugin
 from warpsmith.populations.ranking import RESERVE, Ranking
 
 
@@ -24,11 +24,11 @@ class Tournament:
         self._ranking = Ranking(size + RESERVE)
 
     def insert(self, member: Member) -> None:
-        """Add or revise."""
+        """Add a member, or change its score."""
         self._ranking.insert(member)
 
     def remove(self, id: str) -> None:
-        """Forget; whoever stood behind it, in its niche or after it, comes up."""
+        """Remove a member; the next of its strategy, or the next best, takes its place."""
         self._ranking.remove(id)
 
     def pick(self, count: int, seed: int) -> Pick:
@@ -55,6 +55,8 @@ def _build(options: Mapping[str, float]) -> Population:
     return Tournament(int(options["size"]), int(options["rivals"]))
 
 
-PLUGIN = Kind(
-    "tournament", (Option("size", 5, least=1, most=10_000), Option("rivals", 3, least=1, most=10_000)), _build
+PLUGIN = PopulationPlugin(
+    "tournament",
+    (PopulationOption("size", 5, least=1, most=10_000), PopulationOption("rivals", 3, least=1, most=10_000)),
+    _build,
 )

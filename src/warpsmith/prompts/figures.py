@@ -1,8 +1,9 @@
-"""Numbers as a model reads them: rounded, with their unit. Exact figures are in the archive."""
+"""Numbers in prompts: rounded, with their unit. Exact figures are in the run log."""
 
 from __future__ import annotations
 
-from warpsmith.core.evaluation import Interval, Status
+from warpsmith.model.evaluation import Interval, Status
+from warpsmith.model.numbers import number
 
 STATUS_WORDS = {
     Status.OK: "is valid",
@@ -22,12 +23,8 @@ STATUS_WORDS = {
 
 
 def three_digits(value: float) -> str:
-    """Three significant digits, never in scientific notation for the sizes that occur."""
-    if value >= 99.95:
-        return f"{value:.0f}"
-    if value >= 9.995:
-        return f"{value:.1f}"
-    return f"{value:.2f}" if value >= 0.9995 else f"{value:.3g}"
+    """Three significant digits; no trailing zeros below 1."""
+    return number(value, zeros=value >= 0.9995, scientific=False)
 
 
 def time(value_ms: float) -> str:
@@ -45,19 +42,6 @@ def times(value: float) -> str:
 def interval(value: Interval) -> str:
     """An interval of a speedup."""
     return f"{value.low:.2f}–{value.high:.2f}"
-
-
-def percent(share: float) -> str:
-    """A share."""
-    return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1g} %"
-
-
-def amount(value: float, unit: str) -> str:
-    """A number of bytes or operations: "33.6 MB"."""
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{three_digits(value / factor)} {prefix}{unit}"
-    return f"{value:.0f} {unit}"
 
 
 def clipped(text: str, limit: int) -> str:

@@ -1,7 +1,7 @@
-"""From a reply to a proposal: finds the program in whatever a model, an agent or a person answered.
+"""Parses a reply into a proposal: finds the program in the answer of a model, an agent or a person.
 
-The only place that decides what a reply means. It finds and never writes: no line of code is invented, and a reply in
-which no program can be found becomes a reason that tells its author how to answer instead.
+The only place that interprets replies. It never invents code: a reply without a program becomes a failure that tells
+its author how to answer instead.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from warpsmith.backends.source import MAX_SOURCE_BYTES, backend_named
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.contract import Contract
-from warpsmith.core.method import Move, Product
-from warpsmith.core.search import Brief, Exhibit, Proposal, Reply
+from warpsmith.model.brief import Brief, Proposal, Reply, ShownCandidate
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.contract import Contract
+from warpsmith.model.method import Move, Product
 from warpsmith.prompts import programs
-from warpsmith.prompts.drafts import HOW_ALIGNMENT, HOW_STRATEGIES, read_drafts, read_strategy
 from warpsmith.prompts.edits import (
     Edit,
     EditFailed,
@@ -29,9 +28,19 @@ from warpsmith.prompts.edits import (
     new_file,
     search_replace_edits,
 )
-from warpsmith.prompts.fields import Fields, field_of, fields_in, tidy
-from warpsmith.prompts.jsonish import read_object
-from warpsmith.prompts.replytext import Block, Parts, cleaned, split, without_thinking
+from warpsmith.prompts.json_replies import read_object
+from warpsmith.prompts.reply_text import (
+    Block,
+    Fields,
+    Parts,
+    cleaned,
+    field_of,
+    fields_in,
+    split,
+    tidy,
+    without_thinking,
+)
+from warpsmith.prompts.strategy_replies import HOW_ALIGNMENT, HOW_STRATEGIES, read_drafts, read_strategy
 
 LONGEST_REPLY_CHARS = MAX_SOURCE_BYTES
 LONGEST_TEXT_CHARS = 60_000
@@ -88,7 +97,7 @@ def parse(reply: Reply, brief: Brief) -> Proposal:
     return Proposal(reply, candidate=candidate, name=reading.fields.name)
 
 
-def _shown(brief: Brief) -> tuple[Exhibit, ...]:
+def _shown(brief: Brief) -> tuple[ShownCandidate, ...]:
     """Kernels a reply may be derived from, those it most likely is first."""
     return tuple(each for each in (brief.failure, *brief.parents, brief.best) if each is not None)
 

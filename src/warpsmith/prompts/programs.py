@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from warpsmith.core.contract import Contract
-from warpsmith.core.pytext import parsed
-from warpsmith.core.tokens import Token, meaningful, tokens
+from warpsmith.model.contract import CallForm, Contract
+from warpsmith.model.source_text import Token, code_tokens, parse_python, tokens
 
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _NATIVE_START = re.compile(
@@ -32,7 +31,7 @@ def declaration(contract: Contract) -> str:
     """The entry point to define, as code."""
     if contract.call is None:
         return f'extern "C" int {contract.entry}({", ".join(f"{a.ctype} {a.name}" for a in contract.arguments)})'
-    if contract.call.form == "module":
+    if contract.call.form is CallForm.MODULE:
         return f"class {contract.entry}(torch.nn.Module)"
     return f"def {contract.entry}({', '.join(a.name for a in contract.arguments)})"
 
@@ -47,7 +46,7 @@ def defines(code: str, contract: Contract) -> bool:
         )
     if contract.entry not in code:
         return False
-    words = list(meaningful(code))
+    words = list(code_tokens(code))
     return any(words[at].text == contract.entry for at in _function_heads(words))
 
 
@@ -68,7 +67,7 @@ def complete(code: str, contract: Contract) -> bool:
 
 def _python_complete(code: str) -> bool:
     try:
-        parsed(code)
+        parse_python(code)
     except SyntaxError as wrong:
         message = str(wrong.msg)
         return not any(
@@ -150,7 +149,7 @@ def _function_heads(words: Sequence[Token]) -> list[int]:
 
 def _native_names(code: str) -> tuple[set[str], set[str]]:
     """Functions, types and macros that a text defines outside of functions, and all names it uses."""
-    words = list(meaningful(code))
+    words = list(code_tokens(code))
     heads = set(_function_heads(words))
     defined: set[str] = set()
     depth = 0

@@ -1,29 +1,54 @@
-"""From a brief to the prompt: a system message, and one user message made of sections.
+"""Renders a brief as a prompt: a system message, and one user message made of sections.
 
-Which sections there are follows from what the brief carries; how each is worded lies in `templates/`. Nothing is
-decided here but what to leave out where a prompt would grow too long.
+The sections follow from what the brief carries; their wording is in `templates/`. If a prompt is too long, the least
+important parts are left out. Also here: `facts`, the abilities of GPU architectures from NVIDIA's programming guide.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateNotFound
 from jinja2.exceptions import TemplateError
 
-from warpsmith.backends.wording import PRECISION_RULES, code
-from warpsmith.core.candidate import SourceFile
-from warpsmith.core.errors import UsageError
-from warpsmith.core.method import Move, Product
-from warpsmith.core.search import Brief, Message, Problem, Prompt, Role
+from warpsmith.backends.c_contract import PRECISION_RULES, code_block
+from warpsmith.model.brief import Brief, Message, Problem, Prompt, Role
+from warpsmith.model.candidate import SourceFile
+from warpsmith.model.errors import UsageError
+from warpsmith.model.method import Move, Product
+from warpsmith.model.numbers import quantity, whole_percent
 from warpsmith.prompts import figures
-from warpsmith.prompts.architectures import facts
+
+_COMMON = "Warps of 32 threads, at most 1024 threads a block and 255 registers a thread."
+_FACTS = {
+    (7, 0): "96 KiB of shared memory a block at most; tensor cores for fp16.",
+    (7, 5): "64 KiB of shared memory a block at most; tensor cores for fp16 and int8.",
+    (8, 0): "163 KiB of shared memory a block at most; tensor cores for fp16, bf16, TF32 and fp64; cp.async.",
+    (8, 6): "99 KiB of shared memory a block at most; tensor cores for fp16, bf16 and TF32; cp.async.",
+    (8, 7): "163 KiB of shared memory a block at most; tensor cores for fp16, bf16 and TF32; cp.async.",
+    (8, 9): "99 KiB of shared memory a block at most; tensor cores for fp16, bf16, TF32 and fp8; cp.async.",
+    (9, 0): "227 KiB of shared memory a block at most; tensor cores for fp16, bf16, TF32 and fp8 (wgmma) and "
+    "for fp64; cp.async, TMA bulk copies with mbarriers, thread block clusters with distributed shared memory.",
+    (10, 0): "227 KiB of shared memory a block at most; tensor cores (tcgen05, tensor memory) for fp16, bf16, TF32, "
+    "fp8, fp6 and fp4; TMA bulk copies, thread block clusters.",
+    (12, 0): "99 KiB of shared memory a block at most; tensor cores for fp16, bf16, TF32, fp8, fp6 and fp4; cp.async, "
+    "TMA bulk copies.",
+}
+
+
+def facts(arch: str) -> str:
+    """The abilities of a GPU architecture such as "sm_90a"; "" if unknown."""
+    found = re.fullmatch(r"sm_(\d+)(\d)[a-z]?", arch)
+    known = _FACTS.get((int(found[1]), int(found[2]))) if found else None
+    return f"{_COMMON} {known}" if known else ""
+
 
 LIMIT_CHARS = 120_000
-"""Of the whole prompt, about 30,000 tokens: what models of a usual context still read with care."""
+"""The longest prompt, about 30,000 tokens."""
 
 TEMPLATES = Path(__file__).parent / "templates"
 SUFFIX = ".j2"
@@ -32,7 +57,7 @@ SECTIONS = (
     *("insights", "failures", "retrieved", "precedents", "strategies", "ideas", "effects", "idea"),
 )
 REPLIES = {Product.STRATEGIES: "reply_strategies", Product.ALIGNMENT: "reply_alignment", Product.TEXT: "reply_text"}
-"""How the form of an answer is worded; any other product is a kernel."""
+"""The template for the form of a reply, by product; "reply" for a kernel."""
 LANGUAGES = {
     "cuda": "CUDA C++",
     "cpu": "C++17 with OpenMP",
@@ -41,8 +66,7 @@ LANGUAGES = {
 }
 FENCES = {".cu": "cuda", ".cpp": "cpp", ".py": "python"}
 
-# What is given up first where a prompt is too long, the least important first; notes hold what a translation starts
-# from, and best, parents and failure are what the request is about.
+# Parts left out of a prompt that is too long, the least important first. Best, parents and failure always stay.
 _SPARED = (
     ("retrieved", "similar kernels"),
     ("precedents", "precedents"),
@@ -68,13 +92,13 @@ def render(brief: Brief, limit_chars: int = LIMIT_CHARS) -> Prompt:
         if len(text) <= room:
             break
     else:
-        # A contract of enormous size: its end, the request and the form of the reply matter most.
+        # Still too long because of the contract: cut its middle; the request and the form of the reply are at the end.
         text = figures.clipped(text, max(0, room - 60))
     return Prompt((Message(Role.SYSTEM, system), Message(Role.USER, text)))
 
 
 def _economies(brief: Brief, limit_chars: int) -> Iterator[tuple[Brief, int]]:
-    """The brief and the length that its kernels may have, more and more frugal."""
+    """Shorter and shorter versions of a brief, with the length its kernels may have."""
     code_chars = max(_LEAST_CODE_CHARS, limit_chars // 3)
     yield brief, code_chars
     for field, _ in _SPARED:
@@ -87,7 +111,9 @@ def _economies(brief: Brief, limit_chars: int) -> Iterator[tuple[Brief, int]]:
 
 
 def _user_text(brief: Brief, whole: Brief, code_chars: int) -> str:
-    said = (name for name in SECTIONS if getattr(brief, name, True))  # most are named after what they show
+    said = (
+        name for name in SECTIONS if getattr(brief, name, True)
+    )  # most sections are named after a field of the brief
     parts = [_rendered(f"sections/{name}", brief, code_chars) for name in said]
     dropped = [
         f"{len(getattr(whole, field)) - len(getattr(brief, field))} of {len(getattr(whole, field))} {words}"
@@ -103,7 +129,7 @@ def _user_text(brief: Brief, whole: Brief, code_chars: int) -> str:
 
 
 _kept: dict[tuple[str, int, Product, Move], tuple[Problem, str]] = {}
-"""What says the same in all briefs of a run, by the identity of its problem, which is held so that it stays its own."""
+"""Cached sections that are the same in all briefs of a run, by the id of its problem (kept alive by the entry)."""
 
 
 def _rendered(name: str, brief: Brief, code_chars: int) -> str:
@@ -145,17 +171,17 @@ def _worded(name: str, brief: Brief, code_chars: int) -> str:
 
 
 def _tag(brief: Brief) -> str:
-    """The label of fenced code in the task's language."""
+    """The label of code blocks in the task's language."""
     if brief.problem.contract.call is not None:
         return "python"
     return "cuda" if brief.problem.backend == "cuda" else "cpp"
 
 
 def _sources(files: Sequence[SourceFile], limit: int) -> str:
-    """Files as fenced blocks; several are told apart by their names."""
+    """Files as code blocks, with their names if there are several."""
     blocks = []
     for file in files:
-        shown = code(FENCES.get(Path(file.name).suffix, ""), figures.clipped(file.text, limit))
+        shown = code_block(FENCES.get(Path(file.name).suffix, ""), figures.clipped(file.text, limit))
         blocks.append(f"`{file.name}`:\n{shown}" if len(files) > 1 else shown)
     return "\n\n".join(blocks)
 
@@ -174,18 +200,18 @@ def _environment() -> Environment:
         time=figures.time,
         times=figures.times,
         interval=figures.interval,
-        percent=figures.percent,
-        amount=figures.amount,
+        percent=whole_percent,
+        amount=partial(quantity, zeros=True),
         clipped=figures.clipped,
         status=figures.STATUS_WORDS.__getitem__,
         sources=_sources,
-        fenced=lambda body, tag="": code(tag, body),
+        fenced=lambda body, tag="": code_block(tag, body),
     )
     return environment
 
 
 def _load(name: str) -> str | None:
-    """A template of ours by its name, a user's own by its absolute path; with or without the ending."""
+    """A packaged template by its name, a user's own by its absolute path; with or without the suffix."""
     path = Path(name) if Path(name).is_absolute() else TEMPLATES / name
     for candidate in (path, path.with_name(path.name + SUFFIX)):
         try:

@@ -1,55 +1,58 @@
-"""From the results of a bench to the document of its page. All figures are `run.bench.statistics`'s; none is made here
-but the progress by trial, which no table has."""
+"""The page of a bench: from its results to the document that the page shows.
+
+Statistics come from `experiments.statistics`; only the progress by trial, which no table has, is computed here.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 
-from warpsmith.core.evaluation import Interval
-from warpsmith.report import numbers
-from warpsmith.report.benchdocument import (
-    BenchPage,
-    CellView,
-    DuelView,
-    Estimated,
-    FamilyView,
-    GroupView,
-    RunView,
-    TaskView,
-)
-from warpsmith.report.document import Fact, Figure
-from warpsmith.run.bench.results import Bench, BenchTask, Cell, CellStatus
-from warpsmith.run.bench.statistics import (
-    Duel,
+from warpsmith.experiments.results import BenchResults, BenchTask, Cell, CellStatus
+from warpsmith.experiments.statistics import (
     Estimate,
     Means,
-    Verdict,
-    counted,
-    duels,
+    MethodComparison,
+    TaskResult,
+    compare_methods,
+    counted_best,
     fast_curve,
     pooled,
     summary,
+)
+from warpsmith.model import numbers
+from warpsmith.model.evaluation import Interval
+from warpsmith.report.document import (
+    BenchPage,
+    CellView,
+    DuelView,
+    EstimateView,
+    Fact,
+    FamilyView,
+    Figure,
+    GroupView,
+    RunView,
+    TaskView,
 )
 
 _OTHER = "other"
 
 
-def bench_page(bench: Bench) -> BenchPage:
+def bench_page(bench: BenchResults) -> BenchPage:
     """The page of a bench."""
-    loose = not bench.verify  # where nobody was to verify, asking for it would leave nothing to show
-    groups = tuple(_group(bench, place, loose) for place in range(len(bench.groups)))
+    unverified = not bench.verify  # a bench without verification counts all winners
+    groups = tuple(_group(bench, place, unverified) for place in range(len(bench.groups)))
     return BenchPage(
         title=bench.name,
         subtitle=_subtitle(bench),
         figures=tuple(_figures(bench, groups)),
-        remarks=tuple(_remarks(bench, loose)),
+        remarks=tuple(_remarks(bench, unverified)),
         facts=tuple(_facts(bench)),
-        counts_unverified=loose,
+        counts_unverified=unverified,
         groups=groups,
-        tasks=tuple(_task(bench, task, loose) for task in bench.tasks),
-        families=tuple(_families(bench, loose)),
-        duels=tuple(_duel(bench, each) for each in duels(bench, unverified=loose)),
+        tasks=tuple(_task(bench, task, unverified) for task in bench.tasks),
+        families=tuple(_families(bench, unverified)),
+        duels=tuple(_duel(bench, each) for each in compare_methods(bench, unverified=unverified)),
         runs=tuple(_run(bench, cell) for cell in bench.cells),
     )
 
@@ -57,7 +60,7 @@ def bench_page(bench: Bench) -> BenchPage:
 # --- the top ---
 
 
-def _subtitle(bench: Bench) -> str:
+def _subtitle(bench: BenchResults) -> str:
     devices = " and ".join(bench.devices) or "no device yet"
     parts = (
         _plural(len(bench.methods), "method"),
@@ -72,18 +75,20 @@ def _plural(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _figures(bench: Bench, groups: Sequence[GroupView]) -> Iterator[Figure]:
+def _figures(bench: BenchResults, groups: Sequence[GroupView]) -> Iterator[Figure]:
     known = [group for group in groups if group.or_pytorch is not None]
     if known:
         first = max(known, key=lambda group: group.or_pytorch.value if group.or_pytorch else 0.0)
         assert first.or_pytorch is not None, "only those were taken"
         mean = first.or_pytorch
         interval = f", {_bounds(mean.low, mean.high)}" if mean.low and mean.high else ""
-        yield Figure(numbers.ratio(mean.value), "over PyTorch eager", f"{first.name}, mean of all tasks{interval}")
+        yield Figure(
+            f"{numbers.ratio(mean.value)}×", "over PyTorch eager", f"{first.name}, mean of all tasks{interval}"
+        )
         faster = [share for p, share in first.fast if p <= 1.0]
         yield Figure(numbers.percent(faster[-1] if faster else 0.0), "faster than PyTorch", f"{first.name}, fast₁")
         if first.share:
-            yield Figure(numbers.percent(first.share.value), "of the speed of light", f"{first.name}, where it won")
+            yield Figure(numbers.percent(first.share.value), "of roofline", f"{first.name}, where it won")
     else:
         yield Figure("–", "speedup", "no winner yet")
     winners, cells = sum(group.winners for group in groups), len(bench.cells)
@@ -93,27 +98,29 @@ def _figures(bench: Bench, groups: Sequence[GroupView]) -> Iterator[Figure]:
     if tokens:
         unknown = len(prices) - len(known_prices)
         note = f"{numbers.count(tokens)} tokens" + (f", {unknown} runs without a known price" if unknown else "")
-        yield Figure(numbers.usd(sum(known_prices)), "spent", note)
+        yield Figure(numbers.dollars(sum(known_prices)), "spent", note)
     device_s = sum(cell.device_seconds for cell in bench.cells)
     wall_s = sum(cell.wall_seconds for cell in bench.cells)
-    yield Figure(numbers.span(device_s), "on the device", f"{numbers.span(wall_s)} of searching, all runs together")
+    yield Figure(
+        numbers.elapsed(device_s), "on the device", f"{numbers.elapsed(wall_s)} of searching, all runs together"
+    )
 
 
 def _bounds(low: float, high: float) -> str:
-    return f"{numbers.ratio(low)} to {numbers.ratio(high)}"
+    return f"{numbers.ratio(low)}× to {numbers.ratio(high)}×"
 
 
-def _remarks(bench: Bench, loose: bool) -> Iterator[str]:
-    if loose:
-        yield "Winners were not verified in this bench; they count here all the same."
+def _remarks(bench: BenchResults, unverified: bool) -> Iterator[str]:
+    if unverified:
+        yield "Winners were not verified in this bench; all of them count."
     else:
-        yield "Only verified winners count; the others are shown in brackets and listed apart."
+        yield "Only verified winners count; the others are shown in brackets and listed separately."
     for status, words in ((CellStatus.UNFINISHED, "not finished yet"), (CellStatus.FAILED, "failed")):
         if count := bench.count(status):
             yield f"{count} of {_plural(len(bench.cells), 'run')} {words}."
 
 
-def _facts(bench: Bench) -> Iterator[Fact]:
+def _facts(bench: BenchResults) -> Iterator[Fact]:
     yield Fact("Methods", ", ".join(bench.methods))
     yield Fact("Proposers", ", ".join(bench.proposers))
     yield Fact("Devices", ", ".join(bench.devices))
@@ -131,32 +138,32 @@ def _facts(bench: Bench) -> Iterator[Fact]:
     yield Fact("Written by", f"Warpsmith {used.warpsmith}, bench {bench.id}")
 
 
-def _budget(bench: Bench) -> Iterator[str]:
+def _budget(bench: BenchResults) -> Iterator[str]:
     budget = bench.budget
     yield f"{budget.trials} trials"
     if budget.seconds is not None:
-        yield numbers.span(budget.seconds)
+        yield numbers.elapsed(budget.seconds)
     if budget.tokens is not None:
         yield f"{numbers.count(budget.tokens)} tokens"
     if budget.usd is not None:
-        yield numbers.usd(budget.usd)
+        yield numbers.dollars(budget.usd)
     if budget.device_seconds is not None:
-        yield f"{numbers.span(budget.device_seconds)} of the device"
+        yield f"{numbers.elapsed(budget.device_seconds)} of the device"
 
 
 # --- methods ---
 
 
-def _name(bench: Bench, method: str, proposer: str) -> str:
+def _name(bench: BenchResults, method: str, proposer: str) -> str:
     if len(bench.proposers) == 1:
         return method
     return proposer if len(bench.methods) == 1 else f"{method}, {proposer}"
 
 
-def _group(bench: Bench, place: int, loose: bool) -> GroupView:
+def _group(bench: BenchResults, place: int, unverified: bool) -> GroupView:
     method, proposer = bench.groups[place]
     cells = list(bench.of_group(method, proposer))
-    said = summary((method, proposer), cells, unverified=loose)
+    said = summary((method, proposer), cells, unverified=unverified)
     return GroupView(
         name=_name(bench, method, proposer),
         method=method,
@@ -178,24 +185,24 @@ def _group(bench: Bench, place: int, loose: bool) -> GroupView:
         usd=said.usd,
         device_s=said.device_seconds,
         wall_s=said.wall_seconds,
-        fast=fast_curve(cells, unverified=loose),
+        fast=fast_curve(cells, unverified=unverified),
         progress=_progress([cell for cell in cells if cell.done], bench.budget.trials),
     )
 
 
-def _mean(means: Means | None) -> Estimated | None:
+def _mean(means: Means | None) -> EstimateView | None:
     return _estimated(means.geometric) if means else None
 
 
-def _estimated(estimate: Estimate | None) -> Estimated | None:
+def _estimated(estimate: Estimate | None) -> EstimateView | None:
     if estimate is None:
         return None
     interval: Interval | None = estimate.interval
-    return Estimated(estimate.value, interval.low if interval else None, interval.high if interval else None)
+    return EstimateView(estimate.value, interval.low if interval else None, interval.high if interval else None)
 
 
 def _progress(cells: Sequence[Cell], trials: int) -> tuple[float, ...]:
-    """The best so far after each trial, as the runs measured it: geometric mean over them, PyTorch kept till then."""
+    """The best so far after each trial: geometric mean over the runs, 1 while a run has nothing faster than PyTorch."""
     if not cells:
         return ()
     sums = [0.0] * trials
@@ -210,10 +217,10 @@ def _progress(cells: Sequence[Cell], trials: int) -> tuple[float, ...]:
 # --- tasks ---
 
 
-def _task(bench: Bench, task: BenchTask, loose: bool) -> TaskView:
+def _task(bench: BenchResults, task: BenchTask, unverified: bool) -> TaskView:
     own = list(bench.of_task(task.name))
     cells = tuple(
-        _cell([cell for cell in own if (cell.method, cell.proposer) == group], loose) for group in bench.groups
+        _cell([cell for cell in own if (cell.method, cell.proposer) == group], unverified) for group in bench.groups
     )
     found = [(cell.speedup.value, -place) for place, cell in enumerate(cells) if cell.speedup]
     return TaskView(
@@ -229,14 +236,14 @@ def _task(bench: Bench, task: BenchTask, loose: bool) -> TaskView:
     )
 
 
-def _cell(cells: Sequence[Cell], loose: bool) -> CellView:
-    winners = [best for cell in cells if (best := counted(cell, unverified=loose)) is not None]
-    lost = [cell.best for cell in cells if cell.best is not None and counted(cell, unverified=loose) is None]
+def _cell(cells: Sequence[Cell], unverified: bool) -> CellView:
+    winners = [best for cell in cells if (best := counted_best(cell, unverified=unverified)) is not None]
+    lost = [cell.best for cell in cells if cell.best is not None and counted_best(cell, unverified=unverified) is None]
     speedup = pooled([best.eager for best in winners])
     over_compile = pooled([best.compile for best in winners if best.compile])
     shares = [best.share_of_floor for best in winners]
     return CellView(
-        speedup=Estimated(speedup.value, speedup.low, speedup.high) if speedup else None,
+        speedup=EstimateView(speedup.value, speedup.low, speedup.high) if speedup else None,
         unverified=max((best.eager.value for best in lost), default=None),
         compile=over_compile.value if over_compile else None,
         share=sum(shares) / len(shares) if shares else None,
@@ -255,30 +262,30 @@ def _note(cells: Sequence[Cell], won: bool) -> str:
     return cells[0].reason
 
 
-def _families(bench: Bench, loose: bool) -> Iterator[FamilyView]:
+def _families(bench: BenchResults, unverified: bool) -> Iterator[FamilyView]:
     names = dict.fromkeys(task.family or _OTHER for task in bench.tasks)
     for name in names:
         tasks = {task.name for task in bench.tasks if (task.family or _OTHER) == name}
         means = []
         for group in bench.groups:
             cells = [cell for cell in bench.of_group(*group) if cell.task in tasks]
-            means.append(_estimated(summary(group, cells, unverified=loose).or_pytorch))
+            means.append(_estimated(summary(group, cells, unverified=unverified).or_pytorch))
         yield FamilyView(name, len(tasks), tuple(means))
 
 
-def _duel(bench: Bench, each: Duel) -> DuelView:
+def _duel(bench: BenchResults, each: MethodComparison) -> DuelView:
     return DuelView(
         one=bench.groups.index(each.one),
         other=bench.groups.index(each.other),
-        wins=each.count(Verdict.WIN),
-        ties=each.count(Verdict.TIE),
-        losses=each.count(Verdict.LOSS),
-        neither=each.count(Verdict.NEITHER),
+        wins=each.count(TaskResult.WIN),
+        ties=each.count(TaskResult.TIE),
+        losses=each.count(TaskResult.LOSS),
+        neither=each.count(TaskResult.NEITHER),
         ratio=_estimated(each.ratio),
     )
 
 
-def _run(bench: Bench, cell: Cell) -> RunView:
+def _run(bench: BenchResults, cell: Cell) -> RunView:
     best = cell.best
     return RunView(
         task=cell.task,

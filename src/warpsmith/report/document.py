@@ -1,7 +1,7 @@
-"""What a page shows of a run, as plain data: one typed document, written into the page as JSON and drawn there.
+"""The documents of report pages, of a run and of a bench: written into the page as JSON, and drawn there by its script.
 
-Everything a reader may see is named here. Long texts are numbers of `texts.Texts`. It holds no paths and nothing of
-the environment: a report is for passing on. The documents of a bench are in `benchdocument`.
+Long texts are numbers of `page.Texts`. A document holds no paths and nothing of the environment, because reports are
+passed on to others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Fact:
-    """What a reader should know first: a name and what it is."""
+    """A name and a value in the list of facts."""
 
     name: str
     value: str
@@ -48,7 +48,7 @@ class WorkloadView:
 
 
 @dataclass(frozen=True)
-class Spent:
+class ReplyCost:
     """What the reply to one brief cost."""
 
     prompt_tokens: int
@@ -67,7 +67,7 @@ class FileView:
 
 
 @dataclass(frozen=True)
-class Spoken:
+class MessageView:
     """One message of a prompt."""
 
     role: str
@@ -86,14 +86,14 @@ class TrialView:
     move: str
     model: str
     parents: tuple[int, ...]
-    repairs: int  # the trial it mends; 0 for none
+    repairs: int  # the trial that it repairs; 0 for none
     twin: int  # the trial it repeats; 0 for none
-    free: bool  # it spent no trial: we made it of another one ourselves
+    free: bool  # made by tuning, so it does not count against the budget
     strategy: str
     speedup: float | None
     low: float | None
     high: float | None
-    share: float | None  # of the speed of light, in the worst workload
+    share: float | None  # of the roofline, in the worst workload
     latency_ms: float | None  # in the largest workload
     effect: float | None  # over the best of its parents
     measured: int  # how often
@@ -102,10 +102,10 @@ class TrialView:
     profile: int
     files: tuple[FileView, ...]
     defines: tuple[tuple[str, str], ...]
-    shown: tuple[Fact, ...]  # of the brief: what its author was given besides the task
-    prompt: tuple[Spoken, ...]
+    shown: tuple[Fact, ...]  # what the brief contained besides the task
+    prompt: tuple[MessageView, ...]
     reply: int
-    spent: Spent | None
+    spent: ReplyCost | None
     at_s: float  # since the run began, when it was proposed
     workloads: tuple[WorkloadView, ...]
     resources: tuple[str, ...]
@@ -113,18 +113,18 @@ class TrialView:
 
 
 @dataclass(frozen=True)
-class WordsView:
-    """A reply that was no trial: strategies, what a kernel really does, notes."""
+class OtherReply:
+    """A reply that is no kernel: strategies, descriptions, notes."""
 
     brief: int
     operator: str
     outcome: str
-    prompt: tuple[Spoken, ...]
+    prompt: tuple[MessageView, ...]
     reply: int
 
 
 @dataclass(frozen=True)
-class Step:
+class NewBest:
     """A new best."""
 
     trial: int
@@ -132,8 +132,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Account:
-    """What had been used when so many trials were there."""
+class RunningTotals:
+    """What the run had used at a trial."""
 
     trial: int
     seconds: float
@@ -143,33 +143,33 @@ class Account:
 
 
 @dataclass(frozen=True)
-class RoofPoint:
-    """A candidate under the roof, where it is drawn."""
+class RooflinePoint:
+    """A candidate in the roofline picture."""
 
     trial: int  # 0 for PyTorch
     x: float  # FLOP per byte, spread by the order of trials
-    y: float  # FLOP a second
+    y: float  # FLOP per second
     parents: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class RoofView:
+class RooflineView:
     """The roofline picture."""
 
     title: str
     intensity: float  # of the workload, FLOP per byte
     bandwidth_bytes_s: float
-    heights: tuple[tuple[str, float], ...]  # flat parts with their names, FLOP a second, the lower first
-    slope_known: bool  # else the bandwidth is only what the floor tells: at least that
+    heights: tuple[tuple[str, float], ...]  # flat parts with their names, FLOP per second, the lowest first
+    slope_known: bool  # else the bandwidth is the least that the floor implies
     x: tuple[float, float]
     y: tuple[float, float]
-    points: tuple[RoofPoint, ...]
+    points: tuple[RooflinePoint, ...]
     undrawn: int  # candidates without a measurement
 
 
 @dataclass(frozen=True)
 class EffectView:
-    """What a strategy has brought where it was added or taken away."""
+    """The measured effect of a strategy where it was added or removed."""
 
     strategy: str
     factor: float
@@ -178,7 +178,7 @@ class EffectView:
 
 @dataclass(frozen=True)
 class TallyView:
-    """Replies by who wrote them, or by what was asked."""
+    """Counts of replies by model or by operator."""
 
     name: str
     replies: int
@@ -195,15 +195,15 @@ class RunPage:
     title: str
     subtitle: str
     figures: tuple[Figure, ...]
-    remarks: tuple[str, ...]  # what must be known to read the figures rightly
+    remarks: tuple[str, ...]  # sentences below the headline
     facts: tuple[Fact, ...]
     best: int  # trial; 0 for none
-    light: float | None  # speedup at the speed of light
-    steps: tuple[Step, ...]
+    roofline_speedup: float | None  # speedup of a kernel at the roofline
+    steps: tuple[NewBest, ...]
     trials: tuple[TrialView, ...]
-    words: tuple[WordsView, ...]
-    accounts: tuple[Account, ...]
-    roofline: RoofView | None
+    other_replies: tuple[OtherReply, ...]
+    totals: tuple[RunningTotals, ...]
+    roofline: RooflineView | None
     effects: tuple[EffectView, ...]
     models: tuple[TallyView, ...]
     operators: tuple[TallyView, ...]
@@ -212,12 +212,12 @@ class RunPage:
 
 
 def to_json(page: Any) -> str:
-    """A document as JSON: names of fields, numbers rounded to what can be seen, null for what is no number."""
+    """A document as JSON, with numbers rounded, and null for NaN and infinity."""
     return json.dumps(plain(page), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def plain(value: Any) -> Any:
-    """A document as JSON's own types."""
+    """A document in types of JSON."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, float):
@@ -235,3 +235,131 @@ def _rounded(value: float) -> float | int | None:
     if value == int(value) and abs(value) < 1e15:
         return int(value)
     return float(f"{value:.{_DIGITS}g}")
+
+
+@dataclass(frozen=True)
+class EstimateView:
+    """A figure with its 95 % interval, where it has one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """One method with one proposer: a row of the comparison."""
+
+    name: str  # unique: the method, with the proposer where there are several
+    method: str
+    proposer: str
+    cells: int
+    done: int
+    failed: int
+    winners: int
+    unverified: int
+    or_pytorch: EstimateView | None  # geometric mean over all tasks, PyTorch kept where nothing is faster
+    eager: EstimateView | None  # geometric mean over tasks with a winner
+    median: EstimateView | None
+    compile: EstimateView | None
+    start: EstimateView | None
+    validity: EstimateView | None
+    compile_rate: EstimateView | None
+    share: EstimateView | None  # of the roofline
+    tokens: float | None  # per cell, as is what follows
+    usd: float | None
+    device_s: float | None
+    wall_s: float | None
+    fast: tuple[tuple[float, float], ...]  # (p, share above it), wherever it changes
+    progress: tuple[float, ...]  # after each trial: geometric mean of the best so far, at least 1
+
+
+@dataclass(frozen=True)
+class CellView:
+    """One method on one task, its repeats together."""
+
+    speedup: EstimateView | None  # over PyTorch eager, of winners that count
+    unverified: float | None  # the best of those that do not count
+    compile: float | None
+    share: float | None
+    done: int  # repeats
+    failed: int
+    note: str  # why there is no winner, or why it does not count
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """A task, with a cell for each group."""
+
+    name: str
+    family: str
+    zone: str
+    precision: str
+    floor_ms: float | None
+    eager_ms: float | None
+    compile_ms: float | None
+    cells: tuple[CellView, ...]
+    best: int  # place of the group that is fastest; -1 for none
+
+
+@dataclass(frozen=True)
+class FamilyView:
+    """Tasks of one family, with a figure for each group."""
+
+    name: str
+    tasks: int
+    means: tuple[EstimateView | None, ...]  # as `GroupView.or_pytorch`
+
+
+@dataclass(frozen=True)
+class DuelView:
+    """One group against another, by task."""
+
+    one: int  # places of groups
+    other: int
+    wins: int
+    ties: int
+    losses: int
+    neither: int
+    ratio: EstimateView | None
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run of the matrix."""
+
+    task: str
+    group: int
+    seed: int
+    status: str
+    reason: str
+    trials: int
+    valid: int
+    speedup: float | None
+    low: float | None
+    high: float | None
+    verified: bool | None
+    why_not: str
+    candidate: str
+    strategy: str
+    tokens: int
+    usd: float | None
+    device_s: float
+
+
+@dataclass(frozen=True)
+class BenchPage:
+    """The report of a bench."""
+
+    title: str
+    subtitle: str
+    figures: tuple[Figure, ...]
+    remarks: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    counts_unverified: bool  # the bench did not verify winners, so all of them count
+    groups: tuple[GroupView, ...]
+    tasks: tuple[TaskView, ...]
+    families: tuple[FamilyView, ...]
+    duels: tuple[DuelView, ...]
+    runs: tuple[RunView, ...]
+    kind: str = "bench"

@@ -1,26 +1,79 @@
-"""One HTML file that holds everything it shows: the document, the long texts, the style and the script.
+"""Writes a report as one HTML file: the document, the long texts, the style and the script.
 
-The file is given to strangers and shows what strangers wrote, so three things are kept to: text reaches the page as
-JSON that cannot end its element, the script makes elements of text nodes only, and a Content-Security-Policy allows
-exactly this style and this script and no connection at all.
+The file is passed on to others and shows text of unknown origin. Therefore text reaches the page as JSON that cannot
+end its element, the script only makes text nodes, and a Content-Security-Policy allows exactly this style and this
+script and no connection.
+
+Prompts, replies and code of a run repeat each other. `Texts` therefore stores each line once: a text is a list of line
+numbers. The browser unpacks them when the first candidate is opened.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+import json
+import zlib
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
 from warpsmith._version import __version__
-from warpsmith.core.errors import UsageError
-from warpsmith.core.inplace import put_in_place
-from warpsmith.report.benchdocument import BenchPage
-from warpsmith.report.document import RunPage, to_json
-from warpsmith.report.texts import Texts
+from warpsmith.model.errors import UsageError
+from warpsmith.report.document import BenchPage, RunPage, to_json
+from warpsmith.system.files import put_in_place
+
+
+class Texts:
+    """Collects texts and numbers them. Text 0 is the empty one."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, int] = {}
+        self._texts: dict[str, int] = {"": 0}
+
+    def add(self, text: str) -> int:
+        """The number of a text; the same for the same text."""
+        # A model may write lone surrogates, which are not valid UTF-8.
+        clean = text.encode("utf-8", "replace").decode("utf-8")
+        if clean not in self._texts:
+            self._texts[clean] = len(self._texts)
+            for line in clean.split("\n"):
+                self._lines.setdefault(line, len(self._lines))
+        return self._texts[clean]
+
+    def __iter__(self) -> Iterator[str]:
+        """In the order of their numbers."""
+        return iter(self._texts)
+
+    def packed(self) -> str:
+        """All of them: base64 of deflated JSON, `{"lines": [...], "texts": [[...]]}`; see `unpacked`."""
+        texts = [list(self._steps(text)) for text in self._texts]
+        document = json.dumps({"lines": list(self._lines), "texts": texts}, ensure_ascii=False, separators=(",", ":"))
+        return base64.b64encode(zlib.compress(document.encode(), 9)).decode()
+
+    def _steps(self, text: str) -> Iterator[int]:
+        """Line numbers as differences: a passage that was seen before becomes a series of ones."""
+        before = 0
+        for line in text.split("\n") if text else ():
+            number = self._lines[line]
+            yield number - before
+            before = number
+
+
+def unpacked(packed: str) -> list[str]:
+    """The texts by number, as the browser reads them back."""
+    document = json.loads(zlib.decompress(base64.b64decode(packed)))
+    return ["\n".join(_lines(steps, document["lines"])) for steps in document["texts"]]
+
+
+def _lines(steps: list[int], lines: list[str]) -> Iterator[str]:
+    number = 0
+    for step in steps:
+        number += step
+        yield lines[number]
+
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = {
@@ -47,13 +100,13 @@ def html(page: RunPage | BenchPage, texts: Texts | None = None) -> str:
         remarks=page.remarks,
         style=style,
         script=script,
-        data=_inert(to_json(page)),
+        data=_escaped(to_json(page)),
         texts=(texts or Texts()).packed(),
     )
 
 
 def write(page: RunPage | BenchPage, path: Path, texts: Texts | None = None) -> int:
-    """Put the file in place in one step; its size in bytes."""
+    """Write the file in one step; returns its size in bytes."""
     content = html(page, texts).encode("utf-8", "replace")
     try:
         put_in_place(path, content, mode=0o644)
@@ -62,8 +115,8 @@ def write(page: RunPage | BenchPage, path: Path, texts: Texts | None = None) -> 
     return len(content)
 
 
-def _inert(data: str) -> str:
-    """JSON that means the same and holds nothing that an HTML parser looks for."""
+def _escaped(data: str) -> str:
+    """The same JSON with every character escaped that HTML gives a meaning."""
     for sign, escape in _ESCAPES.items():
         data = data.replace(sign, escape)
     return data

@@ -1,4 +1,4 @@
-"""From a run's story to the document of its page. Reads no files but the run's log, and nothing of the environment."""
+"""The page of a run: from the history of the run to the document that the page shows."""
 
 from __future__ import annotations
 
@@ -7,116 +7,198 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from warpsmith.archive.events import Asked
-from warpsmith.core.certificate import Certificate
-from warpsmith.core.errors import UsageError
-from warpsmith.core.evaluation import Evaluation, WorkloadResult
-from warpsmith.core.search import Outcome
-from warpsmith.hardware.roofline import Peaks
-from warpsmith.report import story
+from warpsmith.hardware.roofline import Ceilings, Peaks, ceilings
+from warpsmith.model import numbers
+from warpsmith.model.brief import TrialOutcome, WorkloadBound
+from warpsmith.model.certificate import Certificate
+from warpsmith.model.errors import UsageError
+from warpsmith.model.evaluation import Evaluation, WorkloadResult
+from warpsmith.report import run_history
 from warpsmith.report.document import (
     EffectView,
     Fact,
+    Figure,
     FileView,
+    MessageView,
+    OtherReply,
+    ReplyCost,
+    RooflinePoint,
+    RooflineView,
     RunPage,
-    Spent,
-    Spoken,
     TallyView,
     TrialView,
-    WordsView,
     WorkloadView,
 )
-from warpsmith.report.headline import figures, remarks
-from warpsmith.report.roofview import roof_view
-from warpsmith.report.story import Story
-from warpsmith.report.texts import Texts
-from warpsmith.run.best import BUNDLE
-from warpsmith.run.trials import Trial
-from warpsmith.use.bundle import read_bundle
+from warpsmith.report.page import Texts
+from warpsmith.report.roofline import (
+    EAGER,
+    DrawnCandidate,
+    Point,
+    RooflinePicture,
+    axis_ranges,
+    picture_of,
+    point_positions,
+)
+from warpsmith.report.run_history import RunHistory
+from warpsmith.run_log.events import BriefAsked
+from warpsmith.runtime.bundle import read_bundle
+from warpsmith.search.best_kernel import BUNDLE
+from warpsmith.search.trials import Trial
 
-_EAGER = "eager"
+_OVER = {"eager": "over PyTorch eager", "compile": "over torch.compile", "start": "over the starting kernel"}
+
+
+def figures(history: RunHistory) -> Iterator[Figure]:
+    """The figures of the headline."""
+    state = history.state
+    judged = history.judged.get(state.best)
+    if judged is not None and judged.evaluation.ok:
+        yield from _measured(judged.evaluation)
+    else:
+        found = state.totals.valid
+        yield Figure("–", "speedup", f"{found} valid, none measured twice yet" if found else "no valid kernel yet")
+    totals = state.totals
+    settled = totals.settled
+    share = numbers.percent(totals.valid / settled) if settled else "–"
+    built = f"{totals.compiled} of {totals.judged} judged compiled" if totals.judged else "nothing judged"
+    yield Figure(share, "valid", f"{totals.valid} of {settled} trials, {built}")
+    yield _price(history)
+    yield Figure(numbers.elapsed(totals.seconds), "in all", f"{numbers.elapsed(totals.device_seconds)} on the device")
+
+
+def _measured(evaluation: Evaluation) -> Iterator[Figure]:
+    names = dict.fromkeys(base.name for each in evaluation.workloads for base in each.baselines)
+    for name in names:
+        speedup, interval = evaluation.speedup(name), evaluation.interval(name)
+        if speedup is not None and interval is not None:
+            bounds = f"{numbers.ratio(interval.low)}× to {numbers.ratio(interval.high)}×, 95 % interval"
+            yield Figure(f"{numbers.ratio(speedup)}×", _OVER.get(name, f"over {name}"), bounds)
+    largest = max(evaluation.workloads, key=lambda each: each.floor_ms)
+    eager = next((base.latency_ms for base in largest.baselines if base.name == "eager"), None)
+    against = f"PyTorch takes {numbers.duration(eager, 3)}" if eager else ""
+    if len(evaluation.workloads) > 1 or not against:  # without the name it would seem to contradict the mean
+        against = f"{largest.workload}{'; ' if against else ''}{against}"
+    yield Figure(numbers.duration(largest.latency_ms, 3), "per call", against)
+    share = min(each.share_of_floor for each in evaluation.workloads)
+    where = (
+        "in the worst workload"
+        if len(evaluation.workloads) > 1
+        else f"which is {numbers.duration(largest.floor_ms, 3)}"
+    )
+    yield Figure(numbers.percent(share), "of roofline", where)
+
+
+def _price(history: RunHistory) -> Figure:
+    totals = history.state.totals
+    if not totals.tokens:
+        return Figure("$0", "spent", "no model was used")
+    tokens = f"{numbers.count(totals.tokens)} tokens"
+    if totals.unpriced:
+        return Figure(numbers.count(totals.tokens), "tokens", "the price is not known")
+    return Figure(numbers.dollars(totals.cost_usd), "spent", tokens)
+
+
+def remarks(history: RunHistory, certificate: Certificate | None) -> Iterator[str]:
+    """Sentences below the headline: why the run stopped, and whether the best kernel is verified."""
+    state = history.state
+    if state.closed is not None:
+        reason = state.closed.reason.words
+        yield f"The run stopped after {state.totals.trials} trials: {reason}."
+    else:
+        yield f"The run was not finished when this was written, at {state.totals.trials} trials."
+    if state.pending:
+        count = len(state.pending)
+        yield "1 verdict was still pending." if count == 1 else f"{count} verdicts were still pending."
+    if state.best and certificate is None:
+        yield "The best kernel was measured twice and is not verified; `warpsmith verify` verifies it."
+    elif certificate is not None and certificate.verified:
+        yield "The best kernel is verified: other inputs and shapes, sanitizers and a second measurement."
+    elif certificate is not None:
+        yield f"The best kernel failed verification: {certificate.reason}"
 
 
 def run_page(folder: Path, peaks: Peaks | None = None) -> tuple[RunPage, Texts]:
     """The page of the run in a folder, and its long texts."""
-    told, texts = story.read(folder), Texts()
-    ledger = told.ledger
-    begun = ledger.begun
-    problem = begun.problem
-    trials = tuple(_trial(told, number, texts) for number in ledger.trials)
+    history, texts = run_history.read_history(folder), Texts()
+    state = history.state
+    setup = state.setup
+    problem = setup.problem
+    trials = tuple(_trial(history, number, texts) for number in state.trials)
     page = RunPage(
         title=problem.task.name,
-        subtitle=f"{begun.method.name} with {told.proposer} on {problem.device}",
-        figures=tuple(figures(told)),
-        remarks=tuple(remarks(told, _certificate(folder, told))),
-        facts=tuple(_facts(told)),
-        best=ledger.best,
-        light=_light(told),
-        steps=tuple(told.steps),
+        subtitle=f"{setup.method.name} with {history.proposer} on {problem.device}",
+        figures=tuple(figures(history)),
+        remarks=tuple(remarks(history, _certificate(folder, history))),
+        facts=tuple(_facts(history)),
+        best=state.best,
+        roofline_speedup=_roofline_speedup(history),
+        steps=tuple(history.steps),
         trials=trials,
-        words=tuple(_words(told, texts)),
-        accounts=tuple(told.accounts),
-        roofline=roof_view(told, peaks),
-        effects=tuple(EffectView(each.strategy, each.factor, each.count) for each in ledger.effects),
+        other_replies=tuple(_other_replies(history, texts)),
+        totals=tuple(history.totals),
+        roofline=roofline_view(history, peaks),
+        effects=tuple(EffectView(each.strategy, each.factor, each.count) for each in state.effects),
         models=tuple(_tallies(trials, [trial.model for trial in trials])),
         operators=tuple(_tallies(trials, [trial.operator for trial in trials])),
-        notes=tuple(told.noted),
+        notes=tuple(history.noted),
     )
     return page, texts
 
 
-def _certificate(folder: Path, told: Story) -> Certificate | None:
-    """What verification said of the best kernel, where its bundle has that."""
-    best = told.ledger.trials.get(told.ledger.best)
+def _certificate(folder: Path, history: RunHistory) -> Certificate | None:
+    """The certificate in the bundle of the best kernel, if there is one."""
+    best = history.state.trials.get(history.state.best)
     try:
         bundle = read_bundle(folder / BUNDLE)
     except UsageError:
-        return None  # there is none, or it was changed
+        return None  # no bundle, or a damaged one
     return bundle.certificate if best and bundle.manifest.candidate == best.candidate else None
 
 
-def _facts(told: Story) -> Iterator[Fact]:
-    begun = told.ledger.begun
-    problem, method = begun.problem, begun.method
+def _facts(history: RunHistory) -> Iterator[Fact]:
+    setup = history.state.setup
+    problem, method = setup.problem, setup.method
     yield Fact("Task", f"{problem.task.name}, {problem.task.precision.value}")
     yield Fact("Device", problem.device)
     yield Fact("Language", problem.backend)
     if problem.zone:
-        yield Fact("Held back by", problem.zone)
+        yield Fact("Roofline zone", f"{problem.zone}-bound")
     yield Fact("Method", f"{method.title} ({method.paper})" if method.paper else method.title)
-    yield Fact("Proposer", told.proposer)
-    yield Fact("Budget", f"{(told.ledger.opened.budget if told.ledger.opened else begun.config.budget).trials} trials")
-    yield Fact("Seed", str(begun.config.seed))
-    if told.began_at:
-        yield Fact("Begun", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(told.began_at)))
-    judged = told.judged.get(told.ledger.best)
+    yield Fact("Proposer", history.proposer)
+    yield Fact(
+        "Budget", f"{(history.state.opened.budget if history.state.opened else setup.config.budget).trials} trials"
+    )
+    yield Fact("Seed", str(setup.config.seed))
+    if history.began_at:
+        yield Fact("Begun", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(history.began_at)))
+    judged = history.judged.get(history.state.best)
     if judged is not None:
         used = judged.evaluation.environment
         yield Fact("Measured with", ", ".join(filter(None, (used.compiler, f"torch {used.torch}", used.driver))))
-    yield Fact("Written by", f"Warpsmith {begun.version}")
+    yield Fact("Written by", f"Warpsmith {setup.version}")
 
 
-def _light(told: Story) -> float | None:
-    """The speedup that the speed of light would be: geometric mean over the best kernel's workloads."""
-    judged = told.judged.get(told.ledger.best)
+def _roofline_speedup(history: RunHistory) -> float | None:
+    """The speedup of a kernel at the roofline: geometric mean over the best kernel's workloads."""
+    judged = history.judged.get(history.state.best)
     if judged is None or not judged.evaluation.ok:
         return None
     logs = []
     for each in judged.evaluation.workloads:
-        eager = next((base for base in each.baselines if base.name == _EAGER), None)
+        eager = next((base for base in each.baselines if base.name == EAGER), None)
         if eager is None or each.floor_ms <= 0 or each.latency_ms <= 0:
             return None
         logs.append(math.log(eager.speedup * each.latency_ms / each.floor_ms))
     return math.exp(sum(logs) / len(logs))
 
 
-def _trial(told: Story, number: int, texts: Texts) -> TrialView:
-    known = told.ledger.trials[number]
-    proposed = told.proposed[known.brief]
-    judged, asked = told.judged.get(number), told.asked[known.brief]
+def _trial(history: RunHistory, number: int, texts: Texts) -> TrialView:
+    known = history.state.trials[number]
+    proposed = history.proposed[known.brief]
+    judged, asked = history.judged.get(number), history.asked[known.brief]
     evaluation = judged.evaluation if judged else None
     interval = evaluation.interval() if evaluation else None
-    candidate, profiled = proposed.candidate, told.profiled.get(number)
+    candidate, profiled = proposed.candidate, history.profiled.get(number)
     return TrialView(
         number=number,
         id=known.candidate,
@@ -125,8 +207,8 @@ def _trial(told: Story, number: int, texts: Texts) -> TrialView:
         operator=known.operator,
         move=known.move.value,
         model=known.model,
-        parents=tuple(each for each in known.parents if each in told.ledger.trials),
-        repairs=asked.failure,
+        parents=tuple(each for each in known.parents if each in history.state.trials),
+        repairs=asked.repaired_trial or 0,
         twin=proposed.twin,
         free=known.free,
         strategy=known.strategy,
@@ -142,11 +224,11 @@ def _trial(told: Story, number: int, texts: Texts) -> TrialView:
         profile=texts.add(profiled.digest if profiled else ""),
         files=tuple(FileView(file.name, texts.add(file.text)) for file in candidate.files) if candidate else (),
         defines=candidate.defines if candidate else (),
-        shown=tuple(_shown(asked, told)),
-        prompt=_prompt(told, known.brief, texts),
-        reply=_reply(told, known.brief, texts),
-        spent=_spent(told, known.brief),
-        at_s=told.proposed_s[known.brief],
+        shown=tuple(_shown(asked, history)),
+        prompt=_prompt(history, known.brief, texts),
+        reply=_reply(history, known.brief, texts),
+        spent=_spent(history, known.brief),
+        at_s=history.proposed_s[known.brief],
         workloads=tuple(_workload(each) for each in evaluation.workloads) if evaluation else (),
         resources=tuple(_resources(evaluation)) if evaluation else (),
         notes=evaluation.notes if evaluation else (),
@@ -160,7 +242,7 @@ def _status(trial: Trial) -> str:
 
 
 def _latency(evaluation: Evaluation | None) -> float | None:
-    """In the workload that takes longest at best."""
+    """Of the largest workload."""
     if evaluation is None or not evaluation.workloads:
         return None
     return max(evaluation.workloads, key=lambda each: each.floor_ms).latency_ms
@@ -193,12 +275,12 @@ def _resources(evaluation: Evaluation) -> Iterator[str]:
             yield f"{each.kernel}: {', '.join(filter(None, used))}"
 
 
-def _shown(asked: Asked, told: Story) -> Iterator[Fact]:
-    """What the author of a reply was given, besides the task."""
-    ideas = told.ledger.ideas.known
+def _shown(asked: BriefAsked, history: RunHistory) -> Iterator[Fact]:
+    """What the brief contained besides the task."""
+    ideas = history.state.ideas.known
     for name, trials in (
-        ("to repair", (asked.failure,)),
-        ("strategy of", (asked.subject,)),
+        ("to repair", (asked.repaired_trial,)),
+        ("strategy of", (asked.aligned_trial,)),
         ("parents", asked.parents),
         ("best so far", (asked.best,)),
         ("insights of", asked.insights),
@@ -213,39 +295,39 @@ def _shown(asked: Asked, told: Story) -> Iterator[Fact]:
         yield Fact("attempt", str(asked.attempt))
 
 
-def _prompt(told: Story, brief: int, texts: Texts) -> tuple[Spoken, ...]:
-    prompted = told.prompted.get(brief)
+def _prompt(history: RunHistory, brief: int, texts: Texts) -> tuple[MessageView, ...]:
+    prompted = history.prompted.get(brief)
     if prompted is None:
         return ()
-    return tuple(Spoken(each.role.value, texts.add(each.text)) for each in prompted.prompt.messages)
+    return tuple(MessageView(each.role.value, texts.add(each.text)) for each in prompted.prompt.messages)
 
 
-def _reply(told: Story, brief: int, texts: Texts) -> int:
-    replied = told.replied.get(brief)
+def _reply(history: RunHistory, brief: int, texts: Texts) -> int:
+    replied = history.replied.get(brief)
     return texts.add(replied.reply.text) if replied else 0
 
 
-def _spent(told: Story, brief: int) -> Spent | None:
-    replied = told.replied.get(brief)
+def _spent(history: RunHistory, brief: int) -> ReplyCost | None:
+    replied = history.replied.get(brief)
     if replied is None:
         return None
     usage = replied.reply.usage
-    return Spent(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.cost_usd, usage.seconds)
+    return ReplyCost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.cost_usd, usage.seconds)
 
 
-def _words(told: Story, texts: Texts) -> Iterator[WordsView]:
-    for brief, proposed in told.proposed.items():
+def _other_replies(history: RunHistory, texts: Texts) -> Iterator[OtherReply]:
+    for brief, proposed in history.proposed.items():
         if proposed.trial:
             continue
-        outcome = "could not be read" if proposed.outcome is Outcome.UNREADABLE else "kept"
+        outcome = "could not be read" if proposed.outcome is TrialOutcome.UNREADABLE else "kept"
         if proposed.drafts:
             outcome = f"{len(proposed.drafts)} strategies"
-        prompt, reply = _prompt(told, brief, texts), _reply(told, brief, texts)
-        yield WordsView(brief, told.asked[brief].operator, outcome, prompt, reply)
+        prompt, reply = _prompt(history, brief, texts), _reply(history, brief, texts)
+        yield OtherReply(brief, history.asked[brief].operator, outcome, prompt, reply)
 
 
 def _tallies(trials: Sequence[TrialView], names: Sequence[str]) -> Iterator[TallyView]:
-    """The trials by a name each, in the order the names first came."""
+    """Counts of trials by name, in the order of first appearance."""
     for name in dict.fromkeys(names):
         own = [trial for trial, its in zip(trials, names, strict=True) if its == name]
         spent = [trial.spent for trial in own if trial.spent]
@@ -258,3 +340,62 @@ def _tallies(trials: Sequence[TrialView], names: Sequence[str]) -> Iterator[Tall
             tokens=sum(each.prompt_tokens + each.completion_tokens for each in spent),
             usd=sum(prices) if prices else None,
         )
+
+
+# --- roofline ---
+
+
+def roofline_view(history: RunHistory, peaks: Peaks | None) -> RooflineView | None:
+    """The roofline of the run; None if nothing was measured or the task's floor is not known."""
+    state, problem = history.state, history.state.setup.problem
+    if not problem.bounds:
+        return None
+    largest = max(problem.bounds, key=lambda bound: bound.floor_ms)
+    known = ceilings(problem, peaks)
+    roof = known if known.bandwidth_bytes_s else _ceilings_of_floor(known, largest)
+    if roof is None:
+        return None
+    picture = picture_of(
+        problem, roof, [_drawn(history, number) for number in state.found if history.judged[number].evaluation.ok]
+    )
+    if picture is None or not picture.points:
+        return None
+    x, y = axis_ranges(picture)
+    return RooflineView(
+        title=picture.title,
+        intensity=picture.points[0].x,
+        bandwidth_bytes_s=picture.roof.bandwidth_bytes_s,
+        heights=picture.roof.heights,
+        slope_known=bool(known.bandwidth_bytes_s),
+        x=x,
+        y=y,
+        points=tuple(_roofline_points(picture)),
+        undrawn=len(state.trials) - sum(not point.baseline for point in picture.points),
+    )
+
+
+def _drawn(history: RunHistory, number: int) -> DrawnCandidate:
+    trial = history.state.trials[number]
+    parents = tuple(str(parent) for parent in trial.parents)
+    best = number == history.state.best
+    return DrawnCandidate(str(number), "", history.judged[number].evaluation, parents, number, best)
+
+
+def _ceilings_of_floor(known: Ceilings, bound: WorkloadBound) -> Ceilings | None:
+    """A bandwidth for a device whose peaks are not known: at least what the floor of the largest workload needs."""
+    if bound.floor_ms <= 0 or bound.bytes <= 0:
+        return None
+    return Ceilings(1e3 * bound.bytes / bound.floor_ms, known.plain_flops_s, known.best_flops_s)
+
+
+def _roofline_points(picture: RooflinePicture) -> list[RooflinePoint]:
+    at = point_positions(picture)
+    return [
+        RooflinePoint(_trial_number(point), *at[point.id], tuple(int(parent) for parent in point.parents))
+        for point in picture.points
+        if point.id in at
+    ]
+
+
+def _trial_number(point: Point) -> int:
+    return 0 if point.id == EAGER else int(point.id)

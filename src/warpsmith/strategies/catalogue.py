@@ -1,16 +1,15 @@
-"""All strategies there are, and those worth saying for a problem, the most relevant first.
+"""Finds the strategies that apply to a problem, the most relevant first.
 
-Only choosing happens here. The strategies are files of this package with a `PLUGIN`; carrying them out is the part of
-`templates` or of whoever reads the advice.
+The catalogue is `cpu_strategies`, `cuda_strategies` and `shared_strategies`, and plugins of other packages.
 """
 
 from __future__ import annotations
 
 import re
 
-from warpsmith.core.registry import plugins
-from warpsmith.core.search import Problem
-from warpsmith.core.strategy import Strategy, arch_number
+from warpsmith.model.brief import Problem
+from warpsmith.model.strategy import Strategy, arch_number
+from warpsmith.system.plugins import plugins
 
 # What an operation's name says about the work, finer than `Family`: the word is searched for in ATen names such as
 # "aten.convolution.default" and, where no outline was recorded, in the reference's source.
@@ -31,20 +30,20 @@ _SIDES = {"memory", "compute"}  # between the ridges, what helps on either side 
 
 
 def strategies() -> dict[str, Strategy]:
-    """The whole catalogue by name, those of other packages with it."""
+    """All strategies by name, including those of other packages."""
     found: dict[str, Strategy] = plugins("warpsmith.strategies")
     return dict(sorted(found.items()))
 
 
-def advice(problem: Problem, limit: int) -> tuple[Strategy, ...]:
-    """What applies to the backend, device, zone, family and precision, the most specific first."""
-    words = families(problem)
+def relevant_strategies(problem: Problem, limit: int) -> tuple[Strategy, ...]:
+    """The strategies for the backend, device, zone, family and precision of a problem, the most specific first."""
+    words = work_families(problem)
     fitting = [each for each in strategies().values() if _applies(each, problem, words)]
     fitting.sort(key=lambda each: (-_relevance(each, problem, words), each.name))
     return tuple(fitting[:limit])
 
 
-def families(problem: Problem) -> frozenset[str]:
+def work_families(problem: Problem) -> frozenset[str]:
     """The family of the problem's work and the finer words for it; empty where nothing is known."""
     outline = problem.outline
     text = " ".join(node.op for node in outline.nodes) if outline and outline.nodes else problem.task.source
@@ -60,7 +59,7 @@ def families(problem: Problem) -> frozenset[str]:
 
 def _applies(strategy: Strategy, problem: Problem, words: frozenset[str]) -> bool:
     return (
-        _speaks(strategy, problem)
+        _fits_backend(strategy, problem)
         and (not strategy.zones or not problem.zone or _zone_hit(strategy, problem.zone))
         and (not strategy.families or not words or bool(words & set(strategy.families)))
         and (not strategy.precisions or problem.task.precision.value in strategy.precisions)
@@ -68,8 +67,8 @@ def _applies(strategy: Strategy, problem: Problem, words: frozenset[str]) -> boo
     )
 
 
-def _speaks(strategy: Strategy, problem: Problem) -> bool:
-    """Whether it can be said in the backend's language; a torch module may hold sources of the device's own."""
+def _fits_backend(strategy: Strategy, problem: Problem) -> bool:
+    """Whether the strategy can be written for the backend; a torch module may hold C++ or CUDA sources."""
     language = problem.kind if problem.backend == "torch_module" else problem.backend
     return not strategy.backends or language in strategy.backends
 
@@ -79,7 +78,7 @@ def _zone_hit(strategy: Strategy, zone: str) -> bool:
 
 
 def _relevance(strategy: Strategy, problem: Problem, words: frozenset[str]) -> float:
-    """A strategy that names this kind of work, and little else, says more than one that is always right."""
+    """A score: a strategy for this kind of work and few others is more relevant than one for any work."""
     hits = words & set(strategy.families)
     general = problem.outline.family.value if problem.outline else ""
     score = 0.0
@@ -87,5 +86,5 @@ def _relevance(strategy: Strategy, problem: Problem, words: frozenset[str]) -> f
         score += (4.0 if hits - {general} else 3.0) - 0.25 * len(strategy.families)
     if strategy.zones and problem.zone and _zone_hit(strategy, problem.zone):
         score += 2.0 - 0.25 * len(strategy.zones)
-    # What only new devices have is the hardest to get right, and seldom the first thing to try.
+    # Strategies for new devices only are the hardest to get right.
     return score - (0.5 if strategy.least_arch else 0.0)

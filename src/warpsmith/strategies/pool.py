@@ -1,14 +1,12 @@
-"""What earlier runs found out, kept for later ones: a kernel before and after, the strategy between, and its effect.
+"""The pool of improvements that earlier runs measured: kernels before and after, the strategy, and its effect.
 
-One file of JSON lines for a user (`WARPSMITH_POOL`, else under the XDG data folder), appended to under a lock; a line
-that cannot be read is passed over, and of two with one key the later counts. Beside it the catalogue's own entries,
-which are marked as not measured. Searching goes by words that tasks share: no model, the same answer every time. Who
-takes what from a run is the run's part: it fills a `Harvest`.
+The pool is one file of JSON lines per user (`WARPSMITH_POOL`, else in the XDG data folder), appended to under a lock. A
+line that cannot be read is skipped; of two records with one key the later counts. Entries of the catalogue are searched
+too, marked as not measured. Tasks are compared by shared words, so the same search always gives the same answer.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import math
 import os
@@ -20,18 +18,19 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from warpsmith.core.candidate import Candidate, SourceFile
-from warpsmith.core.errors import UsageError
-from warpsmith.core.sameness import fingerprint
-from warpsmith.core.search import Problem
-from warpsmith.core.strategy import Strategy, arch_number
-from warpsmith.strategies.catalogue import families, strategies
+from warpsmith.backends.fingerprint import fingerprint
+from warpsmith.model.brief import Problem
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.errors import UsageError
+from warpsmith.model.strategy import Strategy, arch_number
+from warpsmith.strategies.catalogue import strategies, work_families
+from warpsmith.system.locks import lock
 
 NOTABLE = 1.10
-"""Over its parent: less may be noise, and is not worth a reader's attention."""
+"""The least speedup over its parent of a step that is kept: less may be noise."""
 
 MOST = 6
-"""Records that one run adds: its best, and the largest steps on the way."""
+"""The most records that one run adds: its best kernel and the largest steps to it."""
 
 _MOST_WORDS = 400  # of a task, for comparing
 _MOST_CHARS = 60_000  # of one kernel: what is longer nobody reads in a prompt
@@ -47,7 +46,7 @@ _SUFFIX = {"cpu": ".cpp", "cuda": ".cu"}
 
 @dataclass(frozen=True)
 class PoolRecord:
-    """One lesson."""
+    """One improvement, or one entry of the catalogue."""
 
     key: str  # the same for the same kernel of the same task on the same device
     task: str  # its name; "" for an entry of the catalogue
@@ -61,7 +60,7 @@ class PoolRecord:
     note: str = ""  # what to expect, where nothing was measured
     device: str = ""
     arch: str = ""
-    families: tuple[str, ...] = ()  # as `catalogue.families` names the work; () for any
+    families: tuple[str, ...] = ()  # as `catalogue.work_families` names the work; () for any
     zones: tuple[str, ...] = ()
     precision: str = ""
     dtypes: tuple[str, ...] = ()
@@ -85,8 +84,8 @@ class Improvement:
 
 
 @dataclass(frozen=True)
-class Harvest:
-    """What a run offers."""
+class PoolSubmission:
+    """The improvements of one run."""
 
     problem: Problem
     improvements: tuple[Improvement, ...]
@@ -94,7 +93,7 @@ class Harvest:
 
 
 @dataclass(frozen=True)
-class Match:
+class PoolMatch:
     """A record and how well it fits."""
 
     record: PoolRecord
@@ -113,14 +112,14 @@ def pool_path(environ: Mapping[str, str] | None = None) -> Path:
     return Path(base) / "warpsmith" / "pool.jsonl"
 
 
-def add(harvest: Harvest, path: Path | None = None) -> tuple[PoolRecord, ...]:
-    """Keep the best of a run and its largest steps; those that were not there before are given back."""
+def add_to_pool(harvest: PoolSubmission, path: Path | None = None) -> tuple[PoolRecord, ...]:
+    """Keep the best kernel of a run and its largest steps; returns the records that are new."""
     path = path or pool_path()
     offered = [_record(harvest, each) for each in _worth(harvest.improvements)]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file.fileno())
             known = {record.key: record for record in _read(path)}
             fresh = {record.key: record for record in offered if _better(record, known.get(record.key))}
             if _torn(path):
@@ -131,27 +130,33 @@ def add(harvest: Harvest, path: Path | None = None) -> tuple[PoolRecord, ...]:
     return tuple(record for record in fresh.values() if record.key not in known)
 
 
-def records(path: Path | None = None, *, seeds: bool = True) -> tuple[PoolRecord, ...]:
-    """Everything there is, what was measured first; the catalogue's own entries after it."""
+def pool_records(path: Path | None = None, *, seeds: bool = True) -> tuple[PoolRecord, ...]:
+    """All measured records, then the entries of the catalogue."""
     found: dict[str, PoolRecord] = {}
     for record in _read(path or pool_path()):
         found[record.key] = record
     return (*found.values(), *(catalogue_records() if seeds else ()))
 
 
-def search(problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = "") -> tuple[PoolRecord, ...]:
+def search_pool(
+    problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = ""
+) -> tuple[PoolRecord, ...]:
     """The records that may help with a problem, the most promising first.
 
     `apart_from` leaves out what was learnt on one task, by its digest: for a fair comparison of methods on it.
     """
-    return tuple(match.record for match in matches(problem, limit, path, apart_from=apart_from))
+    return tuple(match.record for match in pool_matches(problem, limit, path, apart_from=apart_from))
 
 
-def matches(problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = "") -> tuple[Match, ...]:
+def pool_matches(
+    problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = ""
+) -> tuple[PoolMatch, ...]:
     """The same with their scores."""
-    rated = [Match(each, _score(each, problem)) for each in records(path) if _usable(each, problem, apart_from)]
+    rated = [
+        PoolMatch(each, _score(each, problem)) for each in pool_records(path) if _usable(each, problem, apart_from)
+    ]
     rated.sort(key=lambda match: (-match.score, match.record.key))
-    found: dict[tuple[str, str], Match] = {}
+    found: dict[tuple[str, str], PoolMatch] = {}
     for match in rated:  # one of each idea for a task: the second best of the same says little more
         found.setdefault((match.record.strategy, match.record.task), match)
     return tuple(list(found.values())[:limit])
@@ -174,7 +179,7 @@ def _worth(improvements: Iterable[Improvement]) -> list[Improvement]:
     return [*best, *steps][:MOST]
 
 
-def _record(harvest: Harvest, improvement: Improvement) -> PoolRecord:
+def _record(harvest: PoolSubmission, improvement: Improvement) -> PoolRecord:
     problem, kernel = harvest.problem, improvement.kernel
     task = problem.task
     device = re.sub(r"\s*\((?:cpu|cuda:\d+)\)$", "", problem.device)  # which of several equal ones says nothing
@@ -190,7 +195,7 @@ def _record(harvest: Harvest, improvement: Improvement) -> PoolRecord:
         effect=improvement.effect,
         device=device,
         arch=problem.arch,
-        families=tuple(sorted(families(problem))),
+        families=tuple(sorted(work_families(problem))),
         zones=(problem.zone,) if problem.zone else (),
         precision=task.precision.value,
         dtypes=tuple(sorted({tensor.dtype for tensor in task.tensors})),
@@ -261,7 +266,7 @@ def _usable(record: PoolRecord, problem: Problem, apart_from: str) -> bool:
         return False
     if not record.measured:
         wanted, zone = set(record.families), problem.zone
-        fits = not wanted or bool(wanted & families(problem))
+        fits = not wanted or bool(wanted & work_families(problem))
         near = not record.zones or not zone or zone in record.zones or zone == "middle"
         allowed = not record.precision or problem.task.precision.value in record.precision.split()
         return fits and near and allowed and arch_number(record.arch) <= arch_number(problem.arch)
@@ -270,7 +275,7 @@ def _usable(record: PoolRecord, problem: Problem, apart_from: str) -> bool:
 
 def _score(record: PoolRecord, problem: Problem) -> float:
     """Kind of work first, then how alike the tasks are, then what it brought; figures without a unit."""
-    score = 3.0 * _overlap(record.families, families(problem)) + (1.5 if problem.zone in record.zones else 0.0)
+    score = 3.0 * _overlap(record.families, work_families(problem)) + (1.5 if problem.zone in record.zones else 0.0)
     if not record.measured:
         return score  # nothing was seen of it: what was measured on a task like this comes before it
     task = problem.task

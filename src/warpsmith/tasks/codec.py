@@ -7,8 +7,8 @@ from functools import cache
 
 from pydantic import TypeAdapter, ValidationError
 
-from warpsmith.core.errors import TaskError
-from warpsmith.core.task import Task
+from warpsmith.model.errors import TaskError
+from warpsmith.model.task import Task
 
 
 @cache

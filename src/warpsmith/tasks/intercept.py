@@ -1,16 +1,16 @@
-"""What a reference does besides arithmetic, seen and bent to the judge's needs.
+"""Intercepts the torch calls of a reference, to record what it does or to change it.
 
-A reference is somebody's PyTorch code: it may create tensors on a device of its choice, ask for a narrower
-element type than the one it is judged in, draw random numbers or apply dropout. `Intercept` sees each torch call
-of such code and, depending on how it is set up, records it (`Habits`) or bends it:
+A reference is somebody's PyTorch code: it may create tensors on a device of its choice, ask for a narrower element
+type than the one it is judged in, draw random numbers or apply dropout. `TorchInterceptor` sees each torch call. It
+records (`ReferenceBehaviour`) and, depending on its parameters, changes the call:
 
-- tensors are created on `device`, also where the code says "cuda";
-- when `wide`, requests for a narrow floating type become float64, so that the fp64 reference is one;
-- random numbers come from `Draws`: recorded once, then passed in like any other input;
+- tensors are created on `device`, even if the code says "cuda";
+- if `wide`, requests for a narrow floating type become float64, for the fp64 reference;
+- random numbers come from `RandomDraws`: recorded once, then passed in like any other input;
 - dropout is off;
-- tensors without data (meta, fake) are helped along: constants keep their values, RNNs skip their time steps.
+- on tensors without data (meta, fake), constants keep their values and RNNs skip their time steps.
 
-It costs a few microseconds per torch call, so it is left out wherever `Habits` shows nothing to bend.
+An interception costs a few microseconds per torch call, so it is left out if a recorded run shows no need for it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from warpsmith.core.errors import TaskError
-from warpsmith.tasks import constants, recurrent
+from warpsmith.model.errors import TaskError
+from warpsmith.tasks import meta_tracing
 
 
 def _functions(owner: object, names: str) -> frozenset[Callable[..., Any]]:
@@ -56,7 +56,7 @@ _NARROW = {
 }
 
 
-class Draws:
+class RandomDraws:
     """The random numbers of one run of a reference, in the order in which it asks for them."""
 
     def __init__(self, given: Sequence[Tensor] | None = None, dtype: torch.dtype | None = None) -> None:
@@ -92,7 +92,7 @@ class Draws:
 
 
 @dataclass
-class Habits:
+class ReferenceBehaviour:
     """What one traced run of a reference did that later runs must bend."""
 
     device: bool = False  # it created a tensor without saying where
@@ -104,7 +104,7 @@ class Habits:
     statistics: list[Tensor] = field(default_factory=list)  # running statistics updated unseen by version counters
 
 
-class Intercept(TorchFunctionMode):
+class TorchInterceptor(TorchFunctionMode):
     """See the module docstring."""
 
     def __init__(
@@ -112,8 +112,8 @@ class Intercept(TorchFunctionMode):
         device: torch.device,
         *,
         wide: bool = False,
-        draws: Draws | None = None,
-        habits: Habits | None = None,
+        draws: RandomDraws | None = None,
+        habits: ReferenceBehaviour | None = None,
         dataless: bool = False,
     ) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Intercept(TorchFunctionMode):
         self._dataless = device.type == "meta" or dataless
         self._wide = wide
         self._draws = draws
-        self._habits = habits if habits is not None else Habits()
+        self._habits = habits if habits is not None else ReferenceBehaviour()
         self.drawing = False  # read by Watch
 
     def __torch_function__(
@@ -136,16 +136,16 @@ class Intercept(TorchFunctionMode):
         args, kwargs = self._placed(func, args, kwargs)
         func, args, kwargs = self._widened(func, args, kwargs)
         if self._dataless:
-            is_known, value = constants.read(func, args, kwargs)
+            is_known, value = meta_tracing.read_constant(func, args, kwargs)
             if is_known:
                 return value
-        if func in recurrent.LAYERS:
+        if func in meta_tracing.RNN_FUNCTIONS:
             self._habits.recurrent = True
             if self._dataless:
-                return recurrent.without_steps(func, args)
+                return meta_tracing.rnn_outputs(func, args)
         result = self._called(func, args, kwargs)
         if self._dataless and func not in _DRAWS and func not in _DRAWS_IN_PLACE and func not in _UNKNOWN:
-            constants.follow(func, args, kwargs, result, func in _FACTORIES)
+            meta_tracing.track_constant(func, args, kwargs, result, func in _FACTORIES)
         return result
 
     def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -158,7 +158,7 @@ class Intercept(TorchFunctionMode):
             result = self._widened_default(result)
         return result
 
-    def _drawn(self, draws: Draws, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    def _drawn(self, draws: RandomDraws, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         self.drawing = True
         try:
             if func in _DRAWS_IN_PLACE:
@@ -229,10 +229,10 @@ class Intercept(TorchFunctionMode):
         return result.to(_NARROW[result.dtype]) if self._wide else result
 
 
-class Watch(TorchDispatchMode):
-    """Notices random operators below the reach of `Intercept`, which nobody could pass in."""
+class RandomOperatorDetector(TorchDispatchMode):
+    """Notices random operators below the reach of `TorchInterceptor`, which nobody could pass in."""
 
-    def __init__(self, intercept: Intercept, habits: Habits) -> None:
+    def __init__(self, intercept: TorchInterceptor, habits: ReferenceBehaviour) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._intercept = intercept
         self._habits = habits

@@ -1,27 +1,28 @@
-"""KernelBench files, unmodified: `class Model`, `get_inputs()`, `get_init_inputs()` as a `Program`.
+"""Loads KernelBench files, unmodified: `class Model`, `get_inputs()`, `get_init_inputs()`.
 
-The module's tensors become named inputs (role STATE), Python numbers among the inputs become scalars, random numbers
-drawn inside `forward` become inputs. Buffers that `forward` updates are updated on copies, so that no call depends
-on an earlier one. There is one workload, "default", without axes.
+The module's tensors become named inputs (role STATE), Python numbers among the arguments of `forward` become scalars,
+and random numbers drawn inside `forward` become inputs. `forward` updates copies of its buffers, so that no call
+depends on an earlier one. There is one workload, "default", without axes.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from warpsmith.core.errors import TaskError, UsageError
-from warpsmith.core.task import Precision, Task, TensorRole, TensorSpec, Workload
+from warpsmith.model.errors import TaskError, UsageError
+from warpsmith.model.task import Precision, ScalarSpec, Task, TaskKind, TensorRole, TensorSpec, Workload
 from warpsmith.tasks import variants as distributions
-from warpsmith.tasks.calling import Call, Naming, as_json, cast_to, collect, split_call
-from warpsmith.tasks.declare import CLASS_DTYPE
-from warpsmith.tasks.faking import Setting, check_same_shapes, check_size, first_that_works
-from warpsmith.tasks.intercept import Intercept
+from warpsmith.tasks.declare import CLASS_DTYPE, as_identifier
+from warpsmith.tasks.fake_tensors import TraceMode, check_same_shapes, check_size, try_trace_modes
+from warpsmith.tasks.intercept import TorchInterceptor
 from warpsmith.tasks.modules import (
     Snapshot,
     StateTensor,
@@ -33,58 +34,212 @@ from warpsmith.tasks.modules import (
 )
 from warpsmith.tasks.program import (
     DTYPES,
-    Bound,
+    BoundReference,
     FakeInputs,
-    How,
+    ReferenceOptions,
+    ReferenceTraits,
     Trace,
-    Traits,
-    Wrap,
-    bound,
+    Wrapper,
+    bind_reference,
     check_fits,
     device_of,
+    draw_names,
     dtype_name,
     is_wide,
-    mixed,
+    output_names,
+    scalar_kind,
     seeded,
+    stream_seed,
     total_bytes,
-    trace,
+    trace_notes,
+    trace_reference,
     traits_of,
     widen,
 )
-from warpsmith.tasks.specs import draw_names, output_names, trace_notes
-from warpsmith.tasks.usercode import Attempt, TaskFile
+from warpsmith.tasks.user_code import Attempt, TaskFile
+
+
+@dataclass(frozen=True)
+class NamedValue:
+    """Stands for a tensor or number of the task in the arguments of `forward`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ForwardCall:
+    """How `forward` is called: its arguments, with `NamedValue` in place of what the task names."""
+
+    args: tuple[object, ...]
+    kwargs: Mapping[str, object]
+    scalars: Mapping[str, ScalarSpec]
+
+    def arguments(self, tensors: Mapping[str, Tensor]) -> tuple[list[object], dict[str, object]]:
+        """The arguments with these tensors in place."""
+        values: dict[str, object] = {**tensors, **{name: spec.value for name, spec in self.scalars.items()}}
+        return (
+            [_filled(argument, values) for argument in self.args],
+            {key: _filled(argument, values) for key, argument in self.kwargs.items()},
+        )
+
+
+class ArgumentNames:
+    """Gives every tensor and number among the arguments of `forward` a name and a place in the setting."""
+
+    def __init__(self, file: TaskFile, setting: TraceMode, cast: torch.dtype | None) -> None:
+        self._setting = setting
+        self._cast = cast
+        parameters = inspect.signature(file.module.Model.forward).parameters.values()
+        positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        self._positional = positional[1:]
+        self._taken: set[str] = set()
+        self.tensors: dict[str, Tensor] = {}
+        self.scalars: dict[str, ScalarSpec] = {}
+        self.strided: list[str] = []
+
+    def arguments(
+        self, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
+        """The arguments with names in place of values."""
+        known = self._positional
+        labels = [known[i] if i < len(known) else f"input{i}" for i in range(len(args))]
+        return (
+            tuple(self._named(label, value) for label, value in zip(labels, args, strict=True)),
+            {key: self._named(key, value) for key, value in kwargs.items()},
+        )
+
+    def claim(self, text: str) -> str:
+        """A name that nothing else has."""
+        name = as_identifier(text, self._taken)
+        self._taken.add(name)
+        return name
+
+    def adopted(self, tensor: Tensor) -> Tensor:
+        """The tensor in this setting, cast, row-major and without history."""
+        with torch.no_grad(), self._setting.mode:
+            tensor = cast_to(self._setting.adopt(tensor.detach()), self._cast)
+            return tensor.contiguous()
+
+    def _named(self, label: str, value: object) -> object:
+        if isinstance(value, Tensor):
+            name = self.claim(label)
+            if not value.is_contiguous():
+                self.strided.append(name)
+            self.tensors[name] = self.adopted(value)
+            return NamedValue(name)
+        if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+            value = value.item()
+        if isinstance(value, bool | int | float):
+            name = self.claim(label)
+            self.scalars[name] = ScalarSpec(name, scalar_kind(value), value)
+            return NamedValue(name)
+        if isinstance(value, list | tuple):
+            parts = [self._named(f"{label}_{index}", part) for index, part in enumerate(value)]
+            return parts if isinstance(value, list) else tuple(parts)
+        if isinstance(value, dict):
+            return {key: self._named(f"{label}_{key}", part) for key, part in value.items()}
+        return value  # None, strings and the like go to forward as they are
+
+
+def as_json(args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """A call as `Task.call` and `Task.init` hold it; what JSON cannot say becomes `{"?": its text}`."""
+    return json.dumps([[_plain(value) for value in args], {key: _plain(value) for key, value in kwargs.items()}])
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, NamedValue):
+        return {"$": value.name}
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple):
+        return {"()": [_plain(part) for part in value]}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(part) for key, part in value.items()}
+    return {"?": f"a {type(value).__name__}"}
+
+
+def split_call(given: Any) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Arguments and keyword arguments from the forms KernelBench files give them in."""
+    if given is None:
+        return (), {}
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    if isinstance(given, list | tuple):
+        if len(given) == 2 and isinstance(given[0], list | tuple) and isinstance(given[1], dict):
+            return tuple(given[0]), dict(given[1])
+        return tuple(given), {}
+    return (given,), {}
+
+
+def _filled(argument: object, values: Mapping[str, object]) -> object:
+    """An argument of forward with values in place of names."""
+    if isinstance(argument, NamedValue):
+        return values[argument.name]
+    if isinstance(argument, list):
+        return [_filled(part, values) for part in argument]
+    if isinstance(argument, tuple):
+        return tuple(_filled(part, values) for part in argument)
+    if isinstance(argument, dict):
+        return {key: _filled(part, values) for key, part in argument.items()}
+    return argument
+
+
+def collect_values(own: object, given: object, found: dict[str, object]) -> None:
+    """The values that a new call of `get_inputs` gives for the names of the first one."""
+    if isinstance(own, NamedValue):
+        found[own.name] = given
+    elif isinstance(own, list | tuple) and isinstance(given, list | tuple) and len(own) == len(given):
+        for name, value in zip(own, given, strict=True):
+            collect_values(name, value, found)
+    elif isinstance(own, dict) and isinstance(given, dict) and own.keys() == given.keys():
+        for key, name in own.items():
+            collect_values(name, given[key], found)
+    elif isinstance(own, list | tuple | dict):
+        raise TaskError("get_inputs() gives differently built inputs each time it is called.")
+
+
+def cast_to(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """A floating tensor in the type of the task's precision class; 8-bit floats keep theirs."""
+    if dtype is None or not tensor.is_floating_point() or tensor.itemsize == 1:
+        return tensor
+    return tensor.to(dtype)
+
 
 WORKLOAD = Workload("default")
 _STATES_KEPT = 2  # constructed states, by device and seed, that are kept for the next call
 
 
 @dataclass(frozen=True)
-class Layout:
+class ModuleLayout:
     """What the loader learnt about a file besides its `Task`."""
 
     template: nn.Module  # without data wherever the file can be traced so
     state: tuple[StateTensor, ...]
     state_names: tuple[str, ...]
-    call: Call
-    traits: Traits
+    call: ForwardCall
+    traits: ReferenceTraits
     rebound: tuple[str, ...]  # parts of the module that forward sets attributes on
     statistics: frozenset[int]  # state that forward writes and never reads
     written: frozenset[int]  # other state that forward writes
-    setting: Setting
+    setting: TraceMode
     cast: torch.dtype | None  # what floating tensors are cast to; None: as the file has them
 
 
 class KernelBenchProgram:
     """A module with its inputs; `load` builds one."""
 
-    def __init__(self, file: TaskFile, task: Task, layout: Layout) -> None:
+    def __init__(self, file: TaskFile, task: Task, layout: ModuleLayout) -> None:
         self.task = task
         self._file = file
         self._layout = layout
         self._specs = {spec.name: spec for spec in task.inputs}
         self._states: OrderedDict[tuple[str, int], tuple[Tensor, ...]] = OrderedDict()
         self._domains: dict[str, distributions.Domain | None] | None = None
-        self._module: tuple[tuple[int, ...], Prepared] | None = None
+        self._module: tuple[tuple[int, ...], PreparedModule] | None = None
 
     def inputs(
         self, workload: Workload, *, variant: str = distributions.OWN, seed: int, device: torch.device
@@ -94,8 +249,8 @@ class KernelBenchProgram:
             raise UsageError(f"unknown input variant {variant!r}; known: {', '.join(distributions.KNOWN)}.")
         drawn = self._arguments(seed, device)
         domains = self._known_domains(drawn)
-        generator = torch.Generator(device).manual_seed(mixed(seed, f"variant/{variant}"))
-        made = {name: distributions.varied(variant, t, domains[name], generator) for name, t in drawn.items()}
+        generator = torch.Generator(device).manual_seed(stream_seed(seed, f"variant/{variant}"))
+        made = {name: distributions.apply_variant(variant, t, domains[name], generator) for name, t in drawn.items()}
         names = self._layout.state_names
         made |= {name: t.clone() for name, t in zip(names, self._state(seed, device), strict=True)}
         if self._layout.traits.draws:
@@ -133,7 +288,7 @@ class KernelBenchProgram:
         prepared = self._module[1]
         return self._bound(prepared.module, prepared, inputs)()
 
-    def bind(self, inputs: Mapping[str, Tensor], wrap: Wrap | None = None) -> Bound:
+    def bind(self, inputs: Mapping[str, Tensor], wrap: Wrapper | None = None) -> BoundReference:
         """A copy of the module of its own, around these state tensors, with its arguments in place."""
         prepared = self._prepare(inputs)
         return self._bound(wrap(prepared.module) if wrap else prepared.module, prepared, inputs)
@@ -147,7 +302,7 @@ class KernelBenchProgram:
         if self._domains is None:
             self._known_domains(self._arguments(0, device or torch.device("cpu")))
         assert self._domains is not None
-        return distributions.names(self._domains, held_out)
+        return distributions.variant_names(self._domains, held_out)
 
     def workload(self, name: str, sizes: Mapping[str, int]) -> Workload:
         """A KernelBench file has one workload; asking for other sizes is an error."""
@@ -162,19 +317,19 @@ class KernelBenchProgram:
 
     def _known_domains(self, drawn: Mapping[str, Tensor]) -> dict[str, distributions.Domain | None]:
         if self._domains is None:
-            self._domains = {name: distributions.inferred(tensor) for name, tensor in drawn.items()}
+            self._domains = {name: distributions.infer_domain(tensor) for name, tensor in drawn.items()}
         return self._domains
 
     def _arguments(self, seed: int, device: torch.device) -> dict[str, Tensor]:
         """The tensors of `get_inputs()`, cast and placed."""
-        with Attempt(self._file.path) as attempt, seeded(mixed(seed, "inputs"), device):
-            with torch.no_grad(), Intercept(device):
+        with Attempt(self._file.path) as attempt, seeded(stream_seed(seed, "inputs"), device):
+            with torch.no_grad(), TorchInterceptor(device):
                 raw = self._file.module.get_inputs()
         _complain(attempt, "get_inputs()")
         found: dict[str, object] = {}
         args, kwargs = split_call(raw)
         for own, given in ((self._layout.call.args, args), (self._layout.call.kwargs, kwargs)):
-            collect(own, given, found)
+            collect_values(own, given, found)
         return {
             name: cast_to(tensor, self._layout.cast).to(device).detach().contiguous()
             for name, tensor in found.items()
@@ -185,8 +340,8 @@ class KernelBenchProgram:
         """The module's tensors, constructed under this seed; the last few are kept."""
         key = (str(device), seed)
         if key not in self._states and self._layout.state:
-            with Attempt(self._file.path) as attempt, seeded(mixed(seed, "state"), device):
-                with torch.no_grad(), Intercept(device):
+            with Attempt(self._file.path) as attempt, seeded(stream_seed(seed, "state"), device):
+                with torch.no_grad(), TorchInterceptor(device):
                     module = _construct(self._file)
             _complain(attempt, "constructing Model")
             found = state_of(module, self._file.module.__name__)
@@ -202,13 +357,13 @@ class KernelBenchProgram:
         layout = self._layout
         prepared = self._prepare(made)
         args, kwargs = layout.call.arguments({name: tensor.clone() for name, tensor in made.items()})
-        with seeded(mixed(seed, "draws"), device):
-            taken = trace(lambda: prepared.module(*args, **kwargs), {}, device, layout.cast).draws
+        with seeded(stream_seed(seed, "draws"), device):
+            taken = trace_reference(lambda: prepared.module(*args, **kwargs), {}, device, layout.cast).draws
         if len(taken) != len(layout.traits.draws):
             raise TaskError(f"{self._file.path}: forward draws random numbers {len(taken)} times, not always as often.")
         return {name: tensor.clone() for name, tensor in zip(layout.traits.draws, taken, strict=True)}
 
-    def _prepare(self, inputs: Mapping[str, Tensor]) -> Prepared:
+    def _prepare(self, inputs: Mapping[str, Tensor]) -> PreparedModule:
         """A copy of the module around these state tensors, or around scratch copies of those it writes to."""
         layout = self._layout
         given = [inputs[name] for name in layout.state_names]
@@ -217,15 +372,17 @@ class KernelBenchProgram:
         module = with_state(layout.template, layout.state, values)
         snapshot = Snapshot(module, layout.rebound) if layout.rebound else None
         pairs = [(values[index], given[index]) for index in sorted(layout.written)]
-        return Prepared(module, restorer(snapshot, pairs))
+        return PreparedModule(module, restorer(snapshot, pairs))
 
-    def _bound(self, function: Callable[..., object], prepared: Prepared, inputs: Mapping[str, Tensor]) -> Bound:
-        how = How(self._layout.traits, device_of(inputs), is_wide(self.task, inputs), prepared.restore)
-        return bound(function, self._layout.call.arguments, inputs, how)
+    def _bound(
+        self, function: Callable[..., object], prepared: PreparedModule, inputs: Mapping[str, Tensor]
+    ) -> BoundReference:
+        how = ReferenceOptions(self._layout.traits, device_of(inputs), is_wide(self.task, inputs), prepared.restore)
+        return bind_reference(function, self._layout.call.arguments, inputs, how)
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedModule:
     """A copy of the module around given tensors, and what undoes the traces of its last call."""
 
     module: nn.Module
@@ -237,10 +394,10 @@ def load(file: TaskFile, precision: Precision | None, digest: str) -> KernelBenc
     for name in ("Model", "get_inputs"):
         if not callable(getattr(file.module, name, None)):
             raise TaskError(f"{file.path}: a KernelBench task needs {name}, which executing the file did not define.")
-    return first_that_works(file.path, "the module", lambda setting: _build(file, precision, digest, setting))
+    return try_trace_modes(file.path, "the module", lambda setting: _build(file, precision, digest, setting))
 
 
-def _build(file: TaskFile, precision: Precision | None, digest: str, setting: Setting) -> KernelBenchProgram:
+def _build(file: TaskFile, precision: Precision | None, digest: str, setting: TraceMode) -> KernelBenchProgram:
     cast = DTYPES[CLASS_DTYPE[precision]] if precision is not None else None
     traced = _Traced(file, setting, cast, seed=0)
     if setting.name == "real":
@@ -261,7 +418,7 @@ def _build(file: TaskFile, precision: Precision | None, digest: str, setting: Se
     task = Task(
         name=file.path.stem,
         source=file.text,
-        kind="kernelbench",
+        kind=TaskKind.KERNELBENCH,
         tensors=tuple(specs),
         scalars=tuple(traced.call.scalars.values()),
         workloads=(WORKLOAD,),
@@ -273,7 +430,7 @@ def _build(file: TaskFile, precision: Precision | None, digest: str, setting: Se
         init=as_json(*_init_inputs(file)),
         call=as_json(traced.call.args, traced.call.kwargs),
     )
-    layout = Layout(
+    layout = ModuleLayout(
         template=traced.template,
         state=traced.state,
         state_names=traced.state_names,
@@ -293,16 +450,16 @@ def _build(file: TaskFile, precision: Precision | None, digest: str, setting: Se
 class _Traced:
     """One construction and one forward of the module in a setting, and all that was seen."""
 
-    def __init__(self, file: TaskFile, setting: Setting, cast: torch.dtype | None, seed: int) -> None:
-        with seeded(mixed(seed, "trace"), torch.device("cpu")):
+    def __init__(self, file: TaskFile, setting: TraceMode, cast: torch.dtype | None, seed: int) -> None:
+        with seeded(stream_seed(seed, "trace"), torch.device("cpu")):
             with setting.creating():
                 args, kwargs = split_call(file.module.get_inputs())
                 self.template = _construct(file)
             self.dropout = silence_dropout(self.template)
             self.state = state_of(self.template, file.module.__name__)
             self.statistics = norm_statistics(self.template, self.state)
-            naming = Naming(file, setting, cast)
-            self.call = Call(*naming.arguments(args, kwargs), naming.scalars)
+            naming = ArgumentNames(file, setting, cast)
+            self.call = ForwardCall(*naming.arguments(args, kwargs), naming.scalars)
             self.strided = naming.strided
             self.tensors = naming.tensors
             self.state_names = tuple(naming.claim(own.origin or "state") for own in self.state)
@@ -325,11 +482,11 @@ class _Traced:
             notes += (f"{', '.join(self.strided)} came in another memory layout and is passed row-major.",)
         return notes
 
-    def _forward(self, setting: Setting, cast: torch.dtype | None) -> Trace:
+    def _forward(self, setting: TraceMode, cast: torch.dtype | None) -> Trace:
         module = with_state(self.template, self.state, [self.tensors[name] for name in self.state_names])
         before = Snapshot(module)
         args, kwargs = self.call.arguments(self.tensors)
-        traced = trace(lambda: module(*args, **kwargs), self.tensors, setting.device, cast)
+        traced = trace_reference(lambda: module(*args, **kwargs), self.tensors, setting.device, cast)
         self.rebound = before.changed()
         return traced
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from warpsmith.core.errors import TaskError
-from warpsmith.core.pytext import parsed
-from warpsmith.core.task import Workload
+from warpsmith.model.errors import TaskError
+from warpsmith.model.source_text import parse_python
+from warpsmith.model.task import Workload
 from warpsmith.tasks.declare import ATTRIBUTE, TaskDeclaration, checked_precision, checked_workloads
 
 FULL = "full"
@@ -83,7 +83,7 @@ def sized(declaration: TaskDeclaration, size: str) -> TaskDeclaration:
 def without_listing(text: str) -> str:
     """The text of a task file as a proposer may see it: without `@listed`, and so without the held-out shapes."""
     lines = text.splitlines(keepends=True)
-    for node in ast.walk(parsed(text)):
+    for node in ast.walk(parse_python(text)):
         for mark in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
             if isinstance(mark, ast.Call) and ast.unparse(mark.func).split(".")[-1] == listed.__name__:
                 last = mark.end_lineno or mark.lineno

@@ -6,17 +6,14 @@ import ast
 import hashlib
 from pathlib import Path
 
-from warpsmith.core.errors import TaskError
-from warpsmith.core.pytext import parsed
-from warpsmith.core.task import Precision
+from warpsmith.model.errors import TaskError
+from warpsmith.model.source_text import parse_python
+from warpsmith.model.task import Precision, TaskKind
 from warpsmith.tasks import kernelbench, native
 from warpsmith.tasks.declare import ATTRIBUTE, TaskDeclaration
 from warpsmith.tasks.listing import FULL, sized, without_listing
 from warpsmith.tasks.program import Program
-from warpsmith.tasks.usercode import Attempt, TaskFile, execute
-
-NATIVE = "native"
-KERNELBENCH = "kernelbench"
+from warpsmith.tasks.user_code import Attempt, TaskFile, execute
 
 
 def load_task(path: Path | str, precision: Precision | None = None) -> Program:
@@ -28,7 +25,7 @@ def load_task(path: Path | str, precision: Precision | None = None) -> Program:
     text = _read(Path(file))
     kind = _kind(Path(file), text)
     executed = execute(Path(file), text)
-    if kind == NATIVE:
+    if kind is TaskKind.NATIVE:
         declaration, size = _pick(executed, wanted)
         title = f"{declaration.name}@{size}" if size else declaration.name
         digest = _digest(kind, text, precision or declaration.precision, title)
@@ -56,10 +53,10 @@ def _read(path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _kind(path: Path, text: str) -> str:
+def _kind(path: Path, text: str) -> TaskKind:
     """Which kind of task the file is, judged before any of it is executed."""
     with Attempt(path) as attempt:
-        tree = parsed(text, str(path))
+        tree = parse_python(text, str(path))
     if isinstance(attempt.error, SyntaxError):
         line = f":{attempt.error.lineno}" if attempt.error.lineno else ""
         raise TaskError(f"{path}{line}: this is not valid Python: {attempt.error.msg}.") from None
@@ -76,9 +73,9 @@ def _kind(path: Path, text: str) -> str:
             roots = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
             imports_us |= any(root.split(".")[0] == "warpsmith" for root in roots)
     if {"Model", "get_inputs"} <= names:
-        return KERNELBENCH
+        return TaskKind.KERNELBENCH
     if imports_us:
-        return NATIVE
+        return TaskKind.NATIVE
     if "ModelNew" in names:
         raise TaskError(
             f"{path} defines ModelNew, so it is a candidate and not a task; give the file with class Model."
@@ -111,7 +108,7 @@ def _pick(executed: TaskFile, wanted: str) -> tuple[TaskDeclaration, str]:
     return next(iter(found.values())), ""
 
 
-def _digest(kind: str, text: str, precision: Precision | None, name: str) -> str:
+def _digest(kind: TaskKind, text: str, precision: Precision | None, name: str) -> str:
     """The identity of a task: what it says, not where it lies."""
     parts = (kind, text, str(precision or "own"), name)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

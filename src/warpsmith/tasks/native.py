@@ -1,54 +1,201 @@
-"""Native tasks: a declared PyTorch function as a `Program`.
+"""Loads native tasks: a declared PyTorch function becomes a `Program`.
 
-Drawing inputs from their declarations, tracing the function for its outputs, and running it. The vocabulary
-itself is `warpsmith.tasks.declare`.
+Inputs are drawn from their declarations (`tasks.declare`). The function is traced in every workload, which gives the
+extents of its outputs, and on two sets of primes, which tells an axis from a number that happens to equal it. An extent
+that is neither an axis nor a constant (a sum, a product, a quotient) becomes a derived axis, whose value each workload
+gets from its own trace.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from warpsmith.core.errors import TaskError, UsageError
-from warpsmith.core.task import (
-    Precision,
-    ScalarSpec,
-    Task,
-    TensorRole,
-    TensorSpec,
-    Workload,
-)
+from warpsmith.model.errors import TaskError, UsageError
+from warpsmith.model.task import Dim, Precision, ScalarSpec, Task, TaskKind, TensorRole, TensorSpec, Workload
 from warpsmith.tasks import declare
 from warpsmith.tasks import variants as distributions
-from warpsmith.tasks.drawing import domain_of, drawn
-from warpsmith.tasks.faking import Setting, check_same_shapes, check_size, first_that_works
+from warpsmith.tasks.declare import as_identifier
+from warpsmith.tasks.fake_tensors import TraceMode, check_same_shapes, check_size, try_trace_modes
 from warpsmith.tasks.program import (
     DTYPES,
     Arguments,
-    Bound,
+    BoundReference,
     FakeInputs,
-    How,
+    ReferenceOptions,
+    ReferenceTraits,
     Trace,
-    Traits,
-    Wrap,
-    bound,
+    Wrapper,
+    bind_reference,
     check_fits,
     device_of,
+    draw_names,
     dtype_name,
     is_wide,
-    mixed,
+    output_names,
+    scalar_kind,
     seeded,
-    trace,
+    stream_seed,
+    trace_notes,
+    trace_reference,
     traits_of,
     widen,
 )
-from warpsmith.tasks.shapes import OutputDims, Shapes, output_dims, prime_sizes
-from warpsmith.tasks.specs import draw_names, output_names, scalar_kind, trace_notes
-from warpsmith.tasks.usercode import Attempt
+from warpsmith.tasks.user_code import Attempt
+
+# Distinct, larger than usual window sizes, and such that no sum or product of two is a third.
+_PRIMES = (
+    (211, 223, 227, 229, 233, 239, 241, 251, 257, 263, 269, 271, 277, 281, 283, 293),
+    (307, 401, 509, 311, 419, 521, 313, 421, 523, 317, 431, 541, 331, 433, 547, 337),
+)
+
+Shapes = tuple[tuple[int, ...], ...]
+"""The shape of every output."""
+
+
+@dataclass(frozen=True)
+class OutputDims:
+    """The dims of each output, and the axes that had to be added for them."""
+
+    dims: tuple[tuple[Dim, ...], ...]
+    derived: tuple[tuple[str, int, int], ...]  # name, and the output and dimension whose extent it is
+
+    def derived_sizes(self, shapes: Shapes) -> tuple[tuple[str, int], ...]:
+        """The derived axes of a workload whose outputs have these shapes."""
+        return tuple((name, shapes[output][position]) for name, output, position in self.derived)
+
+
+def prime_sizes(axes: Sequence[str]) -> tuple[dict[str, int], ...]:
+    """Two sets of axis values by which axes can be told apart; none for a task with very many axes."""
+    if len(axes) > len(_PRIMES[0]):
+        return ()
+    return tuple(dict(zip(axes, primes, strict=False)) for primes in _PRIMES)
+
+
+def output_dims(
+    names: Sequence[str],
+    runs: Sequence[tuple[Mapping[str, int], Shapes]],
+    probes: Sequence[tuple[Mapping[str, int], Shapes]],
+    taken: Iterable[str],
+) -> OutputDims:
+    """Express every extent of every output; `runs` are the workloads, `probes` the traces on primes, if they worked."""
+    ranks = [tuple(len(shape) for shape in shapes) for _, shapes in runs]
+    if any(rank != ranks[0] for rank in ranks):
+        raise TaskError("the number of outputs or of their dimensions differs between workloads.")
+    if any(tuple(len(s) for s in shapes) != ranks[0] for _, shapes in probes):
+        probes = ()
+    used, dims = set(taken), list[tuple[Dim, ...]]()
+    derived: list[tuple[str, int, int]] = []
+    known: dict[tuple[int, ...], str] = {}  # equal extents everywhere share one derived axis
+    for output, rank in enumerate(ranks[0]):
+        found: list[Dim] = []
+        for position in range(rank):
+            dim = _dim(output, position, runs, probes)
+            if dim is None:
+                extents = tuple(shapes[output][position] for _, shapes in (*runs, *probes))
+                if extents not in known:
+                    known[extents] = as_identifier(f"{names[output]}_dim{position}", used)
+                    used.add(known[extents])
+                    derived.append((known[extents], output, position))
+                dim = known[extents]
+            found.append(dim)
+        dims.append(tuple(found))
+    return OutputDims(tuple(dims), tuple(derived))
+
+
+def _dim(
+    output: int,
+    position: int,
+    runs: Sequence[tuple[Mapping[str, int], Shapes]],
+    probes: Sequence[tuple[Mapping[str, int], Shapes]],
+) -> Dim | None:
+    """The axis or the constant that one extent is in every run and probe; None when it is neither."""
+    everywhere = (*runs, *probes)
+
+    def holds(expected: Callable[[Mapping[str, int]], int]) -> bool:
+        return all(shapes[output][position] == expected(sizes) for sizes, shapes in everywhere)
+
+    for axis in runs[0][0]:
+        if holds(lambda sizes, axis=axis: sizes[axis]):  # type: ignore[misc]
+            return axis
+    constant = runs[0][1][output][position]
+    return constant if holds(lambda _: constant) else None
+
+
+def drawn(
+    declared: declare.TensorDeclaration,
+    spec: TensorSpec,
+    sizes: Mapping[str, int],
+    generator: torch.Generator,
+    path: Path,
+) -> Tensor:
+    """One input as declared, before any variant."""
+    name, shape, dtype, device = spec.name, spec.shape(sizes), DTYPES[spec.dtype], generator.device
+    if not isinstance(declared, declare.Custom):
+        return _draw(declared, shape, dtype, sizes, generator)
+    with Attempt(path) as attempt:
+        tensor = declared.fill(shape, generator, device)
+    if isinstance(attempt.error, torch.OutOfMemoryError | MemoryError):
+        raise attempt.error  # the judge's business: it goes on with a smaller workload
+    attempt.complain(f"the function that fills {name!r}")
+    if not isinstance(tensor, Tensor) or tuple(tensor.shape) != shape:
+        got = list(tensor.shape) if isinstance(tensor, Tensor) else repr(tensor)
+        raise TaskError(f"{path}: {name!r} must be filled with a tensor of shape {list(shape)}, not {got}.")
+    if declared.dtype is None and not tensor.is_floating_point():
+        kind = dtype_name(tensor)
+        raise TaskError(f"{path}: {name!r} is filled with {kind} values; say so with dtype={kind!r}.")
+    return tensor.to(device=device, dtype=dtype)
+
+
+def _draw(
+    declared: declare.TensorDeclaration,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    sizes: Mapping[str, int],
+    generator: torch.Generator,
+) -> Tensor:
+    """One tensor from its distribution; narrow types are drawn in float32 and rounded."""
+    device = generator.device
+    wide = dtype if dtype in (torch.float64, torch.complex64, torch.complex128) else torch.float32
+    match declared:
+        case declare.Normal(mean=mean, std=std):
+            values = torch.randn(shape, generator=generator, device=device, dtype=wide)
+            if std != 1 or mean != 0:
+                values = values * std + mean
+        case declare.Uniform(low=low, high=high):
+            values = torch.rand(shape, generator=generator, device=device, dtype=wide)
+            if (low, high) != (0.0, 1.0):
+                values = (values * (high - low) + low).clamp(low, high)
+        case declare.Integers(low=low, high=high):
+            first, last = (sizes[bound] if isinstance(bound, str) else bound for bound in (low, high))
+            return torch.randint(first, last, shape, generator=generator, device=device).to(dtype)
+        case declare.Booleans(p=p):
+            return torch.rand(shape, generator=generator, device=device) < p
+        case declare.Probabilities():
+            values = torch.softmax(torch.randn(shape, generator=generator, device=device, dtype=wide), dim=-1)
+        case _:
+            raise AssertionError(f"no way to draw {declared!r}")
+    return values.to(dtype)
+
+
+def domain_of(declared: declare.TensorDeclaration, dtype: str) -> distributions.Domain | None:
+    """What a variant may do to a declared tensor."""
+    if dtype in declare.COMPLEX or dtype.startswith("float8"):
+        return None
+    match declared:
+        case declare.Normal(mean=mean, std=std):
+            return distributions.Domain(centre=mean, scale=std)
+        case declare.Uniform(low=low, high=high):
+            return distributions.Domain(low, high, (low + high) / 2, (high - low) / 4)
+        case declare.Probabilities():
+            return distributions.Domain(low=0.0, high=1.0, simplex=True)
+        case _:
+            return None
 
 
 class NativeProgram:
@@ -58,10 +205,10 @@ class NativeProgram:
         self,
         declaration: declare.TaskDeclaration,
         task: Task,
-        traits: Traits,
+        traits: ReferenceTraits,
         outputs: OutputDims,
         path: Path,
-        setting: Setting,
+        setting: TraceMode,
     ) -> None:
         self.task = task
         self._declaration = declaration
@@ -83,9 +230,9 @@ class NativeProgram:
             if not isinstance(declared, declare.TensorDeclaration):
                 continue
             spec = specs[name]
-            generator = torch.Generator(device).manual_seed(mixed(seed, f"{name}/{variant}"))
+            generator = torch.Generator(device).manual_seed(stream_seed(seed, f"{name}/{variant}"))
             tensor = drawn(declared, spec, workload.sizes, generator, self._path)
-            tensor = distributions.varied(variant, tensor, domain_of(declared, spec.dtype), generator)
+            tensor = distributions.apply_variant(variant, tensor, domain_of(declared, spec.dtype), generator)
             made[name] = check_fits(spec, tensor, workload)
         if self._traits.draws:
             made |= self._sampled(made, specs, workload, seed, device)
@@ -110,11 +257,11 @@ class NativeProgram:
         """The function, at the element types it is given."""
         return self.bind(inputs)()
 
-    def bind(self, inputs: Mapping[str, Tensor], wrap: Wrap | None = None) -> Bound:
+    def bind(self, inputs: Mapping[str, Tensor], wrap: Wrapper | None = None) -> BoundReference:
         """The function with its arguments in place."""
         function = self._declaration.function
-        how = How(self._traits, device_of(inputs), is_wide(self.task, inputs))
-        return bound(wrap(function) if wrap else function, self._arguments, inputs, how)
+        how = ReferenceOptions(self._traits, device_of(inputs), is_wide(self.task, inputs))
+        return bind_reference(wrap(function) if wrap else function, self._arguments, inputs, how)
 
     def widen(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The inputs of the fp64 reference."""
@@ -122,7 +269,7 @@ class NativeProgram:
 
     def variants(self, *, device: torch.device | None = None, held_out: bool = False) -> tuple[str, ...]:
         """What the declarations allow; no sample is needed."""
-        return distributions.names(self._domains(), held_out)
+        return distributions.variant_names(self._domains(), held_out)
 
     def _domains(self) -> dict[str, distributions.Domain | None]:
         dtypes = {spec.name: spec.dtype for spec in self.task.inputs}
@@ -142,7 +289,7 @@ class NativeProgram:
         if not self._outputs.derived:
             return Workload(name, tuple(given.items()))
         specs = self.task.inputs
-        traced = first_that_works(
+        traced = try_trace_modes(
             self._path,
             f"function {self.task.name!r}",
             lambda setting: _trace(self._declaration, specs, given, self._path, setting),
@@ -162,8 +309,8 @@ class NativeProgram:
     ) -> dict[str, Tensor]:
         """Random numbers the function draws itself, from one run of it."""
         args, kwargs = self._arguments({n: t.clone() for n, t in drawn.items()})
-        with seeded(mixed(seed, "draws"), device):
-            taken = trace(lambda: self._declaration.function(*args, **kwargs), drawn, device).draws
+        with seeded(stream_seed(seed, "draws"), device):
+            taken = trace_reference(lambda: self._declaration.function(*args, **kwargs), drawn, device).draws
         return {
             name: check_fits(specs[name], tensor.clone(), workload)
             for name, tensor in zip(self._traits.draws, taken, strict=True)
@@ -176,7 +323,7 @@ def load(
     """Trace the declared function and build its program."""
     precision = precision or declaration.precision
     specs = _input_specs(declaration, precision)
-    return first_that_works(
+    return try_trace_modes(
         path,
         f"function {declaration.name!r}",
         lambda setting: _build(declaration, specs, precision, path, text, digest, setting),
@@ -190,7 +337,7 @@ def _build(
     path: Path,
     text: str,
     digest: str,
-    setting: Setting,
+    setting: TraceMode,
 ) -> NativeProgram:
     declared = (*declaration.workloads, *declaration.held_out)
     traces = [_trace(declaration, specs, workload.sizes, path, setting) for workload in declared]
@@ -220,7 +367,7 @@ def _build(
     task = Task(
         name=declaration.name,
         source=text,
-        kind="native",
+        kind=TaskKind.NATIVE,
         tensors=(*specs, *extra[len(names) :], *extra[: len(names)]),
         scalars=_scalar_specs(declaration),
         workloads=workloads[:own],
@@ -240,7 +387,7 @@ def _trace(
     specs: tuple[TensorSpec, ...],
     sizes: Mapping[str, int],
     path: Path,
-    setting: Setting,
+    setting: TraceMode,
     seed: int = 0,
 ) -> Trace:
     """Run the function once, without data wherever that works."""
@@ -249,17 +396,17 @@ def _trace(
     tensors: dict[str, Tensor] = {}
     for spec, declared in own:
         if setting.name == "real" and isinstance(declared, declare.TensorDeclaration):
-            generator = torch.Generator().manual_seed(mixed(seed, spec.name))
+            generator = torch.Generator().manual_seed(stream_seed(seed, spec.name))
             tensors[spec.name] = drawn(declared, spec, sizes, generator, path)
         else:
             tensors[spec.name] = setting.empty(spec.shape(sizes), DTYPES[spec.dtype])
     args, kwargs = _arguments(declaration)(tensors)
     with setting.mode:
-        return trace(lambda: declaration.function(*args, **kwargs), tensors, setting.device)
+        return trace_reference(lambda: declaration.function(*args, **kwargs), tensors, setting.device)
 
 
 def _probes(
-    declaration: declare.TaskDeclaration, specs: tuple[TensorSpec, ...], path: Path, setting: Setting
+    declaration: declare.TaskDeclaration, specs: tuple[TensorSpec, ...], path: Path, setting: TraceMode
 ) -> list[tuple[Mapping[str, int], Shapes]]:
     """Traces on primes; none where the function needs particular sizes (a multiple of 64, say)."""
     probes: list[tuple[Mapping[str, int], Shapes]] = []

@@ -1,6 +1,6 @@
 """Records which ATen operations a reference makes, on tensors without data.
 
-The outcome is `core.outline.Outline`: plain data for those who have no torch. It costs milliseconds, because nothing
+The outcome is `model.task.Outline`: plain data for those who have no torch. It costs milliseconds, because nothing
 is compiled and no fake tensor is made; a reference that cannot be followed this way gets an outline of the family
 "other". It neither judges nor counts; for bytes and operations see `hardware.work`.
 """
@@ -20,54 +20,26 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from warpsmith.core.errors import WarpsmithError
-from warpsmith.core.outline import Family, Node, Outline, Value
-from warpsmith.core.task import Dim, Task, Workload
+from warpsmith.model.errors import WarpsmithError
+from warpsmith.model.task import Dim, Family, Operation, Outline, OutlineValue, Task, Workload
+from warpsmith.tasks.native import prime_sizes
 from warpsmith.tasks.program import Program, dtype_name
-from warpsmith.tasks.shapes import prime_sizes
-from warpsmith.tasks.usercode import Attempt
+from warpsmith.tasks.user_code import Attempt
 
 UNKNOWN = "?"
 """The name in `{"$": "?"}`: a number that hangs on the sizes in a way no axis explains."""
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _CONTRACTIONS = frozenset(("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "vdot", "linear", "matmul"))
-_REDUCTIONS = frozenset(
-    (
-        "sum",
-        "mean",
-        "amax",
-        "amin",
-        "max",
-        "min",
-        "prod",
-        "argmax",
-        "argmin",
-        "logsumexp",
-        "_softmax",
-        "_log_softmax",
-        "native_layer_norm",
-        "native_batch_norm",
-        "_native_batch_norm_legit",
-        "var",
-        "var_mean",
-        "std",
-        "std_mean",
-        "linalg_vector_norm",
-        "norm",
-        "mse_loss",
-        "smooth_l1_loss",
-        "huber_loss",
-        "nll_loss_forward",
-        "all",
-        "any",
-        "_fused_rms_norm",
-        "soft_margin_loss",
-        "binary_cross_entropy",
-        "aminmax",
-        "dot",
-        "vdot",
-        "native_group_norm",
-    )
+_REDUCTIONS = _words(
+    "sum mean amax amin max min prod argmax argmin logsumexp _softmax _log_softmax native_layer_norm "
+    "native_batch_norm _native_batch_norm_legit var var_mean std std_mean linalg_vector_norm norm mse_loss "
+    "smooth_l1_loss huber_loss nll_loss_forward all any _fused_rms_norm soft_margin_loss binary_cross_entropy "
+    "aminmax dot vdot native_group_norm"
 )
 _VIEWS = frozenset(
     ("clone", "contiguous", "_unsafe_view", "reshape", "_reshape_copy", "detach", "lift_fresh", "alias", "expand_copy")
@@ -75,27 +47,15 @@ _VIEWS = frozenset(
 _CONSTANTS = frozenset(
     ("full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "scalar_tensor", "new_zeros", "new_ones")
 )
-_POINTWISE = frozenset(
-    (
-        "where",
-        "hardswish",
-        "hardswish_",
-        "hardtanh",
-        "leaky_relu",
-        "_to_copy",
-        "copy_",
-        "rsub",
-        "prelu",
-        "_prelu_kernel",
-        "log_sigmoid_forward",
-    )
+_POINTWISE = _words(
+    "where hardswish hardswish_ hardtanh leaky_relu _to_copy copy_ rsub prelu _prelu_kernel log_sigmoid_forward"
 )
 
 
 def outline(program: Program) -> Outline:
     """What the reference of a program does. Never raises: what cannot be followed is of the family "other"."""
     task = program.task
-    inputs = tuple(Value(spec.name, spec.dtype, spec.dims) for spec in task.inputs)
+    inputs = tuple(OutlineValue(spec.name, spec.dtype, spec.dims) for spec in task.inputs)
     recorded: list[_Trace] = []
     for workloads in _runs(program):
         recorded = [trace for workload in workloads if (trace := _traced(program, workload)) is not None]
@@ -254,18 +214,18 @@ def _alike(traces: Sequence[_Trace]) -> bool:
     )
 
 
-def _node(task: Task, traces: Sequence[_Trace], index: int) -> Node:
+def _node(task: Task, traces: Sequence[_Trace], index: int) -> Operation:
     calls = [trace.calls[index] for trace in traces]
     sizes = [trace.sizes for trace in traces]
     results = tuple(
-        Value(
+        OutlineValue(
             name,
             dtype,
             tuple(_dim([c.results[place][2][d] for c in calls], sizes) for d in range(len(shape))),
         )
         for place, (name, dtype, shape) in enumerate(calls[0].results)
     )
-    return Node(
+    return Operation(
         calls[0].op,
         json.dumps(_merged([c.args for c in calls], sizes)),
         json.dumps(_merged([c.kwargs for c in calls], sizes)),

@@ -1,7 +1,7 @@
-"""The callables behind a task: what the judging process loads and the supervisor never does.
+"""The protocol of a loaded task, and what native and KernelBench tasks share: tracing, binding, seeds, names, notes.
 
-A `Program` draws inputs, runs the reference and says which input distributions make sense. It does not judge,
-time or choose a precision: the reference computes at the element type of what it is given.
+A `Program` draws inputs, runs the reference and says which input distributions make sense. It does not judge, time or
+choose a precision: the reference computes at the element type of its inputs. Only the judging process loads programs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from warpsmith.core.errors import TaskError
-from warpsmith.core.task import DTYPE_BYTES, Task, TensorSpec, Workload
-from warpsmith.tasks.intercept import Draws, Habits, Intercept, Watch
+from warpsmith.model.errors import TaskError
+from warpsmith.model.task import DTYPE_BYTES, ScalarKind, Task, TensorSpec, Workload
+from warpsmith.tasks.declare import as_identifier
+from warpsmith.tasks.intercept import RandomDraws, RandomOperatorDetector, ReferenceBehaviour, TorchInterceptor
 
 DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_BYTES if hasattr(torch, name)}
 REAL_RUN_LIMIT_BYTES = 64 << 20  # what cannot be traced without data is run with data up to this size
 
-Bound = Callable[[], tuple[Tensor, ...]]
-Wrap = Callable[[Callable[..., object]], Callable[..., object]]
+BoundReference = Callable[[], tuple[Tensor, ...]]
+Wrapper = Callable[[Callable[..., object]], Callable[..., object]]
 Arguments = Callable[[Mapping[str, Tensor]], tuple[list[object], dict[str, object]]]
 
 
@@ -66,7 +67,7 @@ class Program(Protocol):
         Modifies nothing it is given. No gradients. Fit for CUDA graph capture as far as the task's own code is.
         """
 
-    def bind(self, inputs: Mapping[str, Tensor], wrap: Wrap | None = None) -> Bound:
+    def bind(self, inputs: Mapping[str, Tensor], wrap: Wrapper | None = None) -> BoundReference:
         """`run` for these tensors, prepared once: what is left per call is the reference itself.
 
         Contents are read at call time (except RNN weights on CUDA, which cuDNN wants in one piece and are copied here).
@@ -90,7 +91,7 @@ class Program(Protocol):
 
 
 @dataclass(frozen=True)
-class Traits:
+class ReferenceTraits:
     """What is known about a reference from tracing it, and decides how it is run."""
 
     draws: tuple[str, ...] = ()  # inputs that stand for random numbers drawn inside, in order
@@ -102,9 +103,9 @@ class Traits:
     copied: frozenset[str] = frozenset()  # inputs it writes to, and therefore gets copies of
 
 
-def traits_of(habits: Habits, draws: tuple[str, ...], written: Iterable[str]) -> Traits:
+def traits_of(habits: ReferenceBehaviour, draws: tuple[str, ...], written: Iterable[str]) -> ReferenceTraits:
     """The traits that follow from a traced run."""
-    return Traits(
+    return ReferenceTraits(
         draws=draws,
         device=habits.device,
         cuda=habits.cuda,
@@ -122,11 +123,11 @@ class Trace:
     outputs: tuple[tuple[str, Tensor], ...]  # with the path of each inside the result, "" for the result itself
     draws: tuple[Tensor, ...]
     written: frozenset[str]  # names of tensors that changed
-    habits: Habits
+    habits: ReferenceBehaviour
     extras: bool  # the result also holds numbers or other things that are not tensors
 
 
-def trace(
+def trace_reference(
     call: Callable[[], object],
     tensors: Mapping[str, Tensor],
     device: torch.device,
@@ -134,15 +135,15 @@ def trace(
 ) -> Trace:
     """Run the reference once on these tensors and note what it does; `dtype` is that of floating draws."""
     before = {name: tensor._version for name, tensor in tensors.items()}
-    habits, draws = Habits(), Draws(dtype=dtype)
+    habits, draws = ReferenceBehaviour(), RandomDraws(dtype=dtype)
     dataless = any(type(tensor) is not Tensor for tensor in tensors.values())
-    intercept = Intercept(device, draws=draws, habits=habits, dataless=dataless)
-    with torch.no_grad(), Watch(intercept, habits), intercept:
+    intercept = TorchInterceptor(device, draws=draws, habits=habits, dataless=dataless)
+    with torch.no_grad(), RandomOperatorDetector(intercept, habits), intercept:
         result = call()
     if habits.random:
         names = ", ".join(sorted(habits.random))
         raise TaskError(f"the reference is random ({names}) in a way that cannot be passed in; make it an input.")
-    outputs = tuple(leaves(result))
+    outputs = tuple(result_tensors(result))
     for path, output in outputs:
         if output.layout != torch.strided:
             raise TaskError(f"output {path or 'of the reference'} is not a dense tensor ({output.layout}).")
@@ -151,7 +152,9 @@ def trace(
     return Trace(outputs, tuple(draws.taken), frozenset(written), habits, _has_extras(result))
 
 
-def bound(function: Callable[..., object], arguments: Arguments, inputs: Mapping[str, Tensor], how: How) -> Bound:
+def bind_reference(
+    function: Callable[..., object], arguments: Arguments, inputs: Mapping[str, Tensor], how: ReferenceOptions
+) -> BoundReference:
     """A callable without parameters that runs the reference on these inputs, as cheaply as its traits allow."""
     traits, device = how.traits, how.device
     misplaced = (traits.device and device.type != "cpu") or (traits.cuda and device.type != "cuda")
@@ -162,7 +165,7 @@ def bound(function: Callable[..., object], arguments: Arguments, inputs: Mapping
 
         def call() -> tuple[Tensor, ...]:
             with torch.no_grad():
-                return dense(function(*args, **kwargs))
+                return dense_outputs(function(*args, **kwargs))
 
         return call
 
@@ -173,38 +176,38 @@ def bound(function: Callable[..., object], arguments: Arguments, inputs: Mapping
             given = {n: t.clone() if n in traits.copied else t for n, t in inputs.items()}
             args, kwargs = arguments(given)
             if not bent:
-                return dense(function(*args, **kwargs))
-            draws = Draws([given[name] for name in traits.draws]) if traits.draws else None
-            with Intercept(device, wide=how.wide, draws=draws, dataless=dataless):
-                return dense(function(*args, **kwargs))
+                return dense_outputs(function(*args, **kwargs))
+            draws = RandomDraws([given[name] for name in traits.draws]) if traits.draws else None
+            with TorchInterceptor(device, wide=how.wide, draws=draws, dataless=dataless):
+                return dense_outputs(function(*args, **kwargs))
 
     return bent_call
 
 
 @dataclass(frozen=True)
-class How:
+class ReferenceOptions:
     """How to run a reference this time."""
 
-    traits: Traits
+    traits: ReferenceTraits
     device: torch.device
     wide: bool  # the inputs are wider than the task says: this is the fp64 reference
     restore: Callable[[], None] | None = None  # undoes what the last call left behind
 
 
-def dense(result: object) -> tuple[Tensor, ...]:
+def dense_outputs(result: object) -> tuple[Tensor, ...]:
     """The tensors of a result, row-major."""
     if type(result) is Tensor:  # by far the most frequent, and called in timing loops
         return (result.resolve_conj().resolve_neg().contiguous(),)
-    return tuple(tensor.resolve_conj().resolve_neg().contiguous() for _, tensor in leaves(result))
+    return tuple(tensor.resolve_conj().resolve_neg().contiguous() for _, tensor in result_tensors(result))
 
 
-def leaves(result: object, path: str = "") -> Iterator[tuple[str, Tensor]]:
+def result_tensors(result: object, path: str = "") -> Iterator[tuple[str, Tensor]]:
     """Every tensor in a nested result, with its path: "logits", "0", "cache_1". Anything else is left out."""
     if isinstance(result, Tensor):
         yield path, result
         return
     for key, value in _items(result):
-        yield from leaves(value, f"{path}_{key}" if path else key)
+        yield from result_tensors(value, f"{path}_{key}" if path else key)
 
 
 def _items(result: object) -> Iterator[tuple[str, object]]:
@@ -266,7 +269,7 @@ def check_fits(spec: TensorSpec, tensor: Tensor, workload: Workload) -> Tensor:
     return tensor.detach().contiguous()
 
 
-def mixed(seed: int, stream: str) -> int:
+def stream_seed(seed: int, stream: str) -> int:
     """A seed for one of several independent streams of random numbers."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{stream}".encode()).digest()[:8], "little") >> 1
 
@@ -298,3 +301,44 @@ def total_bytes(tensors: Sequence[Tensor]) -> int:
 
 def _cuda(device: torch.device) -> bool:
     return device.type == "cuda"
+
+
+def scalar_kind(value: bool | int | float) -> ScalarKind:
+    """The C type of a Python number."""
+    if isinstance(value, bool):
+        return ScalarKind.BOOL
+    return ScalarKind.INT if isinstance(value, int) else ScalarKind.FLOAT
+
+
+def output_names(paths: Sequence[str], taken: set[str]) -> tuple[str, ...]:
+    """Names for outputs: `out`, or `out0`, `out1`, or the keys they are returned under."""
+    used, names = set(taken), list[str]()
+    for index, path in enumerate(paths):
+        plain = path[:1].isalpha()
+        name = as_identifier(path if plain else "out" if len(paths) == 1 else f"out{index}", used)
+        used.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def draw_names(count: int, taken: set[str]) -> tuple[str, ...]:
+    """Names for random numbers that a reference draws itself."""
+    names: list[str] = []
+    for index in range(count):
+        names.append(as_identifier(f"drawn{index}", taken | set(names)))
+    return tuple(names)
+
+
+def trace_notes(dropout: bool, draws: tuple[str, ...], written: list[str], extras: bool) -> tuple[str, ...]:
+    """One sentence for everything the loader changed about a reference."""
+    notes: list[str] = []
+    if draws:
+        notes.append(f"Random numbers drawn inside the reference are passed in as {', '.join(draws)}.")
+    if dropout:
+        notes.append("Dropout is switched off, because a random result cannot be checked.")
+    if written:
+        names = ", ".join(written)
+        notes.append(f"The reference writes to {names}; it works on a copy, and a kernel must not write there.")
+    if extras:
+        notes.append("The reference also returns something that is no tensor; it is not checked.")
+    return tuple(notes)

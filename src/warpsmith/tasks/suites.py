@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpsmith.core.errors import TaskError
-from warpsmith.core.pytext import parsed
-from warpsmith.core.task import Precision, Workload
+from warpsmith.model.errors import TaskError
+from warpsmith.model.source_text import parse_python
+from warpsmith.model.task import Precision, Workload
 from warpsmith.tasks.listing import FULL, SIZES
 
 KERNELBENCH = "kernelbench"
@@ -29,7 +29,7 @@ _FEW = 20  # names that still make a readable sentence
 
 
 @dataclass(frozen=True)
-class Entry:
+class SuiteTask:
     """One task of a suite, as far as its file tells without being executed."""
 
     suite: str  # as it is asked for: "warpsmith-100", "kernelbench:PATH/level1"
@@ -59,7 +59,7 @@ class Entry:
         return f"{self.path}::{self.name}" + (f"@{size}" if size != FULL else "")
 
 
-def resolve(spec: str) -> str:
+def resolve_task(spec: str) -> str:
     """The `path::name` that the loader takes for TASK; what names no suite is a file already and comes back as it is.
 
     `warpsmith-100/relu` is a task of a suite, `warpsmith-100/relu@small` its small workload,
@@ -84,7 +84,7 @@ def resolve(spec: str) -> str:
     return f"{path}::{name}" + (f"@{size}" if at and size != FULL else "")
 
 
-def entries(suite: str) -> tuple[Entry, ...]:
+def suite_tasks(suite: str) -> tuple[SuiteTask, ...]:
     """The tasks of a suite, in the order of their names; of KernelBench problems, in the order of their numbers."""
     if suite.startswith(_PREFIX):
         return _problems(suite)
@@ -101,15 +101,15 @@ def entries(suite: str) -> tuple[Entry, ...]:
     return found
 
 
-def select(
+def select_tasks(
     suites: Sequence[str] = (),
     *,
     names: Sequence[str] = (),
     families: Sequence[str] = (),
     tags: Sequence[str] = (),
-) -> tuple[Entry, ...]:
+) -> tuple[SuiteTask, ...]:
     """Tasks of those suites (all that are shipped, without any): one of the names, of the families, and every tag."""
-    found = [entry for suite in suites or SHIPPED for entry in entries(suite)]
+    found = [entry for suite in suites or SHIPPED for entry in suite_tasks(suite)]
     _check_known("task", names, [entry.name for entry in found])
     _check_known("family", families, [entry.family for entry in found])
     _check_known("tag", tags, [tag for entry in found for tag in entry.tags])
@@ -148,7 +148,7 @@ def _names(suite: str) -> list[str]:
     return sorted(path.stem for path in _folder(suite).glob("*.py") if path.stem != "__init__")
 
 
-def alike(name: str) -> tuple[str, ...]:
+def similar_titles(name: str) -> tuple[str, ...]:
     """Tasks of the shipped suites, as SUITE/NAME, that are called nearly so."""
     titles = {each: f"{suite}/{each}" for suite in SHIPPED for each in _names(suite)}
     return tuple(titles[each] for each in difflib.get_close_matches(name, titles, n=3, cutoff=0.75))
@@ -167,11 +167,11 @@ def _check_known(what: str, wanted: Iterable[str], known: Iterable[str]) -> None
 # --- native files ---
 
 
-def _read(suite: str, folder: Path) -> Iterator[Entry]:
+def _read(suite: str, folder: Path) -> Iterator[SuiteTask]:
     """The tasks of every file of a folder."""
     for path in sorted(folder.glob("*.py")):
         try:
-            tree = parsed(path.read_text(encoding="utf-8-sig"), str(path))
+            tree = parse_python(path.read_text(encoding="utf-8-sig"), str(path))
         except (OSError, ValueError, SyntaxError) as fault:
             raise TaskError(f"{path} cannot be read as Python ({fault}); correct it or take it away.") from None
         for node in tree.body:
@@ -179,12 +179,12 @@ def _read(suite: str, folder: Path) -> Iterator[Entry]:
                 yield _entry(suite, path, node, declared, ast.get_docstring(tree) or "")
 
 
-def _entry(suite: str, path: Path, node: ast.FunctionDef, declared: Mapping[str, object], about: str) -> Entry:
+def _entry(suite: str, path: Path, node: ast.FunctionDef, declared: Mapping[str, object], about: str) -> SuiteTask:
     listing = _keywords(node, "listed") or {}
     own = _words([declared.get("precision", "fp32")])
     classes = dict.fromkeys((*own, *_words(listing.get("precisions"))))
     described = declared.get("description") or ast.get_docstring(node) or about
-    return Entry(
+    return SuiteTask(
         suite=suite,
         name=str(declared.get("name") or node.name),
         path=path,
@@ -230,7 +230,7 @@ def _workloads(value: object) -> tuple[Workload, ...]:
 # --- KernelBench checkouts ---
 
 
-def _problems(suite: str) -> tuple[Entry, ...]:
+def _problems(suite: str) -> tuple[SuiteTask, ...]:
     """The problem files of one level: `7_Some_name.py`."""
     folder = Path(suite.removeprefix(_PREFIX)).expanduser()
     if not folder.is_dir():
@@ -239,7 +239,7 @@ def _problems(suite: str) -> tuple[Entry, ...]:
     if not files:
         raise TaskError(f"{folder} holds no KernelBench problem (a file such as 19_ReLU.py); name a level's folder.")
     return tuple(
-        Entry(
+        SuiteTask(
             suite=f"{_PREFIX}{folder}",
             name=path.stem,
             path=path,

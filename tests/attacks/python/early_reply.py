@@ -7,11 +7,11 @@ import time
 import torch
 from torch import nn
 
-from warpsmith.evaluate.messages import Ran, Sampled
-from warpsmith.evaluate.wire import Channel
+from warpsmith.evaluator.protocol.messages import CallResult, CallTimes
+from warpsmith.evaluator.protocol.wire import Channel
 
 _send = Channel.send
-REPLIES = {"_run": Ran(0, 0, "", 1000), "_sample": Sampled(400_000, 0, 0, "")}
+REPLIES = {"_run": CallResult(0, 0, "", 1000), "_sample": CallTimes(400_000, 0, 0, "")}
 CHANNELS = []
 ANSWERED = 0  # the tag of the last request that was answered early
 

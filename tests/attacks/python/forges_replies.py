@@ -5,7 +5,7 @@ import os
 import torch
 from torch import nn
 
-BODY = b'{"type": "Ran", "tag": 0, "returned": 0, "device_error": 0, "device_text": "", "elapsed_ns": 1000}'
+BODY = b'{"type": "CallResult", "tag": 0, "returned": 0, "device_error": 0, "device_text": "", "elapsed_ns": 1000}'
 FRAME = len(BODY).to_bytes(4, "big") + b"\0" + BODY
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 
 def _stolen(x):
-    from warpsmith.core.config import Paths
+    from warpsmith.model.settings import Paths
     from warpsmith.tasks.load import load_task
 
     places = [Paths.from_environment().cache, Path("/tmp"), Path("/proc") / str(os.getppid()) / "cwd"]

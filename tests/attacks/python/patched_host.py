@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from warpsmith.evaluate.hosts.pyhost import PythonCpuSide, PythonCudaSide
+from warpsmith.evaluator.candidate.python_host import PythonCpuDevice, PythonCudaDevice
 
 
 def _claiming(sample):
@@ -15,8 +15,8 @@ def _claiming(sample):
     return sample_less
 
 
-for side in (PythonCpuSide, PythonCudaSide):
-    side.sample = _claiming(side.sample)
+for device in (PythonCpuDevice, PythonCudaDevice):
+    device.sample = _claiming(device.sample)
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from warpsmith.evaluate.cudadriver import Driver
+from warpsmith.evaluator.cuda_driver import Driver
 
 OWN = torch.cuda.Stream()
 WAITS = 0

@@ -3,11 +3,11 @@
 import torch
 from torch import nn
 
-from warpsmith.evaluate.hosts import pyhost
+from warpsmith.evaluator.candidate import python_host
 
 _seen = []
 _results = {}
-_renew = pyhost.PythonHost._renew
+_renew = python_host.PythonHost._renew
 
 
 def _prepare(self, indices):
@@ -21,7 +21,7 @@ def _softmax(x):
     return shifted / shifted.sum(dim=-1, keepdim=True)
 
 
-pyhost.PythonHost._renew = _prepare
+python_host.PythonHost._renew = _prepare
 
 
 class ModelNew(nn.Module):

@@ -164,7 +164,7 @@ function taskTable() {
     columns: [
       { name: "Task", key: (task) => task.name, text: true },
       { name: "Family", key: (task) => task.family, wide: true },
-      { name: "Held back by", key: (task) => task.zone, wide: true },
+      { name: "Bound by", key: (task) => task.zone, wide: true },
       {
         name: "PyTorch",
         key: (task) => task.eager_ms,

@@ -33,7 +33,7 @@ function cellTip(task, place) {
     `${task.name}, ${DATA.groups[place].name}: ${cellWords(cell)}`,
     low ? `95 % interval ${ratio(low)} to ${ratio(high)}` : "",
     cell.compile ? `${ratio(cell.compile)} torch.compile` : "",
-    cell.share ? `${percent(cell.share)} of the speed of light` : "",
+    cell.share ? `${percent(cell.share)} of roofline` : "",
     cell.note ? shorten(cell.note, 160) : "",
   ];
 }

@@ -94,7 +94,7 @@ function verdict(trial) {
       name: "Speedup over PyTorch eager",
       value: trial.low ? `${ratio(trial.speedup)} (${ratio(trial.low)} to ${ratio(trial.high)})` : ratio(trial.speedup),
     },
-    trial.share !== null && { name: "Of the speed of light", value: percent(trial.share) },
+    trial.share !== null && { name: "Of roofline", value: percent(trial.share) },
     trial.effect && { name: "Against its best parent", value: ratio(trial.effect) },
     trial.measured > 1 && { name: "Measured", value: `${trial.measured} times` },
     { name: "Operator", value: trial.operator },

@@ -17,9 +17,9 @@ function runPage(main) {
     );
   if (DATA.trials.length)
     main.append(section("Validity over time", "validity", validity(), tally("By operator", DATA.operators)));
-  if (DATA.accounts.length) main.append(section("Cost", "cost", spending(), tally("By model", DATA.models)));
+  if (DATA.totals.length) main.append(section("Cost", "cost", spending(), tally("By model", DATA.models)));
   main.append(candidates());
-  if (DATA.words.length) main.append(otherReplies());
+  if (DATA.other_replies.length) main.append(otherReplies());
   main.append(
     section(
       "The run",
@@ -188,7 +188,7 @@ function otherReplies() {
   const list = h(
     "ul",
     { class: "plain" },
-    DATA.words.map((each) => {
+    DATA.other_replies.map((each) => {
       const details = h("details", {}, h("summary", {}, `Brief ${each.brief}, ${each.operator}: ${each.outcome}`));
       details.addEventListener("toggle", async () => {
         if (!details.open || details.childElementCount > 1) return;
@@ -209,6 +209,6 @@ function otherReplies() {
     "Other replies",
     "words",
     h("p", { class: "note" }, "Strategies, alignments and notes: what the proposer wrote that is no kernel."),
-    h("details", { class: "data" }, h("summary", {}, plural(DATA.words.length, "reply", "replies")), list),
+    h("details", { class: "data" }, h("summary", {}, plural(DATA.other_replies.length, "reply", "replies")), list),
   );
 }

@@ -10,13 +10,13 @@ function bestCurve() {
   const first = steps[0];
   const last = steps[steps.length - 1];
   const at = (step) => `${ratio(step.speedup)} at trial ${step.trial}`;
-  const light = DATA.light && DATA.light < 4 * last.speedup ? DATA.light : null;
+  const roof = DATA.roofline_speedup && DATA.roofline_speedup < 4 * last.speedup ? DATA.roofline_speedup : null;
   const summary =
     steps.length > 1
       ? `The best kernel rose from ${at(first)} to ${at(last)}, in ${plural(steps.length, "step")}.`
       : `Only one kernel stood as the best: trial ${first.trial}, at ${ratio(first.speedup)}.`;
   const draw = (width, height) => {
-    const values = [1, ...valids().map((trial) => trial.speedup), ...(light ? [light] : [])];
+    const values = [1, ...valids().map((trial) => trial.speedup), ...(roof ? [roof] : [])];
     const y = ranged(values);
     const {
       svg,
@@ -51,7 +51,7 @@ function bestCurve() {
     svg.append(...points);
     roving(points);
     reference(svg, box, up(1), "PyTorch eager", up(1) < box.top + 30 ? 14 : -6);
-    if (light) reference(svg, box, up(light), "speed of light", up(light) < box.top + 18 ? 14 : -6, "light");
+    if (roof) reference(svg, box, up(roof), "roofline", up(roof) < box.top + 18 ? 14 : -6, "light");
     const label = labeller(box);
     label(svg, x(last.trial), up(last.speedup), `${ratio(last.speedup)}, trial ${last.trial}`, {
       class: "label strong",
@@ -178,7 +178,7 @@ function validity() {
 // --- cost ---
 
 function spending() {
-  const last = DATA.accounts[DATA.accounts.length - 1];
+  const last = DATA.totals[DATA.totals.length - 1];
   const kinds = [
     last.usd > 0 && { key: "usd", label: "US dollars", tick: usd, what: `${usd(last.usd)} for models` },
     last.tokens > 0 && { key: "tokens", label: "tokens", tick: count, what: `${count(last.tokens)} tokens` },
@@ -202,7 +202,7 @@ function spending() {
         yTick: kind.tick,
         label: `${kind.label} by trial, summed up`,
       });
-      const line = DATA.accounts.map((each) => `${x(each.trial)},${y(each[kind.key])}`).join("L");
+      const line = DATA.totals.map((each) => `${x(each.trial)},${y(each[kind.key])}`).join("L");
       svg.append(
         s("path", { class: "wash", d: `M${x(0)},${box.bottom}L${line}V${box.bottom}Z` }),
         s("path", { class: "curve", d: `M${x(0)},${y(0)}L${line}` }),
@@ -215,7 +215,7 @@ function spending() {
     plainTable(
       "What had been used",
       ["Trials", "Time", "On the device", "Tokens", "Cost"],
-      sampled(DATA.accounts, 25).map((each) => [
+      sampled(DATA.totals, 25).map((each) => [
         String(each.trial),
         span(each.seconds),
         span(each.device_s),

@@ -1,0 +1,16 @@
+// A mixture of all channels at every pixel: a convolution with one tap.
+#include <warpsmith/convolution_stream.cuh>
+
+namespace {
+using namespace warpsmith::conv;
+constexpr int kColumns = 128, kRows = 1;  // output channels; 64 pixels each of a warpgroup's tile
+Form form_of(int64_t batch, int64_t height, int64_t width) {
+  return make_form(batch, 1, task::x_dim1, task::weight_dim0, {1, int(height), int(width)}, {1, task::weight_dim2, task::weight_dim3});
+}
+}  // namespace
+
+extern "C" int64_t workspace_bytes(int64_t batch, int64_t height, int64_t width) { return stream_workspace(make_stream_plan(form_of(batch, height, width), kColumns, kRows)); }
+
+extern "C" int launch(const float* x, const float* weight, float* out, int64_t batch, int64_t height, int64_t width, void* workspace, void* stream) {
+  return launch_stream<kColumns, 1, kRows, 256>(form_of(batch, height, width), x, weight, nullptr, out, workspace, static_cast<cudaStream_t>(stream));
+}

@@ -1,0 +1,178 @@
+"""Keeps finished builds by the hash of everything that went into them.
+
+One folder per key, put in place by one rename: a reader sees a whole build or none. A lock per key makes
+threads and processes that want the same build wait for one compiler run. Nothing here compiles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from warpsmith.model.build import Artifact, ArtifactKind, BuildFailure
+from warpsmith.model.errors import HarnessFault
+from warpsmith.model.evaluation import Resources
+from warpsmith.system.files import OwnedFolder, same_file, sweep
+from warpsmith.system.locks import lock, open_lock_file
+
+LIBRARY = "candidate.so"
+MODULE = "module"  # the folder of a Python build
+_RECORD = "build.json"
+_STALE_S = 24 * 3600.0
+"""A work folder without an owner's mark that is this old was left by an older version."""
+
+
+class BuildCache:
+    """The builds under one folder; any number of processes may share it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def load(self, key: str) -> Artifact | BuildFailure | None:
+        """A finished build, marked as cached; None where there is none or it is damaged."""
+        folder = self._folder(key)
+        try:
+            record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+            seconds = float(record["seconds"])
+            if not math.isfinite(seconds):
+                return None
+            if not record["ok"]:
+                return BuildFailure(_text(record, "reason"), seconds) if record["reason"] else None
+            library = folder / _place(ArtifactKind(record["kind"]))
+            if _size(library) != record["library_bytes"]:
+                return None
+            return Artifact(
+                library=library,
+                compiler=_text(record, "compiler"),
+                resources=tuple(_resources(r) for r in record["resources"]),
+                warnings=_text(record, "warnings"),
+                seconds=seconds,
+                cached=True,
+                kind=ArtifactKind(record["kind"]),
+            )
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            return None
+
+    @contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        """Held by one thread of one process at a time; released by the system if its holder dies."""
+        folder = self._root / "locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / key
+        while True:
+            handle = open_lock_file(path)
+            try:
+                lock(handle)
+                # Its last holder may have removed the file while we waited: then we hold a lock nobody sees.
+                if same_file(handle, path):
+                    break
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(handle)
+
+    def load_or_make(self, key: str, make: Callable[[], Artifact | BuildFailure]) -> Artifact | BuildFailure:
+        """The cached build, or the one that `make` publishes while this process holds the lock of the key."""
+        known = self.load(key)
+        if known is not None:
+            return known
+        try:
+            with self.locked(key):
+                return self.load(key) or make()
+        except OSError as fault:
+            raise HarnessFault(
+                f"the build cache in {self._root} cannot be used ({fault.strerror}); free or unlock it."
+            ) from fault
+
+    @contextmanager
+    def work_folder(self) -> Iterator[Path]:
+        """A fresh folder on the store's own file system, removed afterwards whatever happens."""
+        parent = self._root / "work"
+        parent.mkdir(parents=True, exist_ok=True)
+        sweep(parent, unowned_s=_STALE_S)
+        folder = OwnedFolder(parent)
+        try:
+            yield folder.path
+        finally:
+            folder.remove()
+
+    def publish(self, key: str, outcome: Artifact | BuildFailure, work: Path) -> Artifact | BuildFailure:
+        """Put an outcome in place; an artifact's library or folder is moved from the work folder."""
+        staged = Path(tempfile.mkdtemp(dir=work))
+        if isinstance(outcome, Artifact):
+            library = staged / _place(outcome.kind)
+            outcome.library.rename(library)
+            library.chmod(0o555 if library.is_file() else 0o755)
+            record: dict[str, object] = {
+                "ok": True,
+                "kind": outcome.kind,
+                "compiler": outcome.compiler,
+                "resources": [asdict(r) for r in outcome.resources],
+                "warnings": outcome.warnings,
+                "library_bytes": _size(library),
+            }
+        else:
+            record = {"ok": False, "reason": outcome.reason}
+        record["seconds"] = outcome.seconds
+        (staged / _RECORD).write_text(json.dumps(record), encoding="utf-8")
+        staged.chmod(0o755)
+        folder = self._folder(key)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)  # only ever a damaged one: the caller holds the lock
+        staged.rename(folder)
+        if isinstance(outcome, BuildFailure):
+            return outcome
+        return replace(outcome, library=folder / _place(outcome.kind))
+
+    def _folder(self, key: str) -> Path:
+        return self._root / key[:2] / key
+
+
+def content_key(parts: Iterable[str]) -> str:
+    """A key from everything that decides what a build gives."""
+    digest = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "little") + encoded)
+    return digest.hexdigest()
+
+
+def _text(record: Mapping[str, object], name: str) -> str:
+    found = record[name]
+    if not isinstance(found, str):
+        raise TypeError(name)
+    found.encode()  # what a verdict cannot quote is no text
+    return found
+
+
+def _resources(record: object) -> Resources:
+    if not isinstance(record, dict):
+        raise TypeError("resources")
+    numbers = {k: v for k, v in record.items() if k != "kernel" and type(v) is int and 0 <= v < 1 << 63}
+    if len(numbers) + 1 != len(record):
+        raise ValueError("resources")
+    return Resources(_text(record, "kernel"), **numbers)
+
+
+def _place(kind: ArtifactKind) -> str:
+    return LIBRARY if kind is ArtifactKind.LIBRARY else MODULE
+
+
+def _size(library: Path) -> int:
+    """Of the file, or of all files of a folder together."""
+    if library.is_dir():
+        return sum(file.stat().st_size for file in library.rglob("*") if file.is_file())
+    return library.stat().st_size

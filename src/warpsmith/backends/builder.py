@@ -1,0 +1,351 @@
+"""Compiles a candidate: refuses unsafe sources, looks the build up by content, runs the compiler, checks the result.
+
+What to run is a backend's `CompileOptions`. A fault of the source is a `BuildFailure`; a fault of this machine (no
+compiler, full disk, parts of a toolkit that do not fit together) is an exception and is never cached.
+
+Sources that would make the compiler read other files are refused, because a compiler quotes what it reads and its
+messages go to proposers: `#include "/etc/passwd"` leaks. That is a filter for plain cases, not a sandbox: builds of
+hostile sources belong in a container. Headers that a source uses and does not include are added.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from warpsmith._version import __version__
+from warpsmith.backends.build_cache import LIBRARY, BuildCache, content_key
+from warpsmith.backends.c_contract import declaration_of
+from warpsmith.backends.compiler import COMPILER_MEMORY_BYTES, CompilerRun, run_compiler
+from warpsmith.backends.diagnostics import clashes_with, errors_of, resources, undefined_symbols, warnings_of
+from warpsmith.backends.elf import read_symbols
+from warpsmith.backends.toolchain import Compiler
+from warpsmith.backends.tunables import bad_macro, macros, redefined, tunables
+from warpsmith.model.build import Artifact, BuildFailure
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.contract import Contract
+from warpsmith.model.errors import HarnessFault, ToolMissing
+from warpsmith.model.settings import Limits, Paths
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
+_SPLICE = re.compile(r"(?:\\|\?\?/)[ \t]*\r?\n")
+# `#` opens a directive at the start of a line or after a comment. A comment may stand after it as well, of any
+# length and number: nobody writes that but to hide something, and looking through it could take for ever.
+_GAP = r"[ \t\f\v]*"
+_DIRECTIVE = re.compile(
+    rf"^(?:[^\n]*\*/)?{_GAP}(?:\#|%:|\?\?=){_GAP}"
+    rf"(?P<word>(?:include_next|include|import|embed|line|\d+|pragma{_GAP}GCC{_GAP}(?:pch_preprocess|dependency))\b"
+    rf"|(?:pragma{_GAP}(?:GCC{_GAP})?)?/\*)"
+    rf"{_GAP}(?P<rest>[^\n]*)",
+    re.MULTILINE,
+)
+_ASSEMBLER = re.compile(r"""\.incbin\b|(?:["\s;]|\\[nt])\.include\s""")
+
+
+def refusal(files: Iterable[SourceFile]) -> str | None:
+    """Why these files are not given to a compiler, in one sentence; None when they are fine."""
+    names: set[str] = set()
+    for file in files:
+        if not _NAME.fullmatch(file.name):
+            return f"the file name {file.name!r} is not usable: use letters, digits, '_', '-' and '.' only."
+        if file.name in names:
+            return f"two files are named {file.name!r}: give each its own name."
+        names.add(file.name)
+        found = _objection_to_text(file)
+        if found:
+            return found
+    return None
+
+
+def _objection_to_text(file: SourceFile) -> str | None:
+    text = _SPLICE.sub("", file.text)
+    for match in _DIRECTIVE.finditer(text):
+        word, rest = match["word"], match["rest"].strip()
+        line = text.count("\n", 0, match.start("word")) + 1
+        where = f"{file.name}:{line}:"
+        if word in ("include", "include_next", "import"):
+            target = re.match(r'"([^"\n]*)"|<([^>\n]*)>', rest)
+            if target is None:
+                return f"{where} error: #include must name its file directly, not through a macro."
+            path = target[1] if target[1] is not None else target[2]
+            if path.startswith(("/", "~")) or ".." in path.split("/"):
+                cure = "name a header of the toolkit or a file of the candidate"
+                return f"{where} error: #include of {path!r} leaves the include path: {cure}."
+        elif word.endswith("/*"):
+            return f"{where} error: comments inside a directive are not allowed: move it out of the line."
+        elif word == "embed":
+            return f"{where} error: #embed is not allowed: a candidate is source code only."
+        else:
+            return f"{where} error: #{word.split()[0]} directives of this kind are not allowed: remove the line."
+    if _ASSEMBLER.search(text):
+        return f"{file.name}: error: the assembler's .incbin and .include are not allowed: remove them."
+    return None
+
+
+HEADER = "warpsmith_contract.h"
+FULL_DISK_BYTES = 16 << 20
+
+# Messages of tools (never of a source: those begin with a file name) that no change of the source can cure.
+_TOOL_FAULTS = (
+    (
+        re.compile(r"^nvcc fatal\s*: Unsupported gpu architecture '([^']+)'", re.M),
+        "{compiler} cannot build for {0}; install a newer CUDA toolkit.",
+    ),
+    (
+        re.compile(r"^ptxas .*fatal\s*: Unsupported \.version (\S+);", re.M),
+        "{compiler} is put together from parts of different versions (PTX {0}); install nvidia-cuda-nvcc, "
+        "nvidia-nvvm, nvidia-cuda-crt and nvidia-cuda-runtime of one version.",
+    ),
+    (
+        re.compile(r"^\S*ld(?:\.\w+)?: cannot find -l(cudart|cudadevrt|gomp|omp)\b", re.M),
+        "{compiler} has no lib{0} to link; install it (CUDA runtime, or libomp-dev for clang++).",
+    ),
+    (
+        re.compile(r"^\S*(?:g\+\+|clang\S*|collect2)[\d.-]*: fatal error: cannot (?:execute|find) \W*([\w.+-]+)", re.M),
+        "{compiler} lacks its part {0}; install it again.",
+    ),
+    (
+        re.compile(r"^nvcc fatal\s*: (Failed to preprocess host compiler|Cannot find compiler '[^']+' in PATH)", re.M),
+        "{compiler} has no host compiler ({0}); install g++, or set NVCC_CCBIN.",
+    ),
+    (
+        re.compile(r"^\S*host_config\.h\S* error: .*(unsupported \w+ version)", re.M),
+        "{compiler} does not take this host compiler ({0}); set NVCC_CCBIN to an older g++.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How one backend compiles for one target."""
+
+    compiler: Compiler
+    target: str  # all that the code depends on besides the flags, e.g. the CPU's model and features
+    flags: tuple[str, ...]  # before the sources
+    include_flags: tuple[str, ...]  # `-include` of headers the source uses but may have forgotten
+    link_flags: tuple[str, ...]  # after the sources
+    suffixes: tuple[str, ...]  # files with these endings are compiled, others only included
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Where builds are kept, how long one may take, and the environment compilers are found in."""
+
+    paths: Paths | None = None  # None: from the environment
+    limits: Limits = field(default_factory=Limits)
+    environment: Mapping[str, str] | None = None  # None: this process's own, as it is at each call
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment that applies now."""
+        return os.environ if self.environment is None else self.environment
+
+    @property
+    def cache(self) -> BuildCache:
+        """The cache of finished builds."""
+        return BuildCache((self.paths or Paths.from_environment(self.environ)).cache / "builds")
+
+    def build(self, candidate: Candidate, contract: Contract, recipe: CompileOptions) -> Artifact | BuildFailure:
+        """One build, from the cache where it has been done before. Any number of threads may call it."""
+        refused = refusal(candidate.files)
+        if refused:
+            return BuildFailure(refused)
+        job = _Job(candidate, contract, recipe, macros(candidate))
+        for name, value in job.defines:
+            if bad_macro(name, value):
+                return BuildFailure(f"the macro {name}={value!r} is not usable: give a plain number or word.")
+        key = _key(job)
+        return self.cache.load_or_make(key, lambda: self._compile(job, key))
+
+    def remarks(self, candidate: Candidate, contract: Contract, recipe: CompileOptions) -> str:
+        """What the compiler says while it builds what has been built before; nothing is kept."""
+        job = _Job(candidate, contract, recipe, macros(candidate))
+        try:
+            with self.cache.work_folder() as work:
+                command, tmp = _prepare(job, work), work / "tmp"
+                limit_s = self.limits.build_s
+                run = run_compiler(command, folder=work / "src", scratch=tmp, environ=self.environ, limit_s=limit_s)
+        except OSError as fault:
+            raise HarnessFault(f"the build cache cannot be used ({fault.strerror}); free or unlock it.") from fault
+        if run.status != 0:
+            raise HarnessFault(f"{recipe.compiler.name} gives no report on a source that it has compiled before.")
+        return run.log
+
+    def _compile(self, job: _Job, key: str) -> Artifact | BuildFailure:
+        store, limit_s = self.cache, self.limits.build_s
+        killed_before = False
+        while True:
+            with store.work_folder() as work:
+                command, tmp = _prepare(job, work), work / "tmp"
+                run = run_compiler(command, folder=work / "src", scratch=tmp, environ=self.environ, limit_s=limit_s)
+                if run.status != 0:
+                    _raise_tool_faults(run, job.recipe, work)
+                if not run.killed:
+                    return store.publish(key, _judge(run, job, work / LIBRARY), work)
+            if run.timed_out or killed_before:
+                return BuildFailure(_why_killed(run, limit_s), run.seconds)
+            killed_before = True  # perhaps others had used up the memory: once is no proof
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Everything that decides what a build gives."""
+
+    candidate: Candidate
+    contract: Contract
+    recipe: CompileOptions
+    defines: tuple[tuple[str, str], ...]
+
+
+def _key(job: _Job) -> str:
+    recipe = job.recipe
+    parts = [__version__, job.candidate.backend, job.contract.entry, job.contract.header]
+    parts += [recipe.compiler.identity, recipe.target]
+    parts += [*recipe.flags, "", *recipe.include_flags, "", *recipe.link_flags, ""]
+    parts += [f"{name}={value}" for name, value in job.defines]
+    for file in job.candidate.files:
+        parts += [file.name, file.text]
+    return content_key(parts)
+
+
+def _prepare(job: _Job, work: Path) -> tuple[str, ...]:
+    """Lay out the work folder and give the command to run in its `src`."""
+    candidate, recipe = job.candidate, job.recipe
+    for name in ("src", "tmp", "contract", "lib"):
+        (work / name).mkdir()
+    for file in candidate.files:
+        (work / "src" / file.name).write_text(file.text, encoding="utf-8", errors="replace")
+    (work / "contract" / HEADER).write_text(job.contract.header, encoding="utf-8")
+    search = list(recipe.compiler.search_flags)
+    if recipe.compiler.runtime is not None:
+        # Packages of the index hold libcudart.so.13 only; the linker asks for libcudart.so.
+        (work / "lib" / "libcudart.so").symlink_to(recipe.compiler.runtime)
+        search += ["-L", str(work / "lib")]
+    compiled = [f.name for f in candidate.files[1:] if f.name.endswith(recipe.suffixes)]
+    return (
+        *recipe.compiler.command,
+        *search,
+        *recipe.flags,
+        *(f"-D{name}={value}" for name, value in job.defines),
+        "-include",
+        str(work / "contract" / HEADER),
+        *recipe.include_flags,
+        "-o",
+        str(work / LIBRARY),
+        candidate.main.name,
+        *compiled,
+        *recipe.link_flags,
+    )
+
+
+def _judge(run: CompilerRun, job: _Job, library: Path) -> Artifact | BuildFailure:
+    entry = job.contract.entry
+    if run.status != 0:
+        files = [file.name for file in job.candidate.files]
+        return BuildFailure(errors_of(run.log, files=files, hints=_hints(run.log, job)), run.seconds)
+    functions = read_symbols(library).functions
+    if entry in functions:
+        compiler = job.recipe.compiler.name
+        return Artifact(library, compiler, resources(run.log), warnings_of(run.log), run.seconds)
+    expected = declaration_of(job.contract)
+    if any(name.startswith(f"_Z{len(entry)}{entry}") for name in functions):
+        reason = f"`{entry}` is defined with other parameters than the contract's: define\n{expected}"
+    else:
+        reason = f"no function named {entry} is defined: define\n{expected}"
+    return BuildFailure(reason, run.seconds)
+
+
+def _hints(log: str, job: _Job) -> list[str]:
+    """What the compiler does not say: the signature it expected, and macros that got in the way."""
+    found: list[str] = []
+    entry = job.contract.entry
+    if clashes_with(log, entry) or entry in undefined_symbols(log):
+        found.append(f"expected: {declaration_of(job.contract)}")
+    texts = [file.text for file in job.candidate.files]
+    for tunable in (t for text in texts for t in tunables(text)):
+        if any(redefined(text, tunable.name) for text in texts):
+            found.append(f"hint: `// tune:` makes {tunable.name} a macro; do not declare it as well.")
+    return found
+
+
+def _raise_tool_faults(run: CompilerRun, recipe: CompileOptions, work: Path) -> None:
+    for pattern, message in _TOOL_FAULTS:
+        match = pattern.search(run.log)
+        if match:
+            raise ToolMissing(message.format(*match.groups(), compiler=recipe.compiler.name))
+    if run.status in (126, 127) and not run.timed_out:
+        name = os.path.basename(recipe.compiler.command[0])
+        raise ToolMissing(f"{recipe.compiler.name} cannot be started ({name}): install it again.")
+    # Only believed where the disk really is full: a source can print any message. A log that found no room is empty.
+    said = "No space left on device" in run.log or not run.log.strip()
+    if said and not run.timed_out and shutil.disk_usage(work).free < FULL_DISK_BYTES:
+        raise HarnessFault("the disk of the build cache is full; free some space or set WARPSMITH_CACHE.")
+
+
+def _why_killed(run: CompilerRun, limit_s: float) -> str:
+    cure = "use fewer templates, less unrolling or smaller constants"
+    if run.timed_out:
+        return f"compilation took longer than {limit_s:g} s: {cure}."
+    return f"the compiler died, most likely out of memory ({COMPILER_MEMORY_BYTES >> 30} GiB): {cure}."
+
+
+STANDARD_NAMES: Mapping[str, str] = {
+    "vector": r"\bstd::vector\b",
+    "array": r"\bstd::array\b",
+    "numeric": r"\bstd::(?:accumulate|iota|reduce|inner_product|transform_reduce)\b",
+    "complex": r"\bstd::complex\b",
+    "atomic": r"\bstd::atomic\w*\b",
+    "memory": r"\bstd::(?:unique_ptr|make_unique|align|assume_aligned)\b",
+    "type_traits": r"\bstd::(?:is_\w+|enable_if\w*|conditional\w*|remove_\w+)\b",
+    "utility": r"\bstd::(?:pair|move|swap|forward|integer_sequence|index_sequence)\b",
+    "tuple": r"\bstd::tuple\b",
+    "functional": r"\bstd::(?:plus|multiplies|function|less|greater)\b",
+    "string": r"\bstd::(?:string|to_string)\b",
+}
+
+_INTRINSICS = {  # by machine: elsewhere the header does not exist
+    "x86_64": {"immintrin.h": r"\b(?:_mm(?:256|512)?_\w+|__m(?:128|256|512)[di]?)\b"},
+    "aarch64": {"arm_neon.h": r"\b(?:float32x4_t|vld1q?_f32|vfmaq?_f32)\b"},
+}
+CPU_NAMES: Mapping[str, str] = {**STANDARD_NAMES, **_INTRINSICS.get(platform.machine(), {})}
+
+CUDA_NAMES: Mapping[str, str] = {
+    **STANDARD_NAMES,
+    "cuda_fp16.h": r"\b(?:__half2?|half2?|__half2float|__float2half\w*|__h(?:add|mul|fma|sub|max)2?)\b",
+    "cuda_bf16.h": r"\b(?:__nv_bfloat162?|nv_bfloat162?|__bfloat162float|__float2bfloat16\w*)\b",
+    "cuda_fp8.h": r"\b__nv_fp8\w*\b",
+    "mma.h": r"\b(?:wmma|nvcuda)::",
+    "cooperative_groups.h": r"\b(?:cooperative_groups\b|cg::)",
+    "cooperative_groups/reduce.h": r"\b(?:cg|cooperative_groups)::(?:reduce|plus|greater|less)\b",
+    "cooperative_groups/memcpy_async.h": r"\b(?:cg|cooperative_groups)::(?:memcpy_async|wait\w*)\b",
+    # All of cub takes twice the compile time of the parts a kernel uses (17 s against 9 s, measured once).
+    "cub/block/block_reduce.cuh": r"\bcub::BlockReduce\b",
+    "cub/block/block_scan.cuh": r"\bcub::BlockScan\b",
+    "cub/block/block_load.cuh": r"\bcub::BlockLoad\b",
+    "cub/block/block_store.cuh": r"\bcub::BlockStore\b",
+    "cub/block/block_radix_sort.cuh": r"\bcub::BlockRadixSort\b",
+    "cub/warp/warp_reduce.cuh": r"\bcub::WarpReduce\b",
+    "cub/warp/warp_scan.cuh": r"\bcub::WarpScan\b",
+    "cub/cub.cuh": r"\bcub::Device\w+",
+    "cuda_pipeline.h": r"\b__pipeline_\w+\b",
+    "cuda/pipeline": r"\bcuda::(?:pipeline|memcpy_async|make_pipeline)\b",
+    "cuda/barrier": r"\bcuda::barrier\b",
+    "cuda/atomic": r"\bcuda::(?:atomic\w*|memory_order\w*)\b",
+    "cuda/ptx": r"\bcuda::ptx\b",
+    "cuda.h": r"\b(?:CUtensorMap|cuTensorMapEncode\w+)\b",
+    "math_constants.h": r"\bCUDART_\w+\b",
+}
+
+_COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def missing_headers(texts: Iterable[str], names: Mapping[str, str]) -> tuple[str, ...]:
+    """Headers to add, in the order of `names`: used in a text, and included in none."""
+    whole = _COMMENTS.sub(" ", "\n".join(texts))
+    included = set(re.findall(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", whole, re.MULTILINE))
+    return tuple(h for h, pattern in names.items() if h not in included and re.search(pattern, whole))

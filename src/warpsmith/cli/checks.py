@@ -1,0 +1,160 @@
+"""What commands check before any work starts: task file, cache folder, device, baselines, libraries."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Sequence
+from ctypes.util import find_library
+from dataclasses import replace
+from pathlib import Path
+
+from warpsmith.backends.source import backend_named, backend_of, devices_of
+from warpsmith.backends.toolchain import find_nvcc
+from warpsmith.hardware.device import Device, select_device, visible_gpus
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.errors import CandidateError, TaskError, ToolMissing, UsageError
+from warpsmith.model.evaluation import Status
+from warpsmith.model.settings import Paths, Settings
+from warpsmith.tasks.suites import SHIPPED, resolve_task, similar_titles
+
+BASELINES = ("eager", "compile")
+_LIBRARIES = (  # names that the guards know; any other is accepted if the linker finds it
+    *("torch", "cublas", "cublasLt", "cudnn", "curand", "cufft", "cusparse", "cusolver", "nvrtc", "cuda"),
+    *("openblas", "blas", "cblas", "lapack", "blis", "mkl"),
+)
+
+
+def find_task(text: str) -> str:
+    """The task that a user names, as the loader takes it: `suite/name` becomes the file of that task."""
+    task = resolve_task(text)
+    check_task_file(task)
+    return task
+
+
+def check_task_file(task: str) -> None:
+    """Raise if TASK cannot be a task file. Only the judge executes the file and sees what is in it."""
+    path = Path(task.partition("::")[0])
+    try:
+        folder, exists = path.is_dir(), path.exists()
+    except OSError as refused:  # e.g. a name that is too long
+        raise TaskError(f"{path} cannot be read ({refused.strerror}); name a task file.") from None
+    if folder:
+        raise TaskError(f"{path} is a folder; name a task file in it.")
+    if not exists:
+        raise TaskError(f"there is no task file {path}; {_suggestion(task)}.")
+    if path.suffix == ".py":
+        return
+    try:
+        backend_of(path)
+    except CandidateError:
+        return  # an odd name for a Python file, but the loader reads it
+    raise UsageError(f"{path} is a kernel, not a task: the task file comes first, then the kernels.")
+
+
+def _suggestion(task: str) -> str:
+    """What to write instead of a TASK that is no file."""
+    for suite in SHIPPED if Path(task).suffix != ".py" else ():
+        with contextlib.suppress(TaskError):
+            resolve_task(f"{suite}/{task}")
+            return f"the task of that name in a suite is {suite}/{task}"
+    similar = similar_titles(Path(task).stem) if "/" not in task else ()
+    if similar:
+        return f"did you mean {' or '.join(similar)}? `warpsmith suite list` shows all"
+    return "TASK is a Python file, file.py::name for one of several, or SUITE/NAME from `warpsmith suite list`"
+
+
+def writable_paths() -> Paths:
+    """The folders of this user; raises if the cache cannot be written."""
+    paths = Paths.from_environment()
+    check_cache(paths.cache)
+    return paths
+
+
+def check_cache(folder: Path) -> None:
+    """Raise if the cache folder cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as refused:
+        raise UsageError(
+            f"the cache folder {folder} cannot be made ({refused.strerror}); set WARPSMITH_CACHE."
+        ) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"the cache folder {folder} cannot be written; set WARPSMITH_CACHE to one of yours.")
+
+
+def choose_device(spec: str, candidates: Sequence[Candidate]) -> Device:
+    """The device for these files; raises if the files do not fit it, or if it or its compiler is missing."""
+    example = candidates[0].main.name
+    common = devices_of(candidates[0])
+    for candidate in candidates[1:]:
+        shared = tuple(kind for kind in common if kind in devices_of(candidate))
+        if not shared:
+            other = f"{candidate.main.name} ({devices_of(candidate)[0]})"
+            both = f"{example} ({common[0]}) and {other}"
+            raise UsageError(f"these files run on different devices: {both}; evaluate each kind by itself.")
+        example, common = (candidate.main.name, shared) if len(shared) < len(common) else (example, common)
+    wanted = spec.partition(":")[0]
+    if wanted in ("cpu", "cuda") and wanted not in common:
+        raise UsageError(f"{example} runs on {common[0]}, not on {spec}; leave out --device or choose {common[0]}.")
+    present = [kind for kind in common if kind != "cuda" or visible_gpus()]
+    kind = wanted if wanted in common else present[0] if present else common[0]
+    if kind == "cuda" and spec in ("auto", "cuda") and not visible_gpus():
+        raise ToolMissing(
+            f"{example} needs an NVIDIA GPU and none is visible here; "
+            "evaluate it on a machine with one, or write the kernel in C++ (.cpp) for the CPU."
+        )
+    device = select_device(kind if spec == "auto" else spec)
+    for backend in dict.fromkeys(candidate.backend for candidate in candidates):
+        available = backend_named(backend).available()
+        if not available.build:
+            raise ToolMissing(f"{example} cannot be built: {available.detail}.")
+    return device
+
+
+def settings_with_timing(seconds: float | None) -> Settings:
+    """The usual settings, with another time for timing if one is given."""
+    return Settings() if seconds is None else replace(Settings(), timing_budget_s=seconds)
+
+
+def parse_baselines(text: str) -> tuple[str, ...]:
+    """`eager,compile` as names, each once."""
+    names = _names(text)
+    unknown = [name for name in names if name not in BASELINES]
+    if unknown or not names:
+        what = f"unknown baseline {unknown[0]!r}" if unknown else "--baseline names no baseline"
+        raise UsageError(f"{what}; known: {', '.join(BASELINES)}.")
+    return names
+
+
+def parse_libraries(text: str) -> tuple[str, ...]:
+    """`cublas,cudnn` as names, each once."""
+    names = _names(text)
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9_+-]+", name):
+            raise UsageError(f"--allow {name!r} is no library; name it as for the linker, e.g. cublas, or torch.")
+        if name not in _LIBRARIES and not name.startswith("mkl") and not _is_installed(name):
+            known = ", ".join(_LIBRARIES)
+            raise UsageError(f"--allow {name}: the linker finds no library of that name here; known: {known}.")
+    return names
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _is_installed(library: str) -> bool:
+    """True if the linker, or that of nvcc, would find the library."""
+    if find_library(library):
+        return True
+    nvcc = find_nvcc(os.environ)
+    root = Path(nvcc.command[0]).resolve().parents[1] if nvcc else None
+    return root is not None and any((root / folder / f"lib{library}.so").exists() for folder in ("lib64", "lib"))
+
+
+def exit_status(statuses: Sequence[Status]) -> int:
+    """0 if all candidates are valid, 1 if one is invalid, 2 if one could not be judged."""
+    if Status.NOT_JUDGED in statuses:
+        return 2
+    return 0 if all(status is Status.OK for status in statuses) else 1

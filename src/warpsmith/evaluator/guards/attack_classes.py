@@ -1,0 +1,208 @@
+"""The classes of attack on an evaluator, with the numbers used everywhere in the project.
+
+The short title begins the reason of every rejection of that class. The table of docs/trust.md is made from this list
+and from the attacks in tests/attacks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warpsmith.model.evaluation import Status
+from warpsmith.model.evidence import Objection
+
+
+@dataclass(frozen=True)
+class AttackClass:
+    """One way to seem fast or right without being it."""
+
+    number: int
+    title: str  # a noun, as a reason begins with it
+    attack: str  # what the candidate does
+    defence: str  # what stops it
+    not_covered: str  # what remains, honestly
+
+
+CLASSES: tuple[AttackClass, ...] = (
+    AttackClass(
+        1,
+        "stale output",
+        "does nothing and hopes that the output buffer still holds a right result",
+        "the judge owns the outputs and fills them with a pattern before every call, timed ones included",
+        "an output whose right value happens to be the pattern everywhere",
+    ),
+    AttackClass(
+        2,
+        "stolen answer",
+        "looks for the expected result in memory",
+        "reference and expected values exist only in the judge's process; a host maps inputs and outputs alone",
+        "a driver that hands memory of one process to another without clearing it",
+    ),
+    AttackClass(
+        3,
+        "subverted checker",
+        "returns NaN, or patches the comparison",
+        "the comparison runs in the judge; any NaN or infinity that the reference does not have fails",
+        "",
+    ),
+    AttackClass(
+        4,
+        "changed input",
+        "overwrites an input so that the check compares with changed data",
+        "CPU: inputs lie in a file of their own that a host can only read; CUDA: a secret checksum over all inputs and "
+        "zones",
+        "CUDA: an input that is changed and restored within one call",
+    ),
+    AttackClass(
+        5,
+        "other stream",
+        "does the work on a stream that is not timed",
+        "no stream can be made (imports, trace); the device is synchronised before the clock stops; the judge's clock",
+        "",
+    ),
+    AttackClass(
+        6,
+        "background work",
+        "returns early and lets a thread finish the work",
+        "the process is stopped as it answers and goes on with the next request only, so that it runs under the "
+        "judge's clock or not at all; outputs are captured meanwhile; no thread can be imported, and on a GPU none may "
+        "be added",
+        "what threads that were made without any library do until the stop takes effect: some 0.05 ms per sample",
+    ),
+    AttackClass(
+        7,
+        "lazy tensor",
+        "returns a tensor subclass that computes when it is looked at",
+        "results are copied into the judge's raw buffers after an exact type check",
+        "",
+    ),
+    AttackClass(
+        8,
+        "kept result",
+        "remembers a result by pointer, shape or content and returns it again",
+        "fresh data from the operating system's entropy and changing addresses for every timed call; all checked",
+        "something derived from weights: these are not drawn anew for every timed call, but shifted",
+    ),
+    AttackClass(
+        9,
+        "forged clock",
+        "makes its own process measure less time",
+        "the host's time is a claim. CPU: one that the processor time which its process used contradicts is forged, "
+        "and no sample counts as faster than the fastest by the judge's clock; GPU: its calls are timed by another "
+        "process once it is dead, or by the judge's clock, one at a time; both: code of others that is changed in its "
+        "process is seen from outside, as root",
+        "CPU: to count as the fastest sample instead of the median one, and for a Python module whose work is as short "
+        "as copying its results, to do it in place of the copying; GPU: kernels that find and overwrite what the "
+        "driver keeps about timers in the replaying process's own device memory; for what is timed from outside and "
+        "returns tensors, the time it takes to copy them",
+    ),
+    AttackClass(
+        10,
+        "forged verdict",
+        "writes to the result channel, ends its process early, forges replies",
+        "the verdict is made in the judge; replies carry a secret number, are bounded JSON, and prove nothing",
+        "an answer before the work, where a busy machine does the work before the judge gets a processor: the judge's "
+        "clock has run until then",
+    ),
+    AttackClass(
+        11,
+        "loose tolerance",
+        "writes zeros, constants or a copy of an input where the tolerance lets them pass",
+        "errors are relative to the output's scale; a task on which such results pass is refused (calibration)",
+        "",
+    ),
+    AttackClass(
+        12,
+        "lower precision",
+        "computes in a coarser precision than the task's class",
+        "the error against fp64 may be a small multiple of PyTorch's own in the same class",
+        "a coarser step that stays below that limit on every input tried",
+    ),
+    AttackClass(
+        13,
+        "special case",
+        "is right only for the visible shapes, values or calls",
+        "several distributions and seeds, structural cases; timed calls meet them too, at moments nobody can foresee; "
+        "held-out shapes, seeds and distributions for winners",
+        "a shape or a value nobody tried",
+    ),
+    AttackClass(
+        14,
+        "failed launch",
+        "launches a kernel that cannot start, and garbage stays",
+        "launch and device errors are read after every call; outputs are filled with a pattern",
+        "",
+    ),
+    AttackClass(
+        15,
+        "library call",
+        "calls a library, openly or as a fallback, instead of computing",
+        "the built object's imports are allow-listed; CPU: no library can be opened once the process is set up; traced "
+        "kernel and operator names, and a traced call gives the same bits as others",
+        "a library's kernel copied into the candidate's own source; Python: a call that notices the trace and then "
+        "computes the same bits by itself; CPU: functions of libraries that are loaded anyway, called by their address",
+    ),
+    AttackClass(
+        16,
+        "persisting cache",
+        "reserves a part of the L2 cache that survives the flush",
+        "the calls that do it are refused; the reservation and its limit are reset before every flush",
+        "",
+    ),
+    AttackClass(
+        17,
+        "few samples",
+        "is slow at first so that few samples are taken, or behaves until it has been seen",
+        "a fixed minimum of samples; every timed result is checked; calls that wait are refused",
+        "",
+    ),
+    AttackClass(
+        18,
+        "impossible speed",
+        "is faster than the hardware can be",
+        "hard reject below what memory and arithmetic need at measured peaks; every sample leaves some sets of buffers "
+        "out, which must stay untouched, so that no call does the work of others",
+        "work skipped by less than the distance to that floor, if the result is right; calls recorded into a CUDA "
+        "graph are the same in every sample",
+    ),
+    AttackClass(
+        19,
+        "reaching out",
+        "reads files, the environment or the network, or writes where it should not",
+        "sandbox: no network, Landlock, seccomp, another user, scrubbed environment; imports are allow-listed",
+        "a machine without these layers; every result names the layers that were active",
+    ),
+    AttackClass(
+        20,
+        "out of bounds",
+        "writes or reads outside its buffers",
+        "CPU: guard pages; CUDA: red zones; sanitizers for winners",
+        "CUDA: reads out of bounds that do not change the result are found by verification only",
+    ),
+    AttackClass(
+        21,
+        "data race",
+        "has a race or reads uninitialised memory, and is right by luck",
+        "repeated runs must agree; racecheck, initcheck and synccheck for winners",
+        "races in global memory that show in no run",
+    ),
+    AttackClass(
+        22,
+        "resource bomb",
+        "hangs, forks, fills memory or disk, prints without end",
+        "wall limits with SIGKILL of the process group, resource limits, bounded messages",
+        "host memory of a GPU candidate; the total size of the scratch folder of a GPU or Python candidate",
+    ),
+)
+
+BY_NUMBER = {each.number: each for each in CLASSES}
+
+
+def title(number: int) -> str:
+    """The short title of a class."""
+    return BY_NUMBER[number].title
+
+
+def rejection(number: int, text: str) -> Objection:
+    """The objection to an attack of this class; the reason begins with the title of the class."""
+    return Objection(Status.REJECTED, number, f"{title(number)}: {text}")

@@ -1,0 +1,240 @@
+"""Checks that a candidate's results are right: calls it on input cases and compares the buffers with the reference.
+
+Failures are looked for in this order: an error that the call reported, writes outside the outputs, elements that were
+never written, wrong values.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from warpsmith.evaluator import cuda_driver
+from warpsmith.evaluator.judge.host_client import HostClient
+from warpsmith.evaluator.judge.numerics import tolerance
+from warpsmith.evaluator.judge.numerics.compare import OutputComparison
+from warpsmith.evaluator.judge.numerics.reference import (
+    BASELINE,
+    FULL,
+    SLICED,
+    Case,
+    Reference,
+    ReferenceResult,
+    compare_output,
+)
+from warpsmith.evaluator.judge.records import CandidateFailed
+from warpsmith.evaluator.judge.workload_buffers import OutputSnapshot, WorkloadBuffers
+from warpsmith.evaluator.protocol.messages import CallResult, RunCall
+from warpsmith.model.evaluation import Status
+from warpsmith.model.settings import Settings
+from warpsmith.tasks.variants import OWN
+
+_COMPARE_ELEMENTS = 1 << 24  # timed outputs compared in one operation
+_REFUSED = (1, 9, 701)  # invalid value, invalid configuration, too many resources: the launch was refused
+_MANY_ELEMENTS = 1 << 22  # of inputs
+_LATE_S = 0.02  # how long to wait for writes by a thread that the candidate left running
+_NEARLY_RIGHT = 100.0  # times its limit: a larger error is not due to ill-conditioned inputs
+_WEAKEST_LAST = (FULL, SLICED, BASELINE)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The largest error, relative to its limit, over all checks of a workload that passed."""
+
+    error: float
+    limit: float
+    checks: int
+    reference: str
+
+
+class Checker:
+    """Checks the results of one candidate."""
+
+    def __init__(self, reference: Reference, settings: Settings, wipe_workspace: Callable[[], None]) -> None:
+        self._reference = reference
+        self._settings = settings
+        self.wipe_workspace = wipe_workspace
+        self._snapshot: OutputSnapshot | None = None  # the outputs of the last call, right after the call
+        self._last = 0  # the set of that call
+        self._usable: dict[str, list[str]] = {}  # by workload: variants with a usable reference
+        self._pending: dict[str, list[str]] = {}  # by workload: those of them that no timed call has had yet
+
+    def check_cases(
+        self,
+        host: HostClient,
+        buffers: WorkloadBuffers,
+        cases: Sequence[Case],
+        call_limit_s: float,
+        *,
+        first_set: bool = False,
+    ) -> CheckResult:
+        """Check the usable cases of one workload, on the first two sets in turn: a result kept from the last call is
+        then in the wrong set."""
+        rotating = 1 if first_set else min(2, len(buffers.sets))
+        limit_s = self._settings.limits.total_s
+        worst: OutputComparison | None = None
+        checks, how = 0, FULL
+        for case in cases:
+            expected = self._reference.result_for(case)
+            if expected is None:
+                continue
+            if host.waited_s > limit_s:
+                raise CandidateFailed(
+                    Status.TIMED_OUT,
+                    f"its calls took longer than {limit_s:g} s in all while they were checked: far too slow.",
+                )
+            comparison = self.check_call(host, buffers, expected, call_limit_s, at=checks % rotating)
+            self._usable.setdefault(buffers.workload.name, []).append(case.variant)
+            checks += 1
+            how = max(how, expected.how, key=_WEAKEST_LAST.index)
+            if worst is None or comparison.share > worst.share:
+                worst = comparison
+        self._check_last_call(buffers)
+        if worst is None:
+            raise RuntimeError(
+                f"no usable input for workload {buffers.workload.name!r}: PyTorch's own result is unusable"
+            )
+        return CheckResult(worst.error, worst.limit, checks, how)
+
+    def check_call(
+        self, host: HostClient, buffers: WorkloadBuffers, expected: ReferenceResult, call_limit_s: float, *, at: int = 0
+    ) -> OutputComparison:
+        """Make one call on the set at this index; raises CandidateFailed for a wrong result."""
+        where = f"workload {buffers.workload.name!r}, {expected.case.variant} inputs"
+        self._check_last_call(buffers)
+        buffers.write_inputs(at, expected.inputs)
+        buffers.poison((at,))
+        self.wipe_workspace()
+        checksum = buffers.inputs_checksum()  # reading it back also waits for the device
+        host.stage = f"running on {where}"
+        reply = host.ask(RunCall(buffers.first_set + at), CallResult, call_limit_s)
+        results = buffers.copy_outputs(at)
+        self._snapshot, self._last = buffers.snapshot_of(results), at
+        _check_reported_error(reply, where)
+        buffers.check_memory((at,), checksum)
+        try:
+            return self._compare(expected, results, where)
+        except CandidateFailed:
+            check_late_writes(host, buffers, (at,))
+            raise
+
+    def _check_last_call(self, buffers: WorkloadBuffers) -> None:
+        """Raise CandidateFailed if an output changed after the last call had returned."""
+        if self._snapshot is not None:
+            buffers.check_unchanged((self._last,), self._snapshot)
+            self._snapshot = None
+
+    def _compare(self, expected: ReferenceResult, results: Sequence[torch.Tensor], where: str) -> OutputComparison:
+        """The comparison of the worst output; raises CandidateFailed if one is wrong."""
+        worst: OutputComparison | None = None
+        for position, result in enumerate(results):
+            found = compare_output(self._reference.task, expected, position, result)
+            if found.status is Status.WRONG and 1.0 < found.share <= _NEARLY_RIGHT:
+                expected = self._reference.with_wider_limits(expected)
+                found = compare_output(self._reference.task, expected, position, result)
+            if not found.ok:
+                raise CandidateFailed(found.status, f"{found.reason} ({where})")
+            if worst is None or found.share > worst.share:
+                worst = found
+        assert worst is not None, "a task has at least one output"
+        return worst
+
+    def unusual_variants(self, buffers: WorkloadBuffers) -> list[str]:
+        """The input variants, besides the task's own, that a timed call may get.
+
+        Each needs a reference result of its own: with large inputs only one variant is used.
+        """
+        found = [v for v in self._usable.get(buffers.workload.name, ()) if v != OWN]
+        large = sum(tensor.numel() for tensor in buffers.sets[0].inputs.values()) > _MANY_ELEMENTS
+        return random.SystemRandom().sample(found, min(1, len(found))) if large else found
+
+    def draw_unusual(self, buffers: WorkloadBuffers, indices: Sequence[int]) -> dict[int, ReferenceResult]:
+        """For some of these sets, new inputs of other variants than the task's own, with their expected results.
+
+        Timed calls usually get the task's own distribution: without this a kernel could be careful only while it is
+        checked.
+        """
+        pending = self._pending.get(buffers.workload.name, [])
+        if not pending:
+            pending = self._pending[buffers.workload.name] = self.unusual_variants(buffers)
+            random.SystemRandom().shuffle(pending)
+        found: dict[int, ReferenceResult] = {}
+        for index in indices[: len(pending)]:
+            case = Case(buffers.workload, pending.pop(), secrets.randbits(62))
+            try:
+                expected = self._reference.compute(case)
+            except torch.OutOfMemoryError:  # all buffers are in use by now
+                break
+            if expected is not None:
+                found[index] = expected
+        return found
+
+    def check_unusual(self, buffers: WorkloadBuffers, expected_by_set: Mapping[int, ReferenceResult]) -> None:
+        """Check the results of timed calls on the inputs of `draw_unusual`."""
+        for index, expected in expected_by_set.items():
+            where = f"workload {buffers.workload.name!r}, {expected.case.variant} inputs in a timed call"
+            self._compare(expected, buffers.copy_outputs(index), f"{where} though right when checked: a special case")
+
+    def check_timed(
+        self, buffers: WorkloadBuffers, indices: Sequence[int], baseline: Mapping[int, tuple[torch.Tensor, ...]]
+    ) -> None:
+        """Compare timed results with the baseline's on the same inputs; where they differ, with the reference."""
+        if not indices:
+            return
+        columns = zip(*(buffers.sets[i].outputs for i in indices), strict=True)
+        others = zip(*(baseline[i] for i in indices), strict=True)
+        if all(self._agrees(buffers, ours, theirs) for ours, theirs in zip(columns, others, strict=True)):
+            return
+        where = f"workload {buffers.workload.name!r}, in a timed call though right when checked: "
+        for index in indices:
+            results = buffers.copy_outputs(index)
+            expected = self._reference.result_for_inputs(buffers.workload, buffers.sets[index].inputs)
+            if expected is not None:
+                self._compare(expected, results, where + "a kept result, skipped work or a race")
+
+    def _agrees(self, buffers: WorkloadBuffers, ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> bool:
+        """Whether one output agrees in all sets; small sets are compared in one operation."""
+        step = max(1, _COMPARE_ELEMENTS // max(1, ours[0].numel()))
+        return all(
+            tolerance.agrees_with_baseline(
+                _stacked(ours[start : start + step]),
+                _stacked(theirs[start : start + step]),
+                precision=self._reference.task.precision,
+                reduction=self._reference.reduction(buffers.workload),
+            )
+            for start in range(0, len(ours), step)
+        )
+
+
+def _stacked(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The tensors as one; a single one is not copied, since it may be large."""
+    return torch.stack(tuple(tensors)) if len(tensors) > 1 else tensors[0]
+
+
+def check_late_writes(host: HostClient, buffers: WorkloadBuffers, indices: Sequence[int]) -> None:
+    """Let the host run after a wrong result, and raise CandidateFailed for background work if the outputs change."""
+    snapshot = buffers.snapshot(indices)
+    with host.while_running():
+        time.sleep(_LATE_S)
+    if snapshot is not None:
+        buffers.check_unchanged(indices, snapshot)
+
+
+def _check_reported_error(reply: CallResult, where: str) -> None:
+    """Raise CandidateFailed for a call that reported an error."""
+    error, text = reply.device_error, reply.device_text
+    if error == cuda_driver.ILLEGAL_ADDRESS:
+        raise CandidateFailed(Status.OUT_OF_BOUNDS, f"a kernel touched memory that is not its own: {text} ({where}).")
+    if error == cuda_driver.OUT_OF_MEMORY:
+        raise CandidateFailed(Status.OUT_OF_MEMORY, f"the device is out of memory: {text} ({where}).")
+    if error:
+        hint = "; check the grid, the block and the shared memory of the launch" if error in _REFUSED else ""
+        raise CandidateFailed(Status.LAUNCH_FAILED, f"the device reports: {text}{hint} ({where}).")
+    if reply.returned:
+        said = f"the entry point returned {reply.returned} instead of 0"
+        raise CandidateFailed(Status.LAUNCH_FAILED, f"{said} ({where}).")

@@ -1,0 +1,147 @@
+"""The trusted process of one task and one device: it holds the task, the reference, the baselines and the clocks.
+
+The judge runs the user's own task file, never a candidate. Candidates run in hosts, which the judge drives over
+channels and whose work it sees only through buffers that it owns. The supervisor starts the judge, hands it hosts, and
+kills it when it does not answer; losing a judge loses nothing but time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import sys
+import traceback
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from warpsmith.evaluator.judge.examiner import Examiner
+from warpsmith.evaluator.judge.host_client import HostClient, HostFailed
+from warpsmith.evaluator.judge.records import CONFIG, FACTS, REPORT, CandidateFailed, JudgeConfig, JudgeReport
+from warpsmith.evaluator.protocol.messages import (
+    AdoptHost,
+    CheckResults,
+    Examine,
+    Examined,
+    JudgeRefused,
+    ResultsChecked,
+    StageReached,
+    TaskOpened,
+)
+from warpsmith.evaluator.protocol.wire import Channel, WireClosed
+from warpsmith.model.contract import Contract
+from warpsmith.model.errors import WarpsmithError, lacks_memory
+from warpsmith.model.evaluation import Status
+from warpsmith.tasks.codec import dump_task
+
+CONTRACT = TypeAdapter(Contract)
+
+
+class Judge:
+    """Answers the requests of the supervisor."""
+
+    def __init__(self, channel: Channel, config: JudgeConfig) -> None:
+        self._channel = channel
+        self._hosts: dict[int, HostClient] = {}
+        self._examiner = Examiner(config)
+
+    def serve(self) -> None:
+        """Answer until the supervisor closes the channel."""
+        context = self._examiner.context
+        self._channel.send(TaskOpened(dump_task(context.task).decode(), FACTS.dump_json(context.facts).decode()))
+        while True:
+            try:
+                message, fds = self._channel.receive((AdoptHost, Examine, CheckResults))
+            except WireClosed:
+                return
+            if isinstance(message, AdoptHost):
+                self._adopt(message, fds)
+            elif isinstance(message, CheckResults):
+                assert context.input_files is not None, "the judge was opened to verify"
+                self._channel.send(ResultsChecked(context.input_files.check_results(Path(message.folder))))
+            else:
+                report = self._examine(message)
+                self._channel.send(Examined(message.host, REPORT.dump_json(report).decode()))
+
+    def _adopt(self, message: AdoptHost, fds: tuple[int, ...]) -> None:
+        channel_fd, fault_fd, scratch_fd = fds
+        scratch = os.readlink(f"/proc/self/fd/{scratch_fd}")
+        os.close(scratch_fd)
+        host = HostClient(message.host, channel_fd, fault_fd, message.pid, trusted=message.trusted)
+        self._hosts[message.host] = host
+        with contextlib.suppress(CandidateFailed):  # the host has ended already: the request to examine it fails
+            self._examiner.prepare(host, scratch)
+
+    def _examine(self, message: Examine) -> JudgeReport:
+        host, replayer = self._hosts[message.host], self._hosts.get(message.replayer)
+        contract = CONTRACT.validate_json(message.contract)
+        waiting = [other for other in self._hosts.values() if other not in (host, replayer)]
+
+        def report_stage(stage: str) -> None:
+            self._channel.send(StageReached(message.host, stage))
+
+        try:
+            return self._examiner.examine(host, replayer, message.library, contract, waiting, report_stage)
+        except CandidateFailed as failure:
+            self._examiner.check_device()
+            if host.prepared is None and not failure.died:  # no code of the candidate was called
+                return _not_set_up(failure)
+            layers = host.prepared.layers if host.prepared else ()
+            return JudgeReport(failure.status, failure.reason, stage=host.stage, died=failure.died, layers=layers)
+        except HostFailed as error:
+            self._examiner.check_device()
+            if not host.candidate_called:
+                return _not_set_up(error)
+            said = f"the device reports an error while {host.stage}: {error}."
+            return JudgeReport(Status.LAUNCH_FAILED, said)
+        finally:
+            for number in (message.host, message.replayer):
+                if number in self._hosts:
+                    self._hosts.pop(number).close()
+
+
+def _not_set_up(error: Exception) -> JudgeReport:
+    """The report on a candidate whose worker failed before the candidate was called: it can be evaluated again."""
+    return JudgeReport(Status.NOT_JUDGED, f"a worker could not be set up: {error}")
+
+
+def main(payload: str, fds: list[int]) -> int:
+    """Run the forked process of a judge. `fds`: the supervisor's channel."""
+    channel = Channel(socket.socket(fileno=fds[0]))
+    config = CONFIG.validate_json(payload)
+    sys.path[:0] = [p for p in config.search_path if p not in sys.path]
+    os.environ["WARPSMITH_CACHE"] = config.cache
+    try:
+        judge = Judge(channel, config)
+    except WarpsmithError as error:
+        channel.send(JudgeRefused(str(error)))
+        return 0
+    except Exception:  # noqa: BLE001  the top frame of a worker: the task or torch may raise anything
+        channel.send(JudgeRefused(f"{Path(config.task).name}: the reference failed to run ({_describe_exception()})."))
+        return 0
+    with contextlib.suppress(WireClosed):  # the supervisor has ended: so does the judge
+        try:
+            judge.serve()
+        except WireClosed:
+            raise
+        except Exception:  # noqa: BLE001  the top frame of a worker: a lost device, or a fault of the judge
+            channel.send(JudgeRefused(f"the judging process failed: {_describe_exception()}."))
+    return 0
+
+
+def _describe_exception() -> str:
+    """One line for the exception being handled; WARPSMITH_DEBUG also prints the traceback."""
+    if os.environ.get("WARPSMITH_DEBUG"):
+        traceback.print_exc()
+    kind, error, _ = sys.exc_info()
+    name, said = kind.__name__ if kind else "unknown", str(error)
+    if name in ("OutOfMemoryError", "MemoryError") or lacks_memory(said):  # PyTorch says it at great length
+        wanted = re.search(r"ried to allocate ([\d.]+) ([KMGT]iB|bytes)", said)
+        amount, unit = wanted.groups() if wanted else ("", "")
+        lacking = f"{int(amount) / 2**30:.2f} GiB" if unit == "bytes" else f"{amount} {unit}"
+        missing = f": {lacking} more were needed" if wanted else ""
+        return f"the device has too little memory{missing}; end other processes on it, or take smaller workloads"
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message"]
+    return f"{name}: {lines[0].rstrip(' .')}"

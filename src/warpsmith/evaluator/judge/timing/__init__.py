@@ -1,0 +1,1 @@
+"""How candidates and baselines are timed."""

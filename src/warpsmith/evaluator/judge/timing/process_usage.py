@@ -1,0 +1,88 @@
+"""The CPU time of a process and of its threads, as the kernel counts it.
+
+A process cannot forge this figure, and the load of the machine does not add to it. CPU time that a thread used between
+a request and its reply is therefore a lower bound of the time that passed, whatever the process's own clock says. The
+bound is not tight: a process may sleep, or let its threads work in turn.
+
+The kernel also counts how long a thread was ready to run and had no CPU: other processes disturbed such a sample.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_PROCESS_CLOCK = 2  # CPUCLOCK_SCHED of the kernel's clock ids for other processes
+_STOPPED = frozenset("TtZX")
+_STOP_WAIT_S = 0.005  # stopping takes about 0.05 ms, more on a busy machine
+_POLL_S = 0.0001
+
+
+@dataclass(frozen=True)
+class CpuUsage:
+    """CPU time of one process so far, in nanoseconds."""
+
+    main_ns: int  # of the thread that answers requests
+    threads_ns: Mapping[str, int]  # of each living thread
+    waits_ns: Mapping[str, int]  # how long each thread was ready to run and had no CPU
+    total_ns: int  # of all threads, ended ones included
+
+    def main_thread_since(self, before: CpuUsage) -> int:
+        """CPU time of the thread that answers requests."""
+        return self.main_ns - before.main_ns
+
+    def shortest_since(self, before: CpuUsage, processors: int) -> float:
+        """The shortest wall time in which the process can have used its CPU time: a thread runs on one CPU at a time,
+        and all threads together on no more CPUs than there are."""
+        busiest_ns = max((used - before.threads_ns.get(name, 0) for name, used in self.threads_ns.items()), default=0)
+        return max(busiest_ns, (self.total_ns - before.total_ns) / processors)
+
+    def waited_since(self, before: CpuUsage) -> int:
+        """The longest time that one thread waited for a CPU."""
+        return max((ns - before.waits_ns.get(name, 0) for name, ns in self.waits_ns.items()), default=0)
+
+
+class ProcessUsage:
+    """Reads the CPU usage of one process; all figures are 0 once the process has ended."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._clock = (~pid << 3) | _PROCESS_CLOCK
+
+    def read_stopped(self) -> CpuUsage:
+        """The usage of a process that is being stopped: the kernel's figures for a running thread lag behind."""
+        deadline = time.monotonic() + _STOP_WAIT_S
+        while not _STOPPED.issuperset(self.thread_states()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return self.read()
+
+    def read(self) -> CpuUsage:
+        """The usage of a process that may be running."""
+        used, waits = {}, {}
+        for thread in self.threads():
+            used[thread], waits[thread], *_ = [*map(int, self._read(thread, "schedstat").split()), 0, 0]
+        try:
+            total_ns = time.clock_gettime_ns(self._clock)
+        except OSError:
+            total_ns = 0
+        return CpuUsage(used.get(str(self._pid), 0), used, waits, total_ns)
+
+    def threads(self) -> list[str]:
+        """The ids of all living threads."""
+        try:
+            return os.listdir(f"/proc/{self._pid}/task")
+        except OSError:
+            return []
+
+    def thread_states(self) -> set[str]:
+        """The one-letter states of proc(5) that the threads are in."""
+        return {self._read(thread, "stat").rpartition(")")[2].strip()[:1] or "Z" for thread in self.threads()}
+
+    def _read(self, thread: str, name: str) -> str:
+        try:
+            with open(f"/proc/{self._pid}/task/{thread}/{name}", encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except OSError:
+            return ""  # the thread has ended

@@ -1,0 +1,94 @@
+"""What every way of taking samples has in common.
+
+A sample is one timed pair of candidate and baseline on the same sets of buffers. A sampler takes the two halves of a
+sample; `measure` decides which data they get, how many samples there are, and what they mean.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from warpsmith.evaluator.judge.baselines import BaselineRunner
+from warpsmith.evaluator.judge.host_client import HostClient
+from warpsmith.evaluator.judge.records import CandidateFailed
+from warpsmith.evaluator.judge.workload_buffers import WorkloadBuffers
+from warpsmith.evaluator.protocol.messages import CallTimes, TimeCalls
+from warpsmith.model.evaluation import Status
+from warpsmith.model.evidence import Objection
+from warpsmith.model.settings import Settings
+
+Pairs = list[tuple[float, float]]  # nanoseconds: baseline, candidate
+
+
+@dataclass(frozen=True)
+class RequestCost:
+    """What an empty request costs by the judge's clock, in nanoseconds, before any code of the candidate is loaded."""
+
+    typical_ns: float
+    deducted_ns: float  # the part that is taken off a measured time: not much above the least ever seen
+    main_cpu_ns: float = 0.0  # CPU: the least CPU time of the answering thread in a request that wakes threads
+    waking_ns: float = 0.0  # CPU: how much longer such a request took than an empty one, at the worst
+
+
+@dataclass
+class Sampler(ABC):
+    """Times one candidate and one baseline on one workload. Times are nanoseconds for all calls of a sample."""
+
+    host: HostClient
+    buffers: WorkloadBuffers
+    runner: BaselineRunner
+    settings: Settings
+    limit_s: float  # for one call on each set
+    cost: RequestCost
+
+    checks_memory: ClassVar[bool] = False  # whether the candidate's process stays alive and could write anywhere
+
+    @property
+    @abstractmethod
+    def mode(self) -> str:
+        """The name of this way of timing in a result."""
+
+    def calls(self) -> int:
+        """How many sets a sample calls. With several sets some are left out: work for another call then shows."""
+        count = len(self.buffers.sets)
+        return count if count == 1 else count - max(1, count // 8)
+
+    def before_new_data(self) -> None:  # noqa: B027  an optional step
+        """Make the requests that must precede new data: the candidate could work ahead in any untimed request."""
+
+    def after_new_state(self) -> None:  # noqa: B027
+        """New state is in the buffers; new arguments are not."""
+
+    @abstractmethod
+    def time_candidate(self, called: Sequence[int]) -> int:
+        """Time one call of the candidate on each of these sets."""
+
+    @abstractmethod
+    def time_baseline(self, called: Sequence[int]) -> int:
+        """Time one call of the baseline on each of these sets."""
+
+    def discard_last(self) -> None:  # noqa: B027
+        """Forget the last pair: it does not count."""
+
+    def credible_pairs(self, pairs: Pairs) -> Pairs:
+        """The pairs that count, with the candidate's times corrected where its claim is not credible."""
+        return pairs
+
+    def objection(self) -> Objection | None:
+        """What the guards object to in the times that the candidate's process reported."""
+        return None
+
+    def ask(self, request: TimeCalls) -> CallTimes:
+        """Have the host time calls."""
+        reply = self.host.ask(request, CallTimes, self.limit_s)
+        if reply.returned or reply.device_error:
+            said = reply.device_text or f"the entry point returned {reply.returned}"
+            raise CandidateFailed(Status.LAUNCH_FAILED, f"a timed call failed: {said}.")
+        return reply
+
+    def set_numbers(self, called: Sequence[int]) -> tuple[int, ...]:
+        """The numbers by which the host knows these sets."""
+        return tuple(self.buffers.set_numbers[index] for index in called)

@@ -1,0 +1,187 @@
+"""The buffers of one workload in the arena: sets of inputs and outputs, fresh data, poison, red zones, checksums.
+
+A set is one complete group of inputs and outputs at addresses of its own. Checks use the first two sets; timing rotates
+over all of them, each with new data.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from warpsmith.evaluator.judge.arena import SecretChecksum, broken_zone, fill_zones, view
+from warpsmith.evaluator.judge.numerics.compare import same_bits
+from warpsmith.evaluator.judge.numerics.poison import fill_poison, is_poison
+from warpsmith.evaluator.judge.records import check_guards
+from warpsmith.evaluator.protocol.buffer_layout import Buffer, BufferLayout, BufferSlot
+from warpsmith.model.evidence import IdleProcess, MemoryState
+from warpsmith.model.task import Task, TensorRole, Workload
+from warpsmith.tasks.program import Program
+
+
+def buffers_of_set(task: Task, workload: Workload) -> list[Buffer]:
+    """The buffers that one set of a workload holds."""
+    return [Buffer(t.name, t.nbytes(workload.sizes), t.role is TensorRole.OUTPUT) for t in task.tensors]
+
+
+@dataclass(frozen=True)
+class BufferSet:
+    """The tensors of one set, as views of the arena."""
+
+    slots: tuple[BufferSlot, ...]
+    inputs: dict[str, torch.Tensor]
+    outputs: tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class OutputSnapshot:
+    """The contents of outputs at one moment: copies on the CPU, a checksum on a GPU, where copies may not fit."""
+
+    copies: tuple[torch.Tensor, ...]
+    checksum: int
+
+
+class WorkloadBuffers:
+    """Writes, reads and checks the buffers of one workload."""
+
+    def __init__(
+        self,
+        program: Program,
+        workload: Workload,
+        layout: BufferLayout,
+        memory: torch.Tensor,
+        first_set: int,
+        without: Collection[str] = (),
+    ) -> None:
+        self._without = without  # guards left out: what only they look at is not measured
+        self.program = program
+        self.workload = workload
+        self.first_set = first_set  # the number of the first set among all sets of the task
+        self._memory = memory
+        self._on_cpu = memory.device.type == "cpu"
+        self._checksum = SecretChecksum(memory.device)
+        self.sets = tuple(self._views(slots) for slots in layout.sets)
+        fill_zones(memory, (slot for slots in layout.sets for slot in slots))
+        read_only = [slot for slots in layout.sets for slot in slots if not slot.writable]
+        self._inputs_start = min((slot.region_start for slot in read_only), default=0)
+        self._inputs_end = max((slot.region_end for slot in read_only), default=0)
+
+    def _views(self, slots: tuple[BufferSlot, ...]) -> BufferSet:
+        task, by_name, sizes = self.program.task, {slot.name: slot for slot in slots}, self.workload.sizes
+        tensors = {
+            t.name: view(self._memory, by_name[t.name], getattr(torch, t.dtype), t.shape(sizes)) for t in task.tensors
+        }
+        inputs = {t.name: tensors[t.name] for t in task.inputs}
+        return BufferSet(slots, inputs, tuple(tensors[t.name] for t in task.outputs))
+
+    @property
+    def set_numbers(self) -> range:
+        """The numbers by which a host knows the sets."""
+        return range(self.first_set, self.first_set + len(self.sets))
+
+    # --- writing ---
+
+    def write_inputs(self, index: int, values: Mapping[str, torch.Tensor], role: TensorRole | None = None) -> None:
+        """Write inputs into a set; only those of one role, if it is given."""
+        for spec in self.program.task.inputs:
+            if role is None or spec.role is role:
+                self.sets[index].inputs[spec.name].copy_(values[spec.name])
+
+    def draw_arguments(self, index: int, rng: random.Random) -> None:
+        """Write arguments that no call has seen into a set."""
+        drawn = self.program.arguments(self.workload, seed=rng.getrandbits(62), device=self._memory.device)
+        self.write_inputs(index, drawn, TensorRole.INPUT)
+
+    def shift_state(self, index: int, rng: random.Random) -> None:
+        """Change the state (weights) of a set. State is costly to draw again: rotating it keeps its distribution and
+        changes every element, so that nothing derived from it earlier can be used."""
+        for spec in self.program.task.inputs:
+            target = self.sets[index].inputs[spec.name]
+            if spec.role is TensorRole.STATE and target.numel() > 1:
+                flat = target.view(-1)
+                flat.copy_(flat.roll(rng.randrange(1, flat.numel())))
+
+    def restore_red_zones(self) -> None:
+        """Repair red zones that an earlier candidate damaged."""
+        slots = [slot for group in self.sets for slot in group.slots]
+        if broken_zone(self._memory, slots) is not None:
+            fill_zones(self._memory, slots)
+
+    def poison(self, indices: Sequence[int]) -> None:
+        """Fill the outputs of these sets with the pattern of unwritten elements."""
+        for index in indices:
+            for output in self.sets[index].outputs:
+                fill_poison(output)
+
+    def synchronize(self) -> None:
+        """Wait until all data is written."""
+        if not self._on_cpu:
+            torch.cuda.synchronize(self._memory.device)
+
+    # --- reading and checking ---
+
+    def copy_outputs(self, index: int) -> tuple[torch.Tensor, ...]:
+        """Copies of the outputs of a set."""
+        return tuple(output.clone() for output in self.sets[index].outputs)
+
+    def inputs_checksum(self) -> int:
+        """A number that changes if any byte of the inputs, or of the red zones between them, changes.
+
+        0 on the CPU, where hosts map inputs through a read-only descriptor.
+        """
+        if self._on_cpu or "memory" in self._without:
+            return 0
+        return self._checksum.of([self._memory[self._inputs_start : self._inputs_end]])
+
+    def check_memory(self, indices: Sequence[int], checksum: int | None) -> None:
+        """Raise CandidateFailed for writes outside the outputs; `checksum`: `inputs_checksum()` before the call."""
+        changed = checksum is not None and self.inputs_checksum() != checksum
+        checked = range(len(self.sets)) if changed else indices
+        slots = [slot for index in checked for slot in self.sets[index].slots]
+        broken = broken_zone(self._memory, slots)
+        if broken is not None:
+            slot, distance = broken
+            fill_zones(self._memory, slots)
+            evidence = MemoryState(
+                self.workload.name, slot.name, slot.nbytes, past_end=distance > 0, input_changed=changed
+            )
+            check_guards(evidence)
+        elif changed:
+            check_guards(MemoryState(self.workload.name, input_changed=True))
+
+    def check_untouched(self, indices: Sequence[int]) -> None:
+        """Raise CandidateFailed if the outputs of these sets, on which it was not called, were written."""
+        for index in indices:
+            for spec, output in zip(self.program.task.outputs, self.sets[index].outputs, strict=True):
+                if not is_poison(output):
+                    check_guards(MemoryState(self.workload.name, uncalled=spec.name), self._without)
+
+    def snapshot(self, indices: Sequence[int]) -> OutputSnapshot | None:
+        """The present outputs of these sets, to be compared later; None if no guard looks at them."""
+        outputs = self._outputs(indices)
+        return self.snapshot_of([output.clone() for output in outputs] if self._on_cpu else outputs)
+
+    def snapshot_of(self, outputs: Sequence[torch.Tensor]) -> OutputSnapshot | None:
+        """A snapshot of outputs that were just copied."""
+        if "background" in self._without:
+            return None
+        return OutputSnapshot(tuple(outputs), 0) if self._on_cpu else OutputSnapshot((), self._checksum.of(outputs))
+
+    def check_unchanged(self, indices: Sequence[int], snapshot: OutputSnapshot) -> None:
+        """Raise CandidateFailed if the outputs of these sets have changed since the snapshot."""
+        outputs = self._outputs(indices)
+        if self._on_cpu:
+            names = [t.name for t in self.program.task.outputs] * len(indices)
+            pairs = zip(names, outputs, snapshot.copies, strict=True)
+            changed = next((name for name, now, then in pairs if not same_bits(now, then)), "")
+        else:
+            changed = "an output" if self._checksum.of(outputs) != snapshot.checksum else ""
+        if changed:
+            evidence = IdleProcess(self._memory.device.type, 0, 0, 0.0, 0.0, changed, self.workload.name)
+            check_guards(evidence, self._without)
+
+    def _outputs(self, indices: Sequence[int]) -> list[torch.Tensor]:
+        return [output for index in indices for output in self.sets[index].outputs]

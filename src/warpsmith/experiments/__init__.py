@@ -1,0 +1,1 @@
+"""Benches: methods × proposers × tasks × repeats under equal budgets, their results and tables."""

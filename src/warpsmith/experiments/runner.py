@@ -1,0 +1,329 @@
+"""Runs the cells of a bench, distributed over devices. Can be interrupted and resumed at any point.
+
+Each device has its own thread and evaluator, and takes one shard after another: the cells of one task, searched one
+after the other so that the evaluator's caches are used, then their best kernels. Finished cells are never repeated;
+interrupted ones are resumed from their run log. All state is in the folders.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
+from warpsmith.experiments.best_kernels import WantedChecks, checks_folder, read_checks, run_checks
+from warpsmith.experiments.collect import (
+    FAILED,
+    CollectedCell,
+    assemble,
+    collect_cell,
+    is_begun,
+    why_damaged,
+    write_failure,
+)
+from warpsmith.experiments.plan import BenchPlan, CellKey
+from warpsmith.experiments.results import RESULTS, BenchResults, Cell, CellStatus, write_results
+from warpsmith.hardware.device import Device
+from warpsmith.llm.spec import is_spec
+from warpsmith.model.brief import Precedent, Problem
+from warpsmith.model.errors import HarnessFault, ProposerFault, TaskError
+from warpsmith.model.task import Precision
+from warpsmith.proposers.choose import ChosenProposer, choose
+from warpsmith.run_log.events import RunConfig, StopReason
+from warpsmith.search import open_run
+from warpsmith.search.active_run import ActiveRun
+from warpsmith.search.budget import check_countable
+from warpsmith.search.loop import SearchObserver
+from warpsmith.search.next_brief import precedent_of
+from warpsmith.search.session import Session
+from warpsmith.strategies import pool
+from warpsmith.verification.verify import VerificationEvent
+
+_PRECEDENTS = 5  # shown to a strategist, as in a run of its own
+
+
+class BenchObserver:
+    """Gets told what happens, from several threads; does nothing. Override the methods you need."""
+
+    def searching(self, device: str, key: CellKey, session: Session) -> SearchObserver:
+        """The search of a cell starts or resumes; the returned observer gets its events."""
+        return SearchObserver()
+
+    def progress(self, device: str, progress: Progress) -> None:
+        """Progress of the candidate on a device."""
+
+    def examining(self, device: str, key: CellKey, check: str) -> None:
+        """The best kernel of a cell is checked; `check` is a check of the verification, "" for a measurement."""
+
+    def ended(self, device: str, cell: Cell) -> None:
+        """A cell's search has ended."""
+
+    def settled(self, device: str, cell: Cell) -> None:
+        """Nothing is left to do for a cell."""
+
+    def message(self, text: str) -> None:
+        """A message for the user."""
+
+
+@dataclass(frozen=True)
+class BenchProgress:
+    """The progress of a bench."""
+
+    total: int
+    settled: int
+    begun: int  # searches started and not ended
+    failed: int
+
+
+class BenchRunner:
+    """Works on a bench until it is finished or interrupted."""
+
+    def __init__(
+        self,
+        folder: Path,
+        plan: BenchPlan,
+        devices: Sequence[Device],
+        *,
+        retry_failed: bool = False,
+    ) -> None:
+        self.watch = BenchObserver()  # replace before `run` to get events
+        self._folder = folder
+        self._plan = plan
+        self._devices = tuple(devices)
+        self._wanted = WantedChecks(plan.verify, plan.compile_baseline)
+        self._precision = Precision(plan.precision) if plan.precision else None
+        self._guard = threading.Lock()
+        self._cells = {key: collect_cell(plan, folder, key) for key in plan.cells}
+        if retry_failed:
+            self._reopen_failed()
+        self._settled = {key for key, each in self._cells.items() if self._is_settled(each.cell)}
+        self._runs: dict[str, ActiveRun] = {}  # by device
+        self._stopping = False
+        self._fault: BaseException | None = None
+
+    @property
+    def tally(self) -> BenchProgress:
+        """The progress so far."""
+        with self._guard:
+            cells = [each.cell for each in self._cells.values()]
+            settled = len(self._settled)
+        begun = sum(cell.status is CellStatus.UNFINISHED and cell.trials > 0 for cell in cells)
+        failed = sum(cell.status is CellStatus.FAILED for cell in cells)
+        return BenchProgress(len(cells), settled, begun, failed)
+
+    @property
+    def bench(self) -> BenchResults:
+        """The results so far."""
+        with self._guard:
+            return assemble(self._plan, [self._cells[key] for key in self._plan.cells])
+
+    @property
+    def interrupted(self) -> bool:
+        """True after `interrupt`."""
+        return self._stopping
+
+    def run(self) -> BenchResults:
+        """Work until all cells are finished or `interrupt` is called."""
+        shards = deque(sharded(self._open_cells(), len(self._devices)))
+        threads = [
+            threading.Thread(target=self._serve, args=(device, shards), name=f"bench-{device.spec}", daemon=True)
+            for device in self._devices[: len(shards)]
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.5)  # returns now and then, so that signals are seen
+        if self._fault is not None:
+            raise self._fault
+        self._publish()
+        return self.bench
+
+    def interrupt(self) -> None:
+        """Stop soon: searches close, a verification in progress ends. Safe in signal handlers and other threads."""
+        self._stopping = True
+        for run in tuple(self._runs.values()):
+            run.interrupt()
+
+    # --- one device ---
+
+    def _serve(self, device: Device, shards: deque[tuple[CellKey, ...]]) -> None:
+        """The thread of a device: one shard after the other."""
+        try:
+            with Evaluator(
+                device,
+                self._plan.settings,
+                on_progress=lambda progress: self.watch.progress(device.spec, progress),
+                on_message=self.watch.message,
+            ) as evaluator:
+                while not self._stopping:
+                    try:
+                        shard = shards.popleft()
+                    except IndexError:
+                        return
+                    self._work(shard, evaluator)
+        except BaseException as error:  # noqa: BLE001  (a thread's top frame: the bench's own thread raises it)
+            self._fault = self._fault or error
+            self.interrupt()
+
+    def _work(self, shard: Sequence[CellKey], evaluator: Evaluator) -> None:
+        """Search all cells of a shard, then check their best kernels."""
+        broken = ""
+        for key in shard:
+            if self._stopping:
+                return
+            if self._cells[key].cell.status is not CellStatus.UNFINISHED:
+                continue
+            folder = self._folder / key.folder
+            try:
+                if why := broken or why_damaged(folder):
+                    write_failure(folder, why)
+                else:
+                    self._search(key, evaluator)
+            except TaskError as fault:  # the other cells of the task would fail too
+                broken = str(fault)
+                write_failure(folder, broken)
+            except (HarnessFault, ProposerFault) as fault:
+                write_failure(folder, str(fault))
+            self.watch.ended(evaluator.device.spec, self._collect(key))
+        for key in shard:
+            if self._stopping:
+                return
+            self._check_best(key, evaluator)
+
+    def _search(self, key: CellKey, evaluator: Evaluator) -> None:
+        folder, plan = self._folder / key.folder, self._plan
+        going_on = is_begun(folder)
+        with ExitStack() as stack:
+            if going_on:
+                session = stack.enter_context(Session.resume(folder))
+            else:
+                shutil.rmtree(folder, ignore_errors=True)  # killed before its first event
+                session = stack.enter_context(self._begin(key, folder, evaluator))
+            choice = choice_of(plan, key, skip=session.recorded_trials)
+            run = ActiveRun(session, evaluator, choice, profile=plan.profile, tune=plan.tune, retune=True)
+            device = evaluator.device.spec
+            self._runs[device] = run
+            try:
+                if self._stopping:  # asked to stop before there was a run to tell
+                    run.interrupt()
+                run.search(self.watch.searching(device, key, session))
+            finally:
+                self._runs.pop(device, None)
+
+    def _begin(self, key: CellKey, folder: Path, evaluator: Evaluator) -> Session:
+        plan = self._plan
+        config = RunConfig(
+            task=plan.task(key.task).source,
+            device=plan.device,
+            backend=plan.backend,
+            proposer=key.proposer,
+            budget=plan.budget,
+            settings=plan.settings,
+            seed=key.seed,
+            precision=plan.precision,
+            repairs=plan.repairs,
+            enough_share=plan.enough_share,
+            parallel=plan.parallel or open_run.default_parallel(evaluator.device.kind),
+        )
+        method = plan.method(key.method)
+        return open_run.begin(config, method, evaluator, folder=folder, recall=self._recall)
+
+    def _recall(self, problem: Problem) -> tuple[Precedent, ...]:
+        """Advice of the catalogue only: a cell must not use results of another cell or of the user's runs."""
+        nowhere = self._folder / "no-pool.jsonl"
+        return tuple(map(precedent_of, pool.search_pool(problem, _PRECEDENTS, nowhere)))
+
+    def _check_best(self, key: CellKey, evaluator: Evaluator) -> None:
+        """Measure and verify the best kernel of a cell, unless that was done."""
+        cell, device = self._cells[key].cell, evaluator.device.spec
+        if cell.status is CellStatus.DONE and cell.best is not None and key not in self._settled:
+            folder = self._folder / key.folder
+            with Session.read(folder) as session:
+                candidate = session.candidate(cell.best.trial)
+                task = open_run.task_of(folder, session.state.setup.config)
+            self.watch.examining(device, key, "")
+
+            def say(event: VerificationEvent) -> None:
+                if event.outcome is None:
+                    self.watch.examining(device, key, event.name)
+
+            where = checks_folder(self._folder, key.task, candidate.id)
+            try:
+                run_checks(evaluator, task, candidate, self._precision, self._wanted, where, say)
+            except (HarnessFault, TaskError) as fault:  # a resumed bench tries again
+                self.watch.message(f"the best kernel of {key.task} by {key.method} could not be checked: {fault}")
+        self.watch.settled(device, self._collect(key))
+
+    # --- state ---
+
+    def _open_cells(self) -> tuple[CellKey, ...]:
+        return tuple(key for key in self._cells if key not in self._settled)
+
+    def _is_settled(self, cell: Cell) -> bool:
+        """True if nothing is left to do for a cell."""
+        if cell.status is not CellStatus.DONE or cell.best is None:
+            return cell.status is not CellStatus.UNFINISHED
+        checks = read_checks(checks_folder(self._folder, cell.task, cell.best.candidate))
+        return self._wanted.complete(checks)
+
+    def _reopen_failed(self) -> None:
+        """Make failed cells unfinished, so that they are resumed; not those whose run is damaged."""
+        for key, each in self._cells.items():
+            folder = self._folder / key.folder
+            if each.cell.status is CellStatus.FAILED and not why_damaged(folder):
+                (folder / FAILED).unlink(missing_ok=True)
+                if is_begun(folder):
+                    with Session.resume(folder) as session:
+                        session.end(StopReason.INTERRUPTED, "to be tried again")
+                self._cells[key] = collect_cell(self._plan, self._folder, key)
+
+    def _collect(self, key: CellKey) -> Cell:
+        collected: CollectedCell = collect_cell(self._plan, self._folder, key)
+        with self._guard:
+            self._cells[key] = collected
+            if self._is_settled(collected.cell):
+                self._settled.add(key)
+        self._publish()
+        return collected.cell
+
+    def _publish(self) -> None:
+        write_results(self.bench, self._folder / RESULTS)
+
+
+def sharded(cells: Sequence[CellKey], devices: int) -> list[tuple[CellKey, ...]]:
+    """The cells of each task as one shard; tasks are divided only if there are fewer tasks than devices."""
+    grouped: dict[str, list[CellKey]] = {}
+    for key in cells:
+        grouped.setdefault(key.task, []).append(key)
+    shards = [tuple(group) for group in grouped.values()]
+    while len(shards) < devices and any(len(shard) > 1 for shard in shards):
+        largest = max(shards, key=len)
+        shards.remove(largest)
+        half = (len(largest) + 1) // 2
+        shards += [largest[:half], largest[half:]]
+    return shards
+
+
+def choice_of(plan: BenchPlan, key: CellKey, *, skip: int = 0) -> ChosenProposer:
+    """The proposer of a cell; models for roles that the method does not have are left out."""
+    roles = plan.method(key.method).roles
+    models = tuple(text for text in plan.options.models if text.partition("=")[0] in roles)
+    options = replace(plan.options, models=models if is_spec(key.proposer) else ())
+    return choose(key.proposer, options, skip=skip, roles=roles)
+
+
+def check_proposers(plan: BenchPlan, on_sentence: Callable[[str], None] = lambda _: None) -> None:
+    """Raise if one of the proposers could not work, before anything is spent."""
+    first: dict[str, str] = {}
+    for key in plan.cells[: len(plan.methods) * len(plan.proposers)]:
+        choice = choice_of(plan, key)
+        check_countable(plan.budget, choice)
+        first.setdefault(key.proposer, choice.sentence)
+    for sentence in first.values():
+        on_sentence(sentence)

@@ -1,0 +1,341 @@
+"""The tables of a bench as data: columns with a kind, rows of figures. `formats` writes them as text.
+
+All figures come from `statistics`. A figure that does not exist is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from warpsmith.experiments.results import BenchResults, Cell, CellStatus, MeasuredSpeedup
+from warpsmith.experiments.statistics import (
+    Estimate,
+    Group,
+    Means,
+    MethodComparison,
+    Summary,
+    TaskResult,
+    compare_methods,
+    counted_best,
+    pooled,
+    summaries,
+    unverified_cells,
+)
+
+Value = str | int | float | bool | Estimate | MeasuredSpeedup | None
+
+
+class ColumnKind(StrEnum):
+    """The unit of the figures of a column."""
+
+    TEXT = "text"
+    COUNT = "count"
+    RATIO = "ratio"  # a speedup
+    SHARE = "share"  # of one
+    SECONDS = "seconds"
+    USD = "usd"
+    MS = "ms"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column."""
+
+    name: str
+    kind: ColumnKind = ColumnKind.TEXT
+    best: bool = False  # highlight the highest of the column
+    row_best: bool = False  # highlight the highest of these columns in each row
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table."""
+
+    key: str  # for programs: "speed"
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    note: str = ""  # below it
+
+
+_SHOWN = (0.0, 0.8, 1.0, 1.2, 1.5, 2.0, 5.0, 10.0)  # points of fast_p
+PARTS = ("speed", "search", "fast", "tasks", "pairs", "unverified", "empty", "failed", "cells")
+
+
+def tables(bench: BenchResults, *, unverified: bool = False) -> tuple[Table, ...]:
+    """The tables for people, without empty ones."""
+    found = summaries(bench, unverified=unverified)
+    made = (
+        speed_table(bench, found, unverified=unverified),
+        search_table(bench, found),
+        fast_table(bench, found, unverified=unverified),
+        task_table(bench, unverified=unverified),
+        pair_table(bench, compare_methods(bench, unverified=unverified)),
+        unverified_table(bench),
+        empty_table(bench),
+        failed_table(bench),
+    )
+    return tuple(table for table in made if table.rows)
+
+
+def table_named(bench: BenchResults, name: str, *, unverified: bool = False) -> Table:
+    """One table by its key."""
+    if name == "cells":
+        return cell_table(bench)
+    if name == "unverified":
+        return unverified_table(bench)
+    if name == "failed":
+        return failed_table(bench)
+    if name == "empty":
+        return empty_table(bench)
+    if name == "tasks":
+        return task_table(bench, unverified=unverified)
+    if name == "pairs":
+        return pair_table(bench, compare_methods(bench, unverified=unverified))
+    found = summaries(bench, unverified=unverified)
+    if name == "search":
+        return search_table(bench, found)
+    return (speed_table if name == "speed" else fast_table)(bench, found, unverified=unverified)
+
+
+def label(bench: BenchResults, group: Group) -> str:
+    """The name of a method in a table; with its proposer if the bench has several."""
+    return group[0] if len(bench.proposers) == 1 else f"{group[0]} · {group[1]}"
+
+
+# --- methods ---
+
+
+def speed_table(bench: BenchResults, found: Sequence[Summary], *, unverified: bool = False) -> Table:
+    """The speed of the best kernels."""
+    columns = (
+        Column("method"),
+        Column("winners"),
+        Column("geo. mean", ColumnKind.RATIO, best=True),
+        Column("median", ColumnKind.RATIO, best=True),
+        Column("or PyTorch", ColumnKind.RATIO, best=True),
+        Column("vs compile", ColumnKind.RATIO, best=True),
+        Column("vs start", ColumnKind.RATIO, best=True),
+        Column(">1x", ColumnKind.SHARE, best=True),
+        Column("floor", ColumnKind.SHARE, best=True),
+    )
+    rows = tuple(
+        (
+            label(bench, (each.method, each.proposer)),
+            f"{each.winners}/{each.done}",
+            _mean(each.eager),
+            each.eager.median.value if each.eager else None,
+            each.or_pytorch.value if each.or_pytorch else None,
+            each.compile.geometric.value if each.compile else None,
+            each.start.geometric.value if each.start else None,
+            dict(each.fast).get(1.0),
+            each.share_of_floor.value if each.share_of_floor else None,
+        )
+        for each in found
+    )
+    note = (
+        f"Speedup over PyTorch eager, of {_which(unverified)}; or PyTorch: over all tasks, PyTorch kept where nothing "
+        "is faster. >1x: fast_1, the share of cells that beat PyTorch. vs compile, vs start: over torch.compile and "
+        "over the run's first valid kernel, geometric means. floor: share of the speed of light. In brackets: 95 % "
+        "intervals."
+    )
+    return Table("speed", "How fast", columns, rows, note)
+
+
+def search_table(bench: BenchResults, found: Sequence[Summary]) -> Table:
+    """Rates and costs of the searches."""
+    columns = (
+        Column("method"),
+        Column("done"),
+        Column("valid", ColumnKind.SHARE, best=True),
+        Column("compiled", ColumnKind.SHARE, best=True),
+        Column("tokens", ColumnKind.COUNT),
+        Column("cost", ColumnKind.USD),
+        Column("device time", ColumnKind.SECONDS),
+        Column("wall time", ColumnKind.SECONDS),
+    )
+    rows = tuple(
+        (
+            label(bench, (each.method, each.proposer)),
+            f"{each.done}/{each.cells}",
+            each.validity,
+            each.compile_rate,
+            None if each.tokens is None else round(each.tokens),
+            each.usd,
+            each.device_seconds,
+            each.wall_seconds,
+        )
+        for each in found
+    )
+    return Table("search", "How it was found", columns, rows, "valid, compiled: of all proposals. The rest: per task.")
+
+
+def fast_table(bench: BenchResults, found: Sequence[Summary], *, unverified: bool = False) -> Table:
+    """The fast_p curve at some points."""
+    points = [p for p, _ in next((each.fast for each in found if each.fast), ()) if p in _SHOWN]
+    columns = (Column("method"), *(Column(f">{p:g}x", ColumnKind.SHARE) for p in points))
+    rows = tuple(
+        (label(bench, (each.method, each.proposer)), *(dict(each.fast).get(p) for p in points)) for each in found
+    )
+    note = f"Share of cells that are more than so many times as fast as PyTorch eager, by {_which(unverified)}."
+    return Table("fast", "fast_p", columns, rows if points else (), note)
+
+
+def _which(unverified: bool) -> str:
+    return "winners, also of those that nobody verified" if unverified else "verified winners"
+
+
+def _mean(means: Means | None) -> Estimate | None:
+    return means.geometric if means else None
+
+
+# --- tasks ---
+
+
+def task_table(bench: BenchResults, *, unverified: bool = False) -> Table:
+    """The speedup of every method on every task."""
+    columns = (
+        Column("task"),
+        Column("zone"),
+        *(Column(label(bench, group), ColumnKind.RATIO, row_best=True) for group in bench.groups),
+    )
+    by_group = {group: _grouped(bench.of_group(*group)) for group in bench.groups}
+    rows = tuple(
+        (
+            task.name,
+            task.zone or "–",
+            *(_of_task(by_group[group].get(task.name, ()), unverified) for group in bench.groups),
+        )
+        for task in bench.tasks
+    )
+    note = "Speedup over PyTorch eager, repeats as one. –: no winner that counts, ✗: failed, …: not finished."
+    return Table("tasks", "Task by task", columns, rows, note)
+
+
+def _grouped(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell.task, []).append(cell)
+    return found
+
+
+def _of_task(cells: Sequence[Cell], unverified: bool) -> Value:
+    winners = [best.eager for cell in cells if (best := counted_best(cell, unverified=unverified)) is not None]
+    if winners:
+        return pooled(winners)
+    if any(cell.status is CellStatus.UNFINISHED for cell in cells):
+        return "…"
+    return "✗" if any(cell.status is CellStatus.FAILED for cell in cells) else "–"
+
+
+def pair_table(bench: BenchResults, found: Sequence[MethodComparison]) -> Table:
+    """Wins, ties and losses of every pair of methods."""
+    columns = (
+        Column("method"),
+        Column("against"),
+        Column("win", ColumnKind.COUNT),
+        Column("tie", ColumnKind.COUNT),
+        Column("loss", ColumnKind.COUNT),
+        Column("neither", ColumnKind.COUNT),
+        Column("speed ratio", ColumnKind.RATIO),
+    )
+    rows = tuple(
+        (
+            label(bench, each.one),
+            label(bench, each.other),
+            *(each.count(verdict) for verdict in (TaskResult.WIN, TaskResult.TIE, TaskResult.LOSS, TaskResult.NEITHER)),
+            each.ratio,
+        )
+        for each in found
+        if each.verdicts
+    )
+    note = "Tasks both have done; a tie is what the intervals do not tell apart. neither: no winner on either side."
+    return Table("pairs", "One against another", columns, rows, note)
+
+
+# --- cells that do not count, and all cells ---
+
+
+def unverified_table(bench: BenchResults) -> Table:
+    """Best kernels that are not verified and do not count."""
+    columns = (
+        Column("task"),
+        Column("method"),
+        Column("seed", ColumnKind.COUNT),
+        Column("speedup", ColumnKind.RATIO),
+        Column("why"),
+    )
+    rows = []
+    for cell in unverified_cells(bench):
+        assert cell.best is not None, "unverified cells have a best kernel"
+        group = label(bench, (cell.method, cell.proposer))
+        rows.append((cell.task, group, cell.seed, cell.best.eager.value, cell.best.why_not))
+    return Table("unverified", "Not verified, and not counted", columns, tuple(rows))
+
+
+def empty_table(bench: BenchResults) -> Table:
+    """Cells without a valid kernel."""
+    found = (cell for cell in bench.cells if cell.done and cell.best is None)
+    return Table("empty", "No valid kernel", *_reasons(bench, found))
+
+
+def failed_table(bench: BenchResults) -> Table:
+    """Cells that could not be run."""
+    found = (cell for cell in bench.cells if cell.status is CellStatus.FAILED)
+    return Table("failed", "Failed", *_reasons(bench, found))
+
+
+def _reasons(bench: BenchResults, cells: Iterable[Cell]) -> tuple[tuple[Column, ...], tuple[tuple[Value, ...], ...]]:
+    columns = (Column("task"), Column("method"), Column("seed", ColumnKind.COUNT), Column("why"))
+    rows = [(cell.task, label(bench, (cell.method, cell.proposer)), cell.seed, cell.reason) for cell in cells]
+    return columns, tuple(rows)
+
+
+def cell_table(bench: BenchResults) -> Table:
+    """Every cell with all of its figures."""
+    columns = (
+        *(Column(name) for name in ("task", "family", "zone", "method", "proposer")),
+        Column("seed", ColumnKind.COUNT),
+        Column("status"),
+        Column("reason"),
+        *(Column(name, ColumnKind.COUNT) for name in ("trials", "settled", "valid", "compiled")),
+        *(Column(name, ColumnKind.RATIO) for name in ("eager", "compile", "start")),
+        Column("latency_ms", ColumnKind.MS),
+        Column("share_of_floor", ColumnKind.SHARE),
+        *(Column(name) for name in ("remeasured", "verified", "why_not")),
+        Column("tokens", ColumnKind.COUNT),
+        Column("usd", ColumnKind.USD),
+        Column("device_seconds", ColumnKind.SECONDS),
+        Column("wall_seconds", ColumnKind.SECONDS),
+        Column("candidate"),
+        Column("trial", ColumnKind.COUNT),
+        *(Column(name) for name in ("strategy", "file", "device", "run")),
+    )
+    known = {task.name: task for task in bench.tasks}
+    rows = []
+    for cell in bench.cells:
+        task, best = known[cell.task], cell.best
+        settled = cell.trials if cell.settled is None else cell.settled
+        rows.append(
+            (
+                *(cell.task, task.family, task.zone, cell.method, cell.proposer, cell.seed, cell.status.value),
+                *(cell.reason, cell.trials, settled, cell.valid, cell.compiled),
+                *((best.eager, best.compile, best.start) if best else (None, None, None)),
+                best.latency_ms if best else None,
+                best.share_of_floor if best else None,
+                _said(best.remeasured if best else None),
+                _said(best.verified if best else None),
+                best.why_not if best else "",
+                *(cell.tokens, cell.usd, cell.device_seconds, cell.wall_seconds),
+                *((best.candidate, best.trial, best.strategy, best.file) if best else ("", None, "", "")),
+                cell.device,
+                cell.run,
+            )
+        )
+    return Table("cells", "All cells", columns, tuple(rows))
+
+
+def _said(yes: bool | None) -> str:
+    return "" if yes is None else "yes" if yes else "no"

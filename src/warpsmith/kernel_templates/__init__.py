@@ -1,0 +1,90 @@
+"""Writes kernels from plans of strategies, for element-wise chains, row and full reductions and matrix products.
+
+A small compiler: `lower` turns an outline into expressions over loop axes, `stages` groups expressions into stages, and
+`cpu` and `cuda` write each stage as the plan's strategies say. Nothing is run or timed here.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from warpsmith.kernel_templates import abilities as _abilities
+from warpsmith.kernel_templates import cpu, cuda
+from warpsmith.kernel_templates.expressions import Unsupported
+from warpsmith.kernel_templates.lower import lower
+from warpsmith.kernel_templates.plan_switches import PlanSwitches
+from warpsmith.kernel_templates.stages import KernelLayout, plan_stages
+from warpsmith.model.brief import Problem
+from warpsmith.model.strategy import Plan, Strategy, StrategyChoice
+from warpsmith.model.task import Family, Outline, Task
+
+__all__ = ["Unsupported", "abilities", "plan_in_source", "risky_strategies", "translate"]
+
+BACKENDS = ("cpu", "cuda")
+
+
+@lru_cache(maxsize=64)
+def abilities(problem: Problem) -> tuple[Strategy, ...]:
+    """The strategies that can be carried out for this problem; () where no template fits."""
+    layout = _layout(problem)
+    if layout is None:
+        return ()
+    known = _abilities.able_strategies(problem, layout)
+    try:  # some unsupported stages are found only while they are written
+        _write(problem, layout, PlanSwitches(Plan(), known))
+        # A strategy that makes no difference to the code of this kernel is not listed.
+        shown = {s.name for s in known if _shows(problem, layout, known, s)}
+    except Unsupported:
+        return ()
+    return tuple(s for s in known if s.name in shown and shown.issuperset(s.needs))
+
+
+def risky_strategies(problem: Problem) -> frozenset[str]:
+    """The strategies that are better left out of the first kernel of a search."""
+    layout = _layout(problem)
+    return frozenset() if layout is None else _abilities.risky_strategies(problem, layout)
+
+
+def translate(problem: Problem, plan: Plan) -> str:
+    """The source of a kernel that carries out a plan, as far as it can be; `Unsupported` where `abilities` is ()."""
+    layout = _layout(problem)
+    able = abilities(problem)
+    if layout is None or not able:
+        raise Unsupported(f"no template fits {problem.task.name}")
+    return _write(problem, layout, PlanSwitches(plan, able))
+
+
+def plan_in_source(problem: Problem, source: str) -> Plan | None:
+    """The plan that a generated source carries out, read from its code; None where no template fits the problem."""
+    able = abilities(problem)
+    return _abilities.plan_in_source(problem.backend, source, able) if able else None
+
+
+def _shows(problem: Problem, layout: KernelLayout, known: tuple[Strategy, ...], strategy: Strategy) -> bool:
+    """Whether a strategy, with what it needs, can be read back from the code written for it."""
+    wanted, names = [strategy.name], {s.name: s for s in known}
+    for name in wanted:
+        wanted += [need for need in names[name].needs if need not in wanted]
+    source = _write(problem, layout, PlanSwitches(Plan(tuple(StrategyChoice(name) for name in wanted)), known))
+    return strategy.name in _abilities.plan_in_source(problem.backend, source, (strategy,)).names
+
+
+def _write(problem: Problem, layout: KernelLayout, switches: PlanSwitches) -> str:
+    if problem.backend == "cpu":
+        return cpu.translate(problem, layout, switches)
+    return cuda.translate(problem, layout, switches)
+
+
+def _layout(problem: Problem) -> KernelLayout | None:
+    outline = problem.outline
+    if outline is None or outline.family is Family.OTHER or problem.backend not in BACKENDS:
+        return None
+    return _planned(problem.task, outline)
+
+
+@lru_cache(maxsize=64)
+def _planned(task: Task, outline: Outline) -> KernelLayout | None:
+    try:
+        return plan_stages(lower(task, outline))
+    except Unsupported:
+        return None

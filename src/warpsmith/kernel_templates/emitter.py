@@ -1,0 +1,318 @@
+"""Writes expressions as C++: scalar functions, temporaries, loads, and what a loop can have computed before it.
+
+Shared by the CPU and the CUDA templates; loops and kernels are theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from warpsmith.kernel_templates.expressions import Expr, Unsupported, subexpressions
+from warpsmith.kernel_templates.math_functions import MATH_FUNCTIONS
+from warpsmith.kernel_templates.stages import KernelLayout, Store, TemplateStage
+from warpsmith.model.brief import Problem
+from warpsmith.model.contract import ArgumentKind
+from warpsmith.model.task import DTYPE_BYTES, Dim, Workload
+
+COSTLY = frozenset(("exp", "expm1", "exp2", "log", "log1p", "log2", "tanh", "erf", "pow", "sin", "cos"))
+"""Functions worth computing once and keeping."""
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&&", "or": "||"}
+_INFIX |= {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+
+Load = Callable[[Expr], str]
+"""How a load is written at the place of the loop."""
+
+
+class Context:
+    """What all stages of one kernel file share: names, types, extents."""
+
+    def __init__(
+        self, problem: Problem, layout: KernelLayout, *, device: bool, vector: bool = False, fast: bool = False
+    ) -> None:
+        contract = problem.contract
+        if contract.table:
+            raise Unsupported("tensors in a table")
+        self.problem = problem
+        self.layout = layout
+        self.device = device
+        self.vector = vector  # exponentials and their like without library calls
+        self.fast = fast  # CUDA's intrinsics of lower accuracy
+        self.helpers: dict[str, None] = {}  # functions of ours the code calls, in order
+        self.names = {a.source: a.name for a in contract.arguments}
+        self.types = {a.source: a.ctype for a in contract.arguments}
+        taken = {a.name for a in contract.arguments}
+        if any(name.isupper() or name.endswith("_") or name.startswith("ws") for name in taken):
+            raise Unsupported("argument names that a template uses itself")
+        self._count = 0
+
+    @property
+    def parameters(self) -> str:
+        """The parameter list of `launch`."""
+        return ", ".join(f"{a.ctype} {a.name}" for a in self.problem.contract.arguments)
+
+    @property
+    def sizes(self) -> list[str]:
+        """The axes among the parameters."""
+        return [a.name for a in self.problem.contract.arguments if a.kind is ArgumentKind.AXIS]
+
+    def element(self, name: str) -> str:
+        """The C type of a tensor's elements."""
+        if name in self.layout.slots:
+            return {"float32": "float", "float64": "double", "int64": "int64_t"}[self.layout.dtypes[name]]
+        return self.types[name].removeprefix("const ").removesuffix("*")
+
+    def dim(self, dim: Dim) -> str:
+        """An extent in C."""
+        if isinstance(dim, int):
+            return str(dim)
+        return " * ".join(self.names.get(word, word) for word in dim.split("*"))
+
+    def extent(self, axes: Iterable[int]) -> str:
+        """How many steps a group of axes has."""
+        words = [self.dim(self.layout.axes.extent(a)) for a in axes]
+        return " * ".join(words) if words else "1"
+
+    def fresh(self, stem: str = "t") -> str:
+        """A name nobody has."""
+        self._count += 1
+        return f"{stem}{self._count}_"
+
+    def stride(self, axes: Sequence[int], group: Sequence[int]) -> str:
+        """The distance between steps of a group in a row-major tensor; "" where it does not have the group."""
+        if not group or group[-1] not in axes:
+            return ""
+        return self.extent(axes[axes.index(group[-1]) + 1 :])
+
+    def offset(self, axes: Sequence[int], where: Sequence[tuple[Sequence[int], str]]) -> str:
+        """The place in a tensor for an index of each group."""
+        terms = []
+        for group, index in where:
+            stride = self.stride(axes, group)
+            if stride and index != "0":
+                terms.append(
+                    index if stride == "1" else f"{index} * ({stride})" if "*" in stride else f"{index} * {stride}"
+                )
+        return " + ".join(terms) or "0"
+
+    def call(self, helper: str, *args: str) -> str:
+        """A call of one of our functions, which is then part of the file."""
+        self.helpers[helper] = None
+        return f"{helper}({', '.join(args)})"
+
+    def prelude(self) -> str:
+        """The functions of ours that were called, with those they need."""
+        qualifier = "__device__ __forceinline__" if self.device else "static inline"
+        done: dict[str, str] = {}
+
+        def add(name: str) -> None:
+            needs, text = MATH_FUNCTIONS[name]
+            for other in needs:
+                add(other)
+            done.setdefault(name, text.replace("INLINE", qualifier))
+
+        for name in self.helpers:
+            add(name)
+        return "\n".join(done.values())
+
+
+def slot_offsets(layout: KernelLayout, context: Context) -> tuple[list[tuple[str, str]], str]:
+    """Where each workspace tensor begins, and how many bytes all take, in C."""
+    total, found = "0", []
+    for name, dims in layout.slots.items():
+        found.append((name, total))
+        count = " * ".join(context.dim(d) for d in dims) or "1"
+        total += f" + (({count}) * {DTYPE_BYTES[layout.dtypes[name]]} + 255) / 256 * 256"
+    return found, total.removeprefix("0 + ")
+
+
+def literal(number: float | int | bool, ctype: str) -> str:
+    """A number in C."""
+    if ctype == "bool":
+        return "true" if number else "false"
+    if ctype == "int64_t":
+        return str(int(number))
+    if math.isinf(number) or math.isnan(number):
+        return "NAN" if math.isnan(number) else "INFINITY" if number > 0 else "-INFINITY"
+    return f"{float(number)!r}f" if ctype == "float" else repr(float(number))
+
+
+def initial(kind: str, ctype: str) -> str:
+    """What a reduction begins with."""
+    if kind == "sum" or kind == "prod":
+        return literal(0 if kind == "sum" else 1, ctype)
+    low = kind.endswith("max")
+    if ctype == "int64_t":
+        return "INT64_MIN" if low else "INT64_MAX"
+    return "-INFINITY" if low else "INFINITY"
+
+
+def combined(kind: str, one: str, other: str) -> str:
+    """Two partial results of a reduction as one."""
+    if kind in ("sum", "prod"):
+        return f"{one} {'+' if kind == 'sum' else '*'} {other}"
+    return f"{one} < {other} ? {other} : {one}" if kind == "max" else f"{other} < {one} ? {other} : {one}"
+
+
+class Emitter:
+    """Writes expressions at one place of the code; what is in `known` is there already."""
+
+    def __init__(self, context: Context, load: Load, known: Mapping[Expr, str] | None = None) -> None:
+        self.context = context
+        self.load = load
+        self.known: dict[Expr, str] = dict(known or {})
+        self.inverse: dict[Expr, str] = {}  # quotients by these are products with the names
+        self.lines: list[str] = []
+        self.pick: Callable[[Expr, str], str] | None = None  # an expression at another place along the reduced axis
+
+    def child(self, load: Load) -> Emitter:
+        """An emitter for an inner place, which knows what this one knows."""
+        inner = Emitter(self.context, load, self.known)
+        inner.inverse = dict(self.inverse)
+        inner.pick = self.pick
+        return inner
+
+    def value(self, expr: Expr) -> str:
+        """The name or text of an expression; adds the lines that compute it."""
+        if expr in self.known:
+            return self.known[expr]
+        if expr.op == "const":
+            return literal(expr.number, expr.ctype)
+        if expr.op == "extent":
+            text = f"static_cast<{expr.ctype}>({self.context.extent(expr.axes)})"
+        elif expr.op == "load":
+            text = self.load(expr)
+        elif expr.op == "reduce":
+            raise Unsupported("a reduction inside a loop")
+        elif expr.op == "pick":
+            if self.pick is None:
+                raise Unsupported("an element at another place")
+            text = self.pick(expr.args[0], self.value(expr.args[1]))
+        else:
+            text = self._text(expr)
+        name = self.context.fresh()
+        self.lines.append(f"const {expr.ctype} {name} = {text};")
+        self.known[expr] = name
+        return name
+
+    def hoist(self, exprs: Sequence[Expr], axes: frozenset[int]) -> None:
+        """Compute what does not hang on the axes, and the inverse of what is only divided by."""
+        stack, seen, order = list(reversed(exprs)), set[Expr](), list[Expr]()
+        while stack:
+            expr = stack.pop()
+            if expr in seen or expr in self.known or expr.op == "const":
+                continue
+            seen.add(expr)
+            order.append(expr)
+            if expr.op != "reduce" and expr.free & axes:
+                stack.extend(expr.args)
+        for expr in order:
+            if not expr.free & axes:
+                self.value(expr)
+        for expr in order:
+            if expr.op == "div" and expr.free & axes and expr.ctype in ("float", "double"):
+                below = expr.args[1]
+                if not below.free & axes and below.op != "const" and below not in self.inverse:
+                    name = self.context.fresh("inverse")
+                    one = literal(1, expr.ctype)
+                    self.lines.append(f"const {expr.ctype} {name} = {one} / {self.value(below)};")
+                    self.inverse[below] = name
+
+    def _text(self, expr: Expr) -> str:
+        args = [self.value(a) for a in expr.args]
+        op, kind, context = expr.op, expr.ctype, self.context
+        if op == "div" and expr.args[1] in self.inverse:
+            return f"{args[0]} * {self.inverse[expr.args[1]]}"
+        if op == "div" and context.fast and kind == "float":
+            return f"__fdividef({args[0]}, {args[1]})"
+        if op in _INFIX:
+            return f"{args[0]} {_INFIX[op]} {args[1]}"
+        if op == "neg":
+            return f"-{args[0]}"
+        if op == "not":
+            return f"!{args[0]}"
+        if op == "cast":
+            return f"{args[0]} != 0" if kind == "bool" else f"static_cast<{kind}>({args[0]})"
+        if op == "select":
+            return f"{args[0]} ? {args[1]} : {args[2]}"
+        if op in ("max", "min"):
+            if context.device and kind in ("float", "double"):
+                return f"f{op}{'f' if kind == 'float' else ''}({args[0]}, {args[1]})"
+            sign = "<" if op == "max" else ">"
+            return f"{args[0]} {sign} {args[1]} ? {args[1]} : {args[0]}"
+        if op == "rsqrt":
+            if context.device:
+                return f"rsqrt{'f' if kind == 'float' else ''}({args[0]})"
+            return f"{literal(1, kind)} / std::sqrt({args[0]})"
+        return self._function(f"{op}_below" if is_small(expr.args[0]) else op, op, kind, args)
+
+    def _function(self, form: str, op: str, kind: str, args: list[str]) -> str:
+        context = self.context
+        if kind == "float" and context.vector and f"vector_{op}" in MATH_FUNCTIONS:
+            name = f"vector_{form}" if f"vector_{form}" in MATH_FUNCTIONS else f"vector_{op}"
+            return context.call(name, *args)
+        if kind == "float" and context.fast:
+            if op in ("exp", "log", "log2", "sin", "cos", "pow"):
+                return f"__{op}f({', '.join(args)})"
+            if op == "tanh":
+                return context.call("fast_tanh", *args)
+        if op == "abs":
+            return f"fabs{'f' if kind == 'float' else ''}({args[0]})" if kind != "int64_t" else f"llabs({args[0]})"
+        if kind == "int64_t":
+            raise Unsupported(f"{op} of integers")
+        prefix = "" if context.device else "std::"
+        suffix = "f" if context.device and kind == "float" else ""
+        return f"{prefix}{op}{suffix}({', '.join(args)})"
+
+
+def nest(lines: Iterable[str]) -> list[str]:
+    """Lines one step further in; preprocessor lines stay at the margin."""
+    return [line if line.startswith("#") else f"  {line}" for line in lines]
+
+
+def stored(context: Context, store: Store, value: str) -> str:
+    """A value in the element type of the tensor it is written to."""
+    kind = context.element(store.target)
+    return value if kind == store.expr.ctype else f"static_cast<{kind}>({value})"
+
+
+def length(layout: KernelLayout, axes: Iterable[int], workload: Workload) -> int:
+    """How long a group of axes is in a workload."""
+    words = [word for axis in axes for word in str(layout.axes.extent(axis)).split("*")]
+    return math.prod(int(word) if word.isdigit() else workload.sizes[word] for word in words)
+
+
+def lengths(context: Context, axes: Collection[int]) -> list[int]:
+    """How long it is in the task's workloads, shortest first."""
+    return sorted({length(context.layout, axes, workload) for workload in context.problem.task.workloads})
+
+
+def levels(stage: TemplateStage) -> list[list[Expr]]:
+    """The reductions of a stage by how many others they wait for."""
+    level: dict[Expr, int] = {}
+    for found in stage.reduces:
+        inner = [level[r] for r in subexpressions(*found.args) if r in level]
+        level[found] = 1 + max(inner, default=-1)
+    return [[r for r in stage.reduces if level[r] == n] for n in range(max(level.values(), default=-1) + 1)]
+
+
+def is_small(expr: Expr) -> bool:
+    """Whether an expression is certainly at most 88, so that its exponential fits a float."""
+    if expr.op == "sub":
+        value, largest = expr.args
+        return largest.op == "reduce" and largest.name == "max" and largest.args[0] is value
+    if expr.op == "min":
+        return any(e.op == "const" and e.number <= 88 for e in expr.args)
+    return expr.op == "neg" and expr.args[0].op == "abs"
+
+
+def softmax_pair(stage: TemplateStage) -> tuple[Expr, Expr] | None:
+    """A maximum and the sum of exponentials shifted by it, which one pass can find together."""
+    for total in stage.reduces:
+        (operand,) = total.args
+        if total.name == "sum" and operand.op == "exp" and operand.args[0].op == "sub":
+            value, largest = operand.args[0].args
+            if largest.op == "reduce" and largest.name == "max" and largest.args[0] is value:
+                return largest, total
+    return None

@@ -1,0 +1,224 @@
+"""Expressions over loop axes: what a kernel computes, without how.
+
+An expression is a tree of scalar functions over loads, each of which names the axis behind every dimension of its
+tensor; a reduction binds the axes it goes along. Equal expressions are the same object. Nothing here knows ATen
+(`lower` does) or C++ (`emitter` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from warpsmith.model.task import Dim
+
+NO_AXIS = -1
+"""The axis of a dimension of extent one."""
+
+CTYPES: Mapping[str, str] = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "float",
+    "bfloat16": "float",
+    "int64": "int64_t",
+    "int32": "int64_t",
+    "int16": "int64_t",
+    "int8": "int64_t",
+    "uint8": "int64_t",
+    "bool": "bool",
+}
+"""The C type in which values of an element type are computed."""
+
+_RANK = {"bool": 0, "int64_t": 1, "float": 2, "double": 3}
+
+
+class Unsupported(Exception):
+    """The templates do not cover this; callers turn it into "no template fits"."""
+
+
+def wider(first: str, second: str) -> str:
+    """The C type in which two operands meet."""
+    return first if _RANK[first] >= _RANK[second] else second
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """One value per point of the loop axes; made by a `ExpressionPool` only."""
+
+    op: str  # "load", "const", "reduce", "pick", or a scalar function of `emitter`
+    ctype: str
+    args: tuple[Expr, ...] = ()
+    name: str = ""  # of a load: the tensor or workspace slot; of a reduction: "sum", "max", "argmin", …
+    axes: tuple[int, ...] = ()  # of a load: per dimension; of a reduction: those it binds; of a pick: the one it sets
+    number: float | int | bool = 0  # of a const
+    free: frozenset[int] = frozenset()  # the axes that the value depends on
+
+
+class ExpressionPool:
+    """Makes expressions; the same arguments give the same object."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Expr] = {}
+
+    def make(
+        self,
+        op: str,
+        ctype: str,
+        args: Iterable[Expr] = (),
+        *,
+        name: str = "",
+        axes: tuple[int, ...] = (),
+        number: float | int | bool = 0,
+    ) -> Expr:
+        """The expression."""
+        args = tuple(args)
+        key = (op, ctype, tuple(id(a) for a in args), name, axes, type(number), repr(number))
+        if key not in self._known:
+            free = frozenset[int]().union(*(a.free for a in args))
+            if op == "load":
+                free = frozenset(axes) - {NO_AXIS}
+            elif op in ("reduce", "pick"):
+                free = (args[0].free - frozenset(axes)).union(*(a.free for a in args[1:]))
+            self._known[key] = Expr(op, ctype, args, name, axes, number, free)
+        return self._known[key]
+
+    def const(self, number: float | int | bool, ctype: str) -> Expr:
+        """A number."""
+        return self.make("const", ctype, number=number)
+
+    def rewrite(self, expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+        """The expression with every part for which `change` gives another one replaced, outermost first."""
+        done: dict[Expr, Expr] = {}
+
+        def visit(part: Expr) -> Expr:
+            if part not in done:
+                other = change(part)
+                if other is None:
+                    args = [visit(a) for a in part.args]
+                    same = all(a is b for a, b in zip(args, part.args, strict=True))
+                    other = part if same else self.make(
+                        part.op, part.ctype, args, name=part.name, axes=part.axes, number=part.number
+                    )  # fmt: skip
+                done[part] = other
+            return done[part]
+
+        return visit(expr)
+
+    def renamed(self, expr: Expr, axes: Mapping[int, int]) -> Expr:
+        """The expression over other axes, bound ones included."""
+        done: dict[Expr, Expr] = {}
+
+        def visit(part: Expr) -> Expr:
+            if part not in done:
+                fresh = tuple(axes.get(a, a) for a in part.axes)
+                args = [visit(a) for a in part.args]
+                done[part] = self.make(part.op, part.ctype, args, name=part.name, axes=fresh, number=part.number)
+            return done[part]
+
+        return visit(expr)
+
+    def divided(self, expr: Expr, axes: Mapping[int, tuple[int, ...]]) -> Expr:
+        """The expression with some axes each seen as several: the same elements in the same order."""
+        done: dict[Expr, Expr] = {}
+
+        def visit(part: Expr) -> Expr:
+            if part not in done:
+                fresh = tuple(new for a in part.axes for new in axes.get(a, (a,)))
+                args = [visit(a) for a in part.args]
+                done[part] = self.make(part.op, part.ctype, args, name=part.name, axes=fresh, number=part.number)
+            return done[part]
+
+        return visit(expr)
+
+
+def subexpressions(*exprs: Expr) -> Iterator[Expr]:
+    """Every sub-expression once, operands before what uses them."""
+    seen: set[Expr] = set()
+    for root in exprs:
+        stack = [(root, False)]
+        while stack:
+            expr, ready = stack.pop()
+            if ready:
+                yield expr
+            elif expr not in seen:
+                seen.add(expr)
+                stack.append((expr, True))
+                stack.extend((a, False) for a in reversed(expr.args))
+
+
+def loads(*exprs: Expr) -> list[Expr]:
+    """Every load, once."""
+    return [e for e in subexpressions(*exprs) if e.op == "load"]
+
+
+def reduces(*exprs: Expr) -> list[Expr]:
+    """Every reduction, once, inner ones first."""
+    return [e for e in subexpressions(*exprs) if e.op == "reduce"]
+
+
+def needed_loads(exprs: Iterable[Expr], known: Mapping[Expr, str]) -> list[Expr]:
+    """The loads that are still to be made, not counting those inside what is known already."""
+    found: dict[Expr, None] = {}
+    seen: set[Expr] = set()
+    stack = list(exprs)
+    while stack:
+        expr = stack.pop()
+        if expr in seen or expr in known:
+            continue
+        seen.add(expr)
+        if expr.op == "load":
+            found[expr] = None
+        stack.extend(expr.args)
+    return list(found)
+
+
+def without(pool: ExpressionPool, exprs: Iterable[Expr], part: Expr) -> list[Expr]:
+    """Expressions with a part of them replaced by a number, to see what they need besides it."""
+
+    def change(expr: Expr) -> Expr | None:
+        return pool.const(0, expr.ctype) if expr is part else None
+
+    return [pool.rewrite(expr, change) for expr in exprs]
+
+
+class Axes:
+    """Axes and their extents; those found to be the same are joined."""
+
+    def __init__(self) -> None:
+        self._parent: list[int] = []
+        self._extents: list[Dim] = []
+
+    def fresh(self, extent: Dim) -> int:
+        """A new axis; NO_AXIS for an extent of one."""
+        if extent == 1:
+            return NO_AXIS
+        if extent == "?":
+            raise Unsupported("an extent is not known")
+        self._parent.append(len(self._parent))
+        self._extents.append(extent)
+        return len(self._parent) - 1
+
+    @property
+    def count(self) -> int:
+        """How many axes there are, joined ones counted each."""
+        return len(self._parent)
+
+    def find(self, axis: int) -> int:
+        """The axis that stands for all it is joined with."""
+        while axis != NO_AXIS and self._parent[axis] != axis:
+            axis = self._parent[axis]
+        return axis
+
+    def join(self, first: int, second: int) -> int:
+        """Make two axes one; NO_AXIS is broadcast."""
+        first, second = self.find(first), self.find(second)
+        if NO_AXIS in (first, second):
+            return max(first, second)
+        if self._extents[first] != self._extents[second]:
+            raise Unsupported("extents that differ meet")
+        self._parent[max(first, second)] = min(first, second)
+        return min(first, second)
+
+    def extent(self, axis: int) -> Dim:
+        """How long an axis is."""
+        return 1 if axis == NO_AXIS else self._extents[self.find(axis)]

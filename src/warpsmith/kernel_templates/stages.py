@@ -1,0 +1,314 @@
+"""Cuts a lowered reference into stages, each of which one template can write as one loop nest or kernel.
+
+    map      every result element from one element of each operand
+    rows     reductions along one axis, [outer, along, inner], with element-wise parts before, between and after
+    whole    reductions over everything, to single numbers
+    product  one matrix product with an element-wise end
+
+Values that cross from one stage to a later one lie in the workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from warpsmith.kernel_templates.expressions import (
+    NO_AXIS,
+    Axes,
+    Expr,
+    ExpressionPool,
+    Unsupported,
+    loads,
+    reduces,
+    subexpressions,
+)
+from warpsmith.kernel_templates.lowering import Lowered, LoweredOutput
+from warpsmith.model.task import Dim
+
+MOST_ROUNDS = 8  # a reference that takes more stages than this is nothing a template should try
+
+
+class StageKind(StrEnum):
+    """The form of a stage."""
+
+    MAP = "map"
+    ROWS = "rows"
+    WHOLE = "whole"
+    PRODUCT = "product"
+
+
+@dataclass(frozen=True)
+class Store:
+    """One tensor a stage writes."""
+
+    target: str  # an output of the task, or a slot of the workspace: "ws0"
+    dtype: str
+    expr: Expr
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TemplateStage:
+    """One loop nest."""
+
+    kind: StageKind
+    stores: tuple[Store, ...]
+    outer: tuple[tuple[int, ...], ...]  # groups of axes that can be walked as one, slowest first
+    along: tuple[int, ...] = ()  # the axes reduced, as one group
+    inner: tuple[int, ...] = ()  # the axes inside them, as one group; for a map the fastest group
+    reduces: tuple[Expr, ...] = ()  # inner ones first
+
+
+@dataclass
+class KernelLayout:
+    """A whole kernel before it is written."""
+
+    pool: ExpressionPool
+    axes: Axes
+    dtypes: dict[str, str]  # of everything loaded or stored
+    slots: dict[str, tuple[Dim, ...]] = field(default_factory=dict)  # workspace tensors by name
+    stages: list[TemplateStage] = field(default_factory=list)
+
+
+def plan_stages(lowered: Lowered) -> KernelLayout:
+    """The stages, in order; `Unsupported` where no cut is known."""
+    layout = KernelLayout(lowered.pool, lowered.axes, dict(lowered.dtypes))
+    layout.dtypes |= {r.name: r.dtype for r in lowered.results}
+    results = list(lowered.results)
+    for _ in range(MOST_ROUNDS):
+        results = _round(layout, results)
+        if not results:
+            return layout
+    raise Unsupported("too many stages")
+
+
+def _round(layout: KernelLayout, results: list[LoweredOutput]) -> list[LoweredOutput]:
+    """Add one or more stages; gives the results with what they computed replaced by loads. [] when done."""
+    found = reduces(*(r.expr for r in results))
+    if not found:
+        for axes in dict.fromkeys(_real(r.axes) for r in results):
+            layout.stages.append(_map_stage(layout, [r for r in results if _real(r.axes) == axes]))
+        return []
+    if len(found) == 1 and (matmul := product_of(found[0])):
+        layout.stages.append(_product_stage(layout, results, found[0], matmul))
+        return []
+    sets = {frozenset(r.axes) for r in found}
+    if len(sets) > 1:
+        return _nested(layout, results, found)
+    (along,) = sets
+    free = frozenset[int]().union(*(r.free for r in found))
+    if not free:
+        return _whole_stage(layout, results, found)
+    wide = [r for r in results if not set(_real(r.axes)) <= free | along]
+    if wide:
+        raise Unsupported("a reduction is broadcast over further axes")
+    layout.stages.append(_rows_stage(layout, results, found, tuple(along), free))
+    return []
+
+
+def _real(axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(a for a in axes if a != NO_AXIS)
+
+
+def _stored(results: Sequence[LoweredOutput]) -> tuple[Store, ...]:
+    return tuple(Store(r.name, r.dtype, r.expr, _real(r.axes)) for r in results)
+
+
+def _slot(layout: KernelLayout, expr: Expr, axes: Sequence[int]) -> tuple[Store, Expr]:
+    """A place in the workspace for an expression: how it is written, how it is read."""
+    name = f"ws{len(layout.slots)}"
+    dtype = {"float": "float32", "double": "float64", "int64_t": "int64", "bool": "int64"}[expr.ctype]
+    layout.slots[name] = tuple(layout.axes.extent(a) for a in axes)
+    layout.dtypes[name] = dtype
+    kind = "int64_t" if expr.ctype == "bool" else expr.ctype
+    read = layout.pool.make("load", kind, name=name, axes=tuple(axes))
+    return Store(name, dtype, expr, tuple(axes)), read
+
+
+def _replace(layout: KernelLayout, results: Sequence[LoweredOutput], what: dict[Expr, Expr]) -> list[LoweredOutput]:
+    return [LoweredOutput(r.name, r.dtype, layout.pool.rewrite(r.expr, what.get), r.axes) for r in results]
+
+
+def _whole_stage(layout: KernelLayout, results: list[LoweredOutput], found: list[Expr]) -> list[LoweredOutput]:
+    """The reductions that wait for no other; the results themselves where they are single numbers and nothing waits."""
+    first = [r for r in found if not reduces(*r.args)]
+    orders = {_order_of(layout, loads(*r.args), set(r.axes)) for r in first}
+    order = max(orders, key=len)
+    groups = collapse_axes(layout, order, [], [load.axes for r in first for load in loads(*r.args)])
+    if len(first) == len(found) and all(not _real(r.axes) for r in results):
+        layout.stages.append(TemplateStage(StageKind.WHOLE, _stored(results), groups, reduces=tuple(first)))
+        return []
+    stores, reads = zip(*(_slot(layout, r, ()) for r in first), strict=True)
+    layout.stages.append(TemplateStage(StageKind.WHOLE, stores, groups, reduces=tuple(first)))
+    return _replace(layout, results, dict(zip(first, reads, strict=True)))
+
+
+def _nested(layout: KernelLayout, results: list[LoweredOutput], found: list[Expr]) -> list[LoweredOutput]:
+    """Reductions along different axes: values of the inner ones first, into the workspace."""
+    inner = [r for r in found if not reduces(*r.args)]
+    along = frozenset(inner[0].axes)
+    if any(frozenset(r.axes) != along for r in inner):
+        loose = [r for r in inner if any(r in subexpressions(o) and o is not r for o in found)]
+        if not loose:
+            raise Unsupported("reductions along different axes side by side")
+        along = frozenset(loose[0].axes)
+    outer = [
+        r for r in found if frozenset(r.axes) != along and any(frozenset(i.axes) == along for i in reduces(*r.args))
+    ]
+    if not outer:
+        raise Unsupported("reductions along different axes side by side")
+    target = outer[0]
+    (operand,) = target.args
+    if operand.free & along:
+        if target.name not in ("sum", "max", "min", "prod") or not along < frozenset(target.axes):
+            raise Unsupported("an index over what was reduced")
+        # All of it at once is the same as row by row and then over the rows.
+        rows = layout.pool.make("reduce", target.ctype, (operand,), name=target.name, axes=tuple(sorted(along)))
+        rest = tuple(a for a in target.axes if a not in along)
+        split = layout.pool.make("reduce", target.ctype, (rows,), name=target.name, axes=rest)
+        return _replace(layout, results, {target: split})
+    if any(frozenset(r.axes) != along for r in reduces(operand)):
+        raise Unsupported("reductions nested more than twice")
+    order = _walked(loads(operand), operand.free)
+    store, read = _slot(layout, operand, order)
+    value = LoweredOutput(store.target, store.dtype, operand, order)
+    rows_of = reduces(operand)
+    free = frozenset[int]().union(*(r.free for r in rows_of))
+    if not set(order) <= free:
+        raise Unsupported("a row value over further axes")
+    layout.stages.append(_rows_stage(layout, [value], rows_of, tuple(along), free))
+    return _replace(layout, results, {operand: read})
+
+
+def _map_stage(layout: KernelLayout, results: list[LoweredOutput]) -> TemplateStage:
+    stores = _stored(results)
+    order = stores[0].axes
+    if any(s.axes != order for s in stores):
+        raise Unsupported("outputs in different orders")
+    groups = collapse_axes(layout, order, [s.axes for s in stores], [e.axes for e in loads(*(s.expr for s in stores))])
+    return TemplateStage(StageKind.MAP, stores, groups[:-1], inner=groups[-1] if groups else ())
+
+
+def _rows_stage(
+    layout: KernelLayout, results: list[LoweredOutput], found: list[Expr], along: tuple[int, ...], free: frozenset[int]
+) -> TemplateStage:
+    stores = _stored(results)
+    every = set(free) | set(along)
+    reads = [e.axes for e in loads(*(s.expr for s in stores))]
+    order = _order_of(layout, loads(*(s.expr for s in stores)), every, [s.axes for s in stores])
+    positions = [order.index(a) for a in along]
+    low, high = min(positions), max(positions)
+    if high - low + 1 != len(along):
+        raise Unsupported("a reduction along axes that are not neighbours")
+    places = [s.axes for s in stores]
+    middle = collapse_axes(layout, order[low : high + 1], places, reads)
+    after = collapse_axes(layout, order[high + 1 :], places, reads)
+    before = collapse_axes(layout, order[:low], places, reads)
+    if len(middle) != 1 or len(after) > 1:
+        raise Unsupported("a reduction over a tensor that is not laid out for it")
+    return TemplateStage(StageKind.ROWS, stores, before, middle[0], after[0] if after else (), tuple(found))
+
+
+def _order_of(
+    layout: KernelLayout, reads: Sequence[Expr], every: set[int], stores: Sequence[tuple[int, ...]] = ()
+) -> tuple[int, ...]:
+    """All axes in the order of a tensor that has them all: the order in which memory is walked."""
+    sequences = [_real(e.axes) for e in reads] + list(stores)
+    for sequence in sequences:
+        if set(sequence) == every:
+            return sequence
+    longest = max(sequences, key=lambda s: len(set(s) & every), default=())
+    missing = tuple(sorted(every - set(longest)))
+    if not set(longest) <= every or len(missing) > 1:
+        raise Unsupported("no tensor has all axes")
+    return (*missing, *longest)
+
+
+def _walked(reads: Sequence[Expr], wanted: frozenset[int]) -> tuple[int, ...]:
+    """Some axes in the order in which the tensors that have them lie in memory."""
+    order: list[int] = []
+    for load in sorted(reads, key=lambda e: -len(e.free & wanted)):
+        order += [a for a in _real(load.axes) if a in wanted and a not in order]
+    return tuple(order)
+
+
+def collapse_axes(
+    layout: KernelLayout, order: Sequence[int], stores: Sequence[tuple[int, ...]], reads: Sequence[tuple[int, ...]]
+) -> tuple[tuple[int, ...], ...]:
+    """Neighbouring axes as groups that every tensor walks in one stride."""
+    groups: list[tuple[int, ...]] = []
+    for axis in order:
+        if groups and all(_adjacent(_real(t), groups[-1][-1], axis) for t in (*stores, *reads)):
+            groups[-1] = (*groups[-1], axis)
+        else:
+            groups.append((axis,))
+    return tuple(groups)
+
+
+def _adjacent(axes: tuple[int, ...], first: int, second: int) -> bool:
+    """Whether one axis follows the other directly, or neither is there."""
+    if first not in axes and second not in axes:
+        return True
+    return first in axes and axes.index(first) + 1 < len(axes) and axes[axes.index(first) + 1] == second
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """A matrix product: which axis plays which part."""
+
+    left: Expr  # the load of A, with axis m
+    right: Expr  # the load of B, with axis n
+    batch: tuple[int, ...]
+    m: tuple[int, ...]  # the rows of A, perhaps over several axes that lie one after the other
+    n: tuple[int, ...]  # the columns of B
+    k: int
+
+
+def product_of(found: Expr) -> MatrixProduct | None:
+    """The product that a sum is; None where it is a sum of something else, or a matrix times a vector."""
+    (operand,) = found.args
+    if found.name != "sum" or operand.op != "mul" or len(found.axes) != 1:
+        return None
+    sides = [a.args[0] if a.op == "cast" else a for a in operand.args]
+    if any(s.op != "load" for s in sides):
+        return None
+    left, right = sides
+    batch = tuple(a for a in _real(left.axes) if a in right.free and a != found.axes[0])
+    rows = tuple(a for a in _real(left.axes) if a not in right.free)
+    columns = tuple(a for a in _real(right.axes) if a not in left.free)
+    if not rows or not columns or any(found.axes[0] not in s.free for s in sides):
+        return None
+    return MatrixProduct(left, right, batch, rows, columns, found.axes[0])
+
+
+def _product_stage(
+    layout: KernelLayout, results: list[LoweredOutput], found: Expr, product: MatrixProduct
+) -> TemplateStage:
+    stores = _stored(results)
+    order = (*product.batch, *product.m, *product.n)
+    for load in (product.left, product.right):
+        if _real(load.axes)[: len(product.batch)] != product.batch:
+            raise Unsupported("a batch axis that is not the first")
+    if any(s.axes != order for s in stores):
+        raise Unsupported("a product stored in another order")
+    if any(found.axes[0] in e.free for s in stores for e in _outside(s.expr, found)):
+        raise Unsupported("the summed axis is used again")
+    batch = collapse_axes(
+        layout, product.batch, [s.axes for s in stores], [e.axes for e in loads(*(s.expr for s in stores))]
+    )
+    places, reads = [s.axes for s in stores], [e.axes for e in loads(*(s.expr for s in stores))]
+    sides = [collapse_axes(layout, side, places, reads) for side in (product.m, product.n)]
+    if len(batch) > 1 or any(len(side) != 1 for side in sides):
+        raise Unsupported("rows, columns or a batch over axes that do not lie one after the other")
+    return TemplateStage(StageKind.PRODUCT, stores, (*batch, product.m, product.n), (product.k,), reduces=(found,))
+
+
+def _outside(expr: Expr, found: Expr) -> list[Expr]:
+    """The loads of an expression that are not inside a reduction."""
+    if expr is found:
+        return []
+    if expr.op == "load":
+        return [expr]
+    return [e for a in expr.args for e in _outside(a, found)]

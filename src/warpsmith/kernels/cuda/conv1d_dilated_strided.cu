@@ -1,0 +1,16 @@
+// A convolution of long series whose taps lie four apart, every third result.
+#include <warpsmith/convolution_stream.cuh>
+
+namespace {
+using namespace warpsmith::conv;
+constexpr int kColumns = 128, kRows = 1;  // output channels; 64 pixels each of a warpgroup's tile
+Form form_of(int64_t batch, int64_t length) {
+  return make_form(batch, 1, task::x_dim1, task::weight_dim0, {1, 1, int(length)}, {1, 1, task::weight_dim2}, {1, 1, 3}, {0, 0, 0}, {1, 1, 4});
+}
+}  // namespace
+
+extern "C" int64_t workspace_bytes(int64_t batch, int64_t length, int64_t) { return stream_workspace(make_stream_plan(form_of(batch, length), kColumns, kRows)); }
+
+extern "C" int launch(const float* x, const float* weight, float* out, int64_t batch, int64_t length, int64_t, void* workspace, void* stream) {
+  return launch_stream<kColumns, 1, kRows, 256>(form_of(batch, length), x, weight, nullptr, out, workspace, static_cast<cudaStream_t>(stream));
+}

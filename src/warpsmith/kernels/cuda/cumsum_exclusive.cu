@@ -1,0 +1,16 @@
+// cumsum_exclusive along the rows: one read and one write of every element.
+#include <warpsmith/scan.cuh>
+
+// tune: TUNE_THREADS = 256, 32, 128, 512
+// tune: TUNE_PACKS = 2, 4
+
+#ifndef TUNE_THREADS
+#define TUNE_THREADS 256
+#endif
+#ifndef TUNE_PACKS
+#define TUNE_PACKS 2
+#endif
+
+extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
+  return warpsmith::scan<warpsmith::Plus, false, true, false, TUNE_THREADS, TUNE_PACKS>(x, nullptr, out, rows, cols, stream);
+}

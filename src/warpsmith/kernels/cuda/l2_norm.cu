@@ -1,0 +1,40 @@
+// Every row divided by its Euclidean length.
+#include <warpsmith/team.cuh>
+
+namespace {
+using namespace warpsmith;
+struct Length : SumSquares {
+  const float* x;
+  float* out;
+  struct Ready {
+    float inverse;
+  };
+  __device__ __forceinline__ float4 load(int64_t p, unsigned mask) const { return load_masked(x, p, mask, fill); }
+  __device__ __forceinline__ Ready prepare(float s, int64_t) const { return {1.0f / sqrtf(s)}; }
+  __device__ __forceinline__ void store(int64_t p, unsigned mask, const float4& v, const Ready& r, int64_t,
+                                        int64_t) const {
+    store_masked(out, p, make_float4(v.x * r.inverse, v.y * r.inverse, v.z * r.inverse, v.w * r.inverse), mask);
+  }
+  __device__ __forceinline__ void once(float, const Ready&, int64_t) const {}
+};
+}  // namespace
+
+#ifndef TUNE_THREADS
+#define TUNE_THREADS 512
+#endif
+#ifndef TUNE_RESIDENT
+#define TUNE_RESIDENT 3
+#endif
+#ifndef TUNE_TEAM
+#define TUNE_TEAM 1
+#endif
+
+extern "C" int64_t workspace_bytes(int64_t rows, int64_t cols) {
+  return team_workspace<Length>(rows, cols, TUNE_THREADS, TUNE_RESIDENT, TUNE_TEAM);
+}
+extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
+  Length p;
+  p.x = x, p.out = out;
+  if (cols <= 4096) return reduce_rows(p, rows, cols, stream);
+  return team_rows<Length, TUNE_THREADS, TUNE_RESIDENT>(p, rows, cols, TUNE_TEAM, workspace, stream);
+}

@@ -1,0 +1,175 @@
+"""What the SDKs of all providers share: one client with time limits and retries, and the reading of its responses.
+
+The SDK repeats requests (`max_retries`): lost connections, 408, 409, 429 and 5xx, honouring `Retry-After`. A response
+hook makes it do the right thing in two cases it does not know: a body that is no completion is treated as a server
+error, and an account without credit is not asked again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from warpsmith.llm.failures import BAD_BODY, is_out_of_credit
+from warpsmith.llm.model import ModelOptions
+from warpsmith.llm.prices import Tokens
+from warpsmith.llm.request_deadline import ClientClosed, RequestDeadlines
+from warpsmith.llm.secrets import Secret
+from warpsmith.model.brief import Prompt
+
+CONNECT_S = 10.0  # to open a connection: an endpoint that runs answers in milliseconds
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The text of a reply."""
+
+    text: str
+    finish: str  # "stop", "length", or the provider's own word
+
+
+@dataclass(frozen=True)
+class Response:
+    """The last response to a call."""
+
+    status: int = 0  # 0: there was none
+    body: str = ""
+    lost: str = ""  # why there was none
+    unreachable: bool = False  # True if there was not even a connection
+
+
+class HttpResponse(Protocol):
+    """The part of an HTTP client's response that is used here."""
+
+    status_code: int
+
+    @property
+    def request(self) -> Any: ...
+    @property
+    def headers(self) -> MutableMapping[str, str]: ...
+    @property
+    def text(self) -> str: ...
+    def read(self) -> bytes: ...
+
+
+class ProviderAdapter:
+    """One SDK with its client. Subclasses say how to send a prompt and how to read a body."""
+
+    def __init__(self, sdk: Any, model: str, secret: Secret, base_url: str, options: ModelOptions) -> None:
+        self.deadlines = RequestDeadlines(options.retries.request_s)
+        self._sdk = sdk
+        self._model = model
+        self._temperature = {} if options.temperature is None else {"temperature": options.temperature}
+        limit_s = options.retries.request_s
+        self._client = getattr(sdk, self.client_class)(
+            api_key=secret.reveal(),
+            base_url=base_url,
+            max_retries=options.retries.attempts - 1,
+            timeout=sdk.Timeout(limit_s, connect=min(CONNECT_S, limit_s)),
+            default_headers={"Connection": "close"},  # see `request_deadline`
+            http_client=sdk.DefaultHttpxClient(
+                event_hooks={"request": [self.deadlines.on_request], "response": [self._on_response]},
+                follow_redirects=False,  # a redirect is a wrong base URL, and could carry the key elsewhere
+                verify=base_url.startswith("https:"),  # certificates take long to load, and plain HTTP has none
+            ),
+        )
+
+    client_class: str
+
+    def send(self, prompt: Prompt) -> Response:
+        """Ask for a completion."""
+        raise NotImplementedError
+
+    def adapt(self, response: Response) -> bool:
+        """True if the request was changed so that this refusal does not come again."""
+        return False
+
+    def completion(self, content: Mapping[str, object]) -> Completion | None:
+        """The completion in a body; None if there is none."""
+        raise NotImplementedError
+
+    def tokens(self, content: Mapping[str, object]) -> Tokens | None:
+        """The usage in a body; None if it reports none."""
+        raise NotImplementedError
+
+    def list_models(self, limit_s: float) -> tuple[str, ...]:
+        """The models that the endpoint lists."""
+        with self.deadlines.call():
+            client = self._client.with_options(max_retries=0, timeout=limit_s)
+            response = self._response(lambda: client.models.with_raw_response.list())
+        data = object_of(response.body).get("data") if response.status == 200 else None
+        return tuple(filter(None, (text(item.get("id")) for item in mappings(data))))
+
+    def close(self) -> None:
+        """End calls in progress and close the client."""
+        self.deadlines.close()
+        self._client.close()
+
+    def _response(self, send: Callable[[], Any]) -> Response:
+        """Call the SDK; its exceptions become a response."""
+        try:
+            found = send().http_response
+        except self._sdk.APITimeoutError:
+            return Response(lost="no answer came in time")
+        except self._sdk.APIStatusError as error:
+            found = error.response
+        except self._sdk.APIConnectionError as error:
+            cause = " ".join(str(error.__cause__ or error).split())
+            return Response(lost=f"the connection failed ({cause or type(error.__cause__).__name__})", unreachable=True)
+        except (ClientClosed, RuntimeError):  # RuntimeError: the HTTP client was closed during the wait for a retry
+            if not self.deadlines.closed:
+                raise
+            return Response(lost="it was closed")
+        return Response(found.status_code, found.text)
+
+    def _on_response(self, response: HttpResponse) -> None:
+        if response.request.method == "GET":
+            return  # a list of models
+        response.read()
+        content = object_of(response.text)
+        if 200 <= response.status_code < 300 and self.completion(content) is None:
+            error = content.get("error")
+            code = error.get("code") if isinstance(error, dict) else None
+            response.status_code = (
+                code if isinstance(code, int) and 400 <= code < 600 else BAD_BODY if error is None else 500
+            )
+        if response.status_code >= 300:
+            self.deadlines.add_tokens(self.tokens(content))
+            if is_out_of_credit(response.status_code, response.text):
+                response.headers["x-should-retry"] = "false"
+
+
+def object_of(body: str) -> Mapping[str, object]:
+    """The JSON object in a body; empty if there is none."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return mapping(content)
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """An object; empty for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(value: object) -> tuple[Mapping[str, object], ...]:
+    """The objects in a list; none for anything else."""
+    return tuple(item for item in value if isinstance(item, dict)) if isinstance(value, list) else ()
+
+
+def text(value: object) -> str:
+    """A text; "" for anything else."""
+    return value if isinstance(value, str) else ""
+
+
+def count(value: object) -> int:
+    """A number of tokens; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def joined_text(parts: Iterable[Mapping[str, object]]) -> str:
+    """The text parts of a message, without reasoning."""
+    return "".join(text(part.get("text")) for part in parts if part.get("type", "text") in ("text", "output_text"))

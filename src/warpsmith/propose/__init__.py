@@ -1,1 +1,0 @@
-"""Those who write replies to briefs: models, commands, the catalogue, recordings."""

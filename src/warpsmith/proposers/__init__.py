@@ -1,0 +1,1 @@
+"""Proposers reply to briefs: models, commands, templates, recordings."""

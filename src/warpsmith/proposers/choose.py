@@ -1,0 +1,139 @@
+"""Chooses the proposer that a user names with `--proposer`, with a sentence that says which one and why.
+
+Everything that would stop a proposer at its first brief (no key, no SDK, no such recording) is reported here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from warpsmith.llm import spec as models
+from warpsmith.llm.model import ModelContext, ModelOptions, RetryPolicy
+from warpsmith.model.brief import Proposer
+from warpsmith.model.errors import UsageError
+from warpsmith.proposers.command import CommandProposer
+from warpsmith.proposers.models import connect
+from warpsmith.proposers.recorded import RecordedProposer, is_recording
+from warpsmith.proposers.templates import TemplateProposer
+
+_CATALOGUE = "the offline catalogue of strategies"
+
+
+@dataclass(frozen=True)
+class ProposerOptions:
+    """The options of a proposer on the command line. Holds no key, only the file of one."""
+
+    base_url: str = ""
+    key_file: str = ""
+    prices: str = ""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    request_s: float | None = None
+    choice: str = "weighted"
+    models: tuple[str, ...] = ()  # "ROLE=PROVIDER:MODEL": another model for one role of a method
+
+    def for_models(self) -> ModelOptions:
+        """The options for models."""
+        known = RetryPolicy()
+        retries = known if self.request_s is None else replace(known, request_s=self.request_s)
+        return ModelOptions(
+            base_url=self.base_url, temperature=self.temperature, max_tokens=self.max_tokens, retries=retries
+        )
+
+
+@dataclass(frozen=True)
+class ChosenProposer:
+    """A proposer that can be opened."""
+
+    spec: str  # names the same proposer on the command line
+    sentence: str  # for people: which proposer, and why
+    open: Callable[[], Proposer]
+    unpriced: tuple[str, ...] = ()  # models whose price is not known
+    uncounted: bool = False  # reports neither tokens nor cost
+
+
+def choose(
+    spec: str,
+    options: ProposerOptions,
+    *,
+    skip: int = 0,
+    roles: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> ChosenProposer:
+    """The proposer that a user names. `skip`: programs of a recording already used; `roles`: of the method."""
+    text = spec.strip()
+    given = _roles(options, roles)
+    if given and text != "auto" and not models.is_spec(text):
+        raise UsageError(f"--model is for language models; {text} takes no other for a role.")
+    kind, _, rest = text.partition(":")
+    if text == "auto":
+        return _auto(options, given, os.environ if environ is None else environ)
+    if text == "template":
+        return ChosenProposer(text, f"{_CATALOGUE}.", TemplateProposer)
+    if kind == "command":
+        if not rest.strip():
+            raise UsageError("command: names no command; write e.g. --proposer 'command:my-agent --print'.")
+        return ChosenProposer(
+            text, f"the command {rest.strip()!r}.", lambda: CommandProposer(rest.strip()), uncounted=True
+        )
+    if is_recording(text):
+        recorded = RecordedProposer(Path(rest), skip)  # opened now: a folder that is no run is reported at once
+        return ChosenProposer(text, f"the programs recorded in {rest}.", lambda: recorded)
+    if models.is_spec(text):
+        return _models(text, models.parse(text), given, options, os.environ if environ is None else environ)
+    known = ", ".join(
+        ["auto", "template", *(f"{name}:MODEL" for name in models.providers()), "command:CMD", "recorded:RUN"]
+    )
+    raise UsageError(f"unknown proposer {spec!r}; known: {known}.")
+
+
+def _roles(options: ProposerOptions, known: Sequence[str]) -> dict[str, models.ModelSpec]:
+    """The model for each role of the method."""
+    found: dict[str, models.ModelSpec] = {}
+    for text in options.models:
+        role, sign, model = text.partition("=")
+        if not sign or role not in known:
+            listed = ", ".join(known) or "none"
+            raise UsageError(f"--model {text!r}: write ROLE=PROVIDER:MODEL; the roles of this method: {listed}.")
+        (found[role],) = models.parse(model)[:1]
+    return found
+
+
+def _models(
+    text: str,
+    specs: tuple[models.ModelSpec, ...],
+    roles: Mapping[str, models.ModelSpec],
+    options: ProposerOptions,
+    environ: Mapping[str, str],
+    why: str = "",
+) -> ChosenProposer:
+    context = _context(options, environ)
+    proposer = connect(specs, options.for_models(), context, options.choice, roles)
+    played = (f"{role}: {each.name}" for role, each in sorted(roles.items()))
+    names = ", ".join([*(each.name for each in specs), *played])
+    asked = dict.fromkeys([*specs, *roles.values()])
+    unpriced = tuple(each.name for each in asked if context.prices.of(each.provider, each.model) is None)
+    return ChosenProposer(text, f"{names}{f' ({why})' if why else ''}.", lambda: proposer, unpriced)
+
+
+def _auto(
+    options: ProposerOptions, roles: Mapping[str, models.ModelSpec], environ: Mapping[str, str]
+) -> ChosenProposer:
+    found = models.detect_models(options.for_models(), _context(options, environ))
+    why = found.why.rstrip(".")
+    if not found.models and options.base_url:  # the user wants a model
+        raise UsageError(f"{why}; see that the endpoint answers, or name a model with --proposer openai:MODEL.")
+    if not found.models:
+        sentence = f"{_CATALOGUE} ({why}; connect one with --proposer openai:MODEL, anthropic:MODEL or command:CMD)."
+        return ChosenProposer("template", sentence, TemplateProposer)
+    text = ",".join(each.name for each in found.models)
+    return _models(text, found.models, roles, options, environ, why)
+
+
+def _context(options: ProposerOptions, environ: Mapping[str, str]) -> ModelContext:
+    key_file = Path(options.key_file) if options.key_file else None
+    prices = Path(options.prices) if options.prices else None
+    return ModelContext.load(environ, key_file, prices)

@@ -1,0 +1,69 @@
+"""A proposer that asks language models: the prompt of the brief, sent to the model whose role or turn it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from warpsmith.llm.model import Model, ModelContext, ModelOptions
+from warpsmith.llm.spec import ModelSpec
+from warpsmith.llm.spec import connect as connect_models
+from warpsmith.model.brief import Brief, Prompt, Reply
+from warpsmith.model.errors import UsageError
+from warpsmith.prompts.renderer import render
+from warpsmith.proposers.model_choice import PickModel, weighted
+from warpsmith.proposers.model_choice import choice as choice_named
+
+
+class ModelProposer:
+    """A `Proposer` over one or more models. A role may have a model of its own; for all others they take turns."""
+
+    def __init__(
+        self,
+        models: Sequence[Model],
+        choice: PickModel | None = None,
+        concurrency: int = 4,
+        roles: Mapping[str, Model] | None = None,
+    ) -> None:
+        if not models:
+            raise UsageError("there is no model to ask; name at least one.")
+        self._roles = dict(roles or {})
+        by_role = [f"{role}={model.name}" for role, model in sorted(self._roles.items())]
+        self.name = ",".join([*(model.name for model in models), *by_role])
+        self.concurrency = concurrency
+        self._models = tuple(models)
+        self._choice = choice or weighted([1.0] * len(models))
+
+    def prompt(self, brief: Brief) -> Prompt:
+        """See `Proposer`."""
+        return render(brief)
+
+    def propose(self, brief: Brief, prompt: Prompt) -> Reply:
+        """See `Proposer`."""
+        own = self._roles.get(brief.role)
+        return (own or self._models[self._choice(brief)]).complete(prompt)
+
+    def close(self) -> None:
+        """See `Proposer`."""
+        for model in {id(each): each for each in (*self._models, *self._roles.values())}.values():
+            model.close()
+
+
+def connect(
+    specs: Sequence[ModelSpec],
+    options: ModelOptions,
+    context: ModelContext,
+    choice: str = "weighted",
+    roles: Mapping[str, ModelSpec] | None = None,
+) -> ModelProposer:
+    """A proposer over models by name, chosen among by their weights or by what they bring.
+
+    `roles`: who plays which role of a method that has several, by `Brief.role`.
+    """
+    pick = choice_named(choice, [spec.name for spec in specs], [spec.weight for spec in specs])
+    models = list(connect_models(specs, options, context))
+    known = {model.name: model for model in models}
+    for spec in (roles or {}).values():
+        if spec.name not in known:
+            (known[spec.name],) = connect_models([spec], options, context)
+    own = {role: known[spec.name] for role, spec in (roles or {}).items()}
+    return ModelProposer(models, pick, options.concurrency, own)

@@ -1,0 +1,245 @@
+"""From what a user asks for to a run that can be worked on: new, or taken up again.
+
+Everything that can be wrong with the request is found before anything is spent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from warpsmith._version import __version__
+from warpsmith.backends.source import backend_named
+from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
+from warpsmith.hardware.device import Device, select_device, visible_gpus
+from warpsmith.methods.load import DEFAULT, ablated, load
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.errors import RunError, TaskError, ToolMissing, UsageError
+from warpsmith.model.evaluation import Evaluation
+from warpsmith.model.method import Method
+from warpsmith.model.settings import Settings
+from warpsmith.model.task import Precision
+from warpsmith.proposers.choose import ChosenProposer
+from warpsmith.proposers.choose import choose as choose_proposer
+from warpsmith.run_log.events import RunConfig, RunCreated
+from warpsmith.run_log.log import LOG_FILE, RunLog
+from warpsmith.search.budget import check_budget, check_countable
+from warpsmith.search.next_brief import find_precedents
+from warpsmith.search.options import RunOptions
+from warpsmith.search.session import FindPrecedents, Session, no_precedents
+
+TASK_FILE = "task.py"
+RUNS = "runs"
+ENOUGH = 0.95
+"""Share of the speed of light at which a run stops that is given no other."""
+_NATIVE = ("cuda", "cpu")
+
+
+def choose(device: str, backend: str) -> tuple[Device, str]:
+    """Where to run and in which language; raises where that cannot be built or run here."""
+    if backend and backend not in ("cuda", "cpu", "triton"):
+        backend_named(backend)  # an unknown one is said to be that
+        raise UsageError(f"--backend {backend}: kernels are proposed in cuda, cpu or triton.")
+    kind = device.partition(":")[0]
+    if kind == "auto":
+        there = bool(visible_gpus()) and (backend == "triton" or backend_named("cuda").available().build)
+        kind = "cpu" if backend == "cpu" or not (there or backend) else "cuda"
+    if kind not in _NATIVE:
+        raise UsageError(f"unknown device {device!r}; use auto, cpu, cuda or cuda:N.")
+    language = backend or kind
+    if kind not in backend_named(language).devices:
+        raise UsageError(f"--backend {language} does not run on {kind}; leave one of the two options out.")
+    if kind == "cuda" and not visible_gpus():
+        raise ToolMissing("no NVIDIA GPU is visible here; choose --device cpu, or run on a machine with one.")
+    available = backend_named(language).available()
+    if not available.build:
+        raise ToolMissing(f"{language} kernels cannot be built here: {available.detail}.")
+    return select_device(kind if device == "auto" else device), language
+
+
+def begin(
+    config: RunConfig,
+    method: Method,
+    evaluator: Evaluator,
+    *,
+    folder: Path | None = None,
+    recall: FindPrecedents = no_precedents,
+) -> Session:
+    """Begin a new run: read the task, then make the folder (a fresh one under `runs` where none is named).
+
+    `recall` gives what earlier runs learnt about such tasks.
+    """
+    check_budget(config.budget)
+    path, mark, name = config.task.partition("::")
+    precision = Precision(config.precision) if config.precision else None
+    problem = evaluator.survey(config.task, config.backend, precision)
+    config = replace(config, task=f"{Path(path).resolve()}{mark}{name}")
+    folder = folder or fresh_folder(Path(RUNS), problem.task.name)
+    session = Session.create(folder, RunCreated(config, method, problem, __version__), recall)
+    (folder / TASK_FILE).write_bytes(_source(config.task))
+    return session
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """A run that can begin: everything that a caller can get wrong was checked, nothing was spent."""
+
+    config: RunConfig
+    method: Method
+    choice: ChosenProposer
+    device: Device
+    folder: Path | None  # None: a fresh one under `runs`
+
+    def begin(self, evaluator: Evaluator) -> Session:
+        """Begin it, with what the pool knows about such tasks."""
+        return begin(self.config, self.method, evaluator, folder=self.folder, recall=find_precedents)
+
+
+def prepare(task: str, options: RunOptions, *, folder: Path | None = None) -> NewRun:
+    """Check the options of a new run and decide its device, backend, method and proposer."""
+    method = method_for(options)
+    budget = options.budget()
+    options.checked_baselines()
+    if folder is not None and (folder / LOG_FILE).exists():
+        raise UsageError(f"{folder} holds a run already; continue it with --resume {folder}, or choose another.")
+    device, backend = choose(options.device or "auto", options.backend or "")
+    choice = choose_proposer(options.proposer or "auto", options.models, roles=method.roles)
+    check_countable(budget, choice)
+    config = resolve(task, options, proposer=choice.spec, device=device, backend=backend)
+    return NewRun(config, method, choice, device, folder)
+
+
+def resolve(task: str, options: RunOptions, *, proposer: str, device: Device, backend: str) -> RunConfig:
+    """The configuration of a new run from what a caller asked for: every default is decided here."""
+    timing_s = options.timing_budget_s
+    usual = Settings()
+    settings = replace(
+        usual,
+        baselines=options.checked_baselines(),
+        timing_budget_s=usual.timing_budget_s if timing_s is None else timing_s,
+    )
+    return RunConfig(
+        task=task,
+        device=options.device or "auto",
+        backend=backend,
+        proposer=proposer,
+        budget=options.budget(),
+        settings=settings,
+        seed=options.seed or 0,
+        precision=options.precision.value if options.precision else "",
+        repairs=options.repairs,
+        enough_share=share_to_stop_at(options.stop_at),
+        parallel=options.parallel or default_parallel(device.kind),
+    )
+
+
+def method_for(options: RunOptions) -> Method:
+    """The method that the options name, without the parts that they leave out."""
+    return ablated(
+        load(options.method or DEFAULT),
+        roofline=options.roofline is not False,
+        retrieval=options.retrieval is not False,
+        alignment=options.alignment is not False,
+    )
+
+
+def share_to_stop_at(given: float | None) -> float | None:
+    """The share of the roofline at which a run stops: the default where none is given, None (never) for 0."""
+    return ENOUGH if given is None else given or None
+
+
+def default_parallel(kind: str) -> int:
+    """How many proposals are in flight where nobody says: a GPU judges faster than the CPU."""
+    return 4 if kind == "cuda" else 2
+
+
+def fresh_folder(parent: Path, task: str, clock: time.struct_time | None = None) -> Path:
+    """A folder that is not there yet, named after the task and the time."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", clock or time.localtime())
+    for number in range(1, 1000):
+        folder = parent / (f"{task}-{stamp}" if number == 1 else f"{task}-{stamp}-{number}")
+        if not folder.exists():
+            return folder
+    raise RunError(f"{parent} is full of runs of this very second; try again.")
+
+
+def find(name: str) -> Path:
+    """The folder of a run, given as a path, or by its name under `runs`, or as "last"."""
+    if name == "last":
+        runs = sorted(Path(RUNS).glob(f"*/{LOG_FILE}"), key=lambda path: path.stat().st_mtime)
+        if not runs:
+            raise RunError(f"there is no run under {RUNS} yet; start one with `warpsmith optimize TASK`.")
+        return runs[-1].parent
+    path = Path(name)
+    return path if path.exists() or not (Path(RUNS) / name).exists() else Path(RUNS) / name
+
+
+def task_of(folder: Path, config: RunConfig) -> str:
+    """The task file of a run: where it was, if it still says the same, else the copy kept with the run."""
+    path, mark, name = config.task.partition("::")
+    copy = folder / TASK_FILE
+    if not copy.exists():
+        if not Path(path).exists():
+            raise RunError(f"neither {path} nor {copy} exists; put the task file back to go on with this run.")
+        return config.task
+    try:
+        same = Path(path).read_bytes() == copy.read_bytes()
+    except OSError:
+        same = False
+    return config.task if same else f"{copy}{mark}{name}"
+
+
+def evaluator_for(
+    config: RunConfig,
+    device: str | None = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_message: Callable[[str], None] = lambda _: None,
+) -> Evaluator:
+    """An evaluator for a run on this machine, wherever the run was begun."""
+    kind = (device or "").partition(":")[0]
+    if kind in _NATIVE and kind not in backend_named(config.backend).devices:
+        raise UsageError(
+            f"this run's kernels are {config.backend} kernels, which do not run on {kind}; leave out --device."
+        )
+    chosen, _ = choose(device or config.device, config.backend)
+    return Evaluator(chosen, config.settings, on_progress=on_progress, on_message=on_message)
+
+
+@dataclass(frozen=True)
+class TaskEvaluator:
+    """Judges candidates of one run's task: what `search.loop` calls."""
+
+    evaluator: Evaluator
+    task: str
+    precision: Precision | None
+
+    def __call__(self, candidates: Sequence[Candidate], *, fresh: bool) -> Iterator[tuple[int, Evaluation]]:
+        """See `judging.Evaluate`."""
+        return self.evaluator.evaluate(self.task, candidates, self.precision, fresh=fresh)
+
+    def prepare(self, candidates: Sequence[Candidate]) -> None:
+        """Begin to build candidates that will be judged soon."""
+        self.evaluator.prepare(self.task, candidates, self.precision)
+
+
+def task_evaluator(session: Session, evaluator: Evaluator) -> TaskEvaluator:
+    """The evaluator bound to the task and precision of a run."""
+    config = session.state.setup.config
+    precision = Precision(config.precision) if config.precision else None
+    return TaskEvaluator(evaluator, task_of(session.folder, config), precision)
+
+
+def config_of(folder: Path) -> RunCreated:
+    """How a run was set up, without opening it for work."""
+    with RunLog.read(folder) as log:
+        return log.setup()
+
+
+def _source(task: str) -> bytes:
+    path = Path(task.partition("::")[0])
+    try:
+        return path.read_bytes()
+    except OSError as refused:
+        raise TaskError(f"{path} cannot be read ({refused.strerror}).") from None

@@ -1,0 +1,59 @@
+"""`RunOptions`: what a caller asks of a run, on the command line and in Python. `open_run` resolves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from warpsmith.model.errors import UsageError
+from warpsmith.model.task import Precision
+from warpsmith.proposers.choose import ProposerOptions
+from warpsmith.run_log.events import Budget
+from warpsmith.search.budget import check_budget
+
+BASELINES = ("eager", "compile")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of a run. None means "not given": a new run takes the default, a resumed run keeps what it has."""
+
+    method: str | None = None  # a name, or a file with a method; cupilot
+    proposer: str | None = None  # "auto", "template", "openai:MODEL", "command:CMD", …
+    trials: int | None = None  # 45
+    seconds: float | None = None  # of wall time; no limit
+    tokens: int | None = None
+    usd: float | None = None
+    device_seconds: float | None = None  # of building and judging
+    device: str | None = None  # "auto", "cpu", "cuda", "cuda:1"
+    backend: str | None = None  # "cpu", "cuda", "triton"; the language of the device
+    precision: Precision | None = None  # the task's own
+    baselines: tuple[str, ...] | None = None  # ("eager",); "compile" may follow
+    timing_budget_s: float | None = None  # per workload and baseline
+    seed: int | None = None  # 0
+    parallel: int | None = None  # proposals in flight; what suits the device
+    repairs: int | None = None  # attempts to repair a failed kernel; the method's own number
+    stop_at: float | None = None  # the share of the roofline at which the run stops; 0 for never
+    roofline: bool | None = None  # False leaves this part of the method out
+    retrieval: bool | None = None  # the same
+    alignment: bool | None = None  # the same
+    profile: bool = True  # profile kernels that become parents
+    tune: bool = True  # tune the best kernel's tunables at the end
+    remember: bool = True  # add what the run found out to the pool
+    models: ProposerOptions = field(default_factory=ProposerOptions)
+
+    def budget(self, known: Budget | None = None) -> Budget:
+        """The limits of the run: those given here, the others from `known` or the defaults."""
+        known = known or Budget()
+        names = ("trials", "seconds", "tokens", "usd", "device_seconds")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return check_budget(Budget(**{**vars(known), **given}))
+
+    def checked_baselines(self) -> tuple[str, ...]:
+        """The baselines to time against; the first is PyTorch eager."""
+        names = self.baselines or ("eager",)
+        unknown = [name for name in names if name not in BASELINES]
+        if unknown:
+            raise UsageError(f"unknown baseline {unknown[0]!r}; known: {', '.join(BASELINES)}.")
+        if names[0] != "eager":
+            raise UsageError("the baselines must begin with eager: kernels are ranked by their speedup over it.")
+        return names

@@ -1,0 +1,100 @@
+"""Profiles the kernels that the next brief builds on.
+
+A profile is help, not a verdict: if profiling fails, the run gets a note and the brief is made without a profile.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.errors import WarpsmithError
+from warpsmith.model.evaluation import Evaluation
+from warpsmith.model.method import Method, Product, Show
+from warpsmith.model.settings import Paths
+from warpsmith.model.task import Precision
+from warpsmith.profiling.profiler import Profiler
+from warpsmith.proposers.recorded import is_recording
+from warpsmith.search.open_run import task_of
+from warpsmith.search.session import Session
+
+_PROFILING_ERRORS = (WarpsmithError, OSError, ValueError, LookupError, ArithmeticError, subprocess.SubprocessError)
+
+
+@dataclass(frozen=True)
+class ProfileResult:
+    """The profile of a kernel."""
+
+    digest: str  # "" if profiling failed
+    seconds: float  # device time
+    reason: str = ""  # why there is no digest, or none of the best kind
+
+
+class ProfileKernel(Protocol):
+    """Profiles a valid candidate. Raises nothing for failures of the candidate or of a tool."""
+
+    def __call__(self, candidate: Candidate, evaluation: Evaluation) -> ProfileResult: ...
+
+
+def reads_profiles(method: Method, proposer: str) -> bool:
+    """True if the proposer reads profiles: a recording does not, and templates only to choose strategies."""
+    shown = [operator for operator in method.operators if Show.PROFILE in operator.shows]
+    if proposer == "template":
+        return any(operator.product is Product.STRATEGIES for operator in shown)
+    return bool(shown) and not is_recording(proposer)
+
+
+@contextmanager
+def kernel_profiler(
+    session: Session, evaluator: Evaluator, on_wait: Callable[[], None] = lambda: None
+) -> Iterator[ProfileKernel]:
+    """A profiler for the kernels of a run, on the evaluator's device."""
+    config, problem = session.state.setup.config, session.state.setup.problem
+    task = task_of(session.folder, config)
+    precision = Precision(config.precision) if config.precision else None
+    limits = evaluator.settings.limits
+    with Profiler(evaluator.device, paths=Paths.from_environment(), limits=limits, on_wait=on_wait) as profiler:
+
+        def profile(candidate: Candidate, evaluation: Evaluation) -> ProfileResult:
+            since = time.monotonic()
+            try:
+                found = profiler.profile(task, candidate, problem, evaluation, precision)
+            except _PROFILING_ERRORS as fault:
+                reason = f"{candidate.main.name} could not be profiled ({fault})."
+                return ProfileResult("", time.monotonic() - since, reason)
+            return ProfileResult(found.digest.text if found.digest else "", time.monotonic() - since, found.reason)
+
+        yield profile
+
+
+class ProfileRecorder:
+    """Stores profiles in a session, and reports each problem once."""
+
+    def __init__(self, session: Session, say: Callable[[str], None]) -> None:
+        self._session = session
+        self._say = say
+        self._said: set[str] = set()
+
+    def store(self, trial: int, result: ProfileResult) -> None:
+        """Store the profile of a trial."""
+        self._session.profiled(trial, result.digest, result.seconds)
+        if result.reason and result.reason not in self._said:
+            self._said.add(result.reason)
+            self._session.note(f"profile of trial {trial}: {result.reason}")
+            self._say(f"profiling: {result.reason}")
+
+
+def profile_next(session: Session, profile: ProfileKernel, say: Callable[[str], None] = lambda _: None) -> int:
+    """Profile the kernels that the next brief builds on; returns how many."""
+    recorder, trials = ProfileRecorder(session, say), session.unprofiled()
+    for trial in trials:
+        evaluation = session.evaluation(trial)
+        assert evaluation is not None, "only evaluated trials are built on"
+        recorder.store(trial, profile(session.candidate(trial), evaluation))
+    return len(trials)

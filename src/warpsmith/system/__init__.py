@@ -1,0 +1,1 @@
+"""Processes, files and plugins: what every room needs of the operating system."""

@@ -1,0 +1,54 @@
+"""File locks between processes and threads (flock). The kernel releases a lock when its holder dies.
+
+Locks are asked for through files opened for writing, which works on network file systems too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from warpsmith.model.errors import RunError
+from warpsmith.system.processes import may_be_stopped, pause
+
+_POLL_S = 0.02
+
+
+def open_lock_file(path: Path, mode: int = 0o600) -> int:
+    """Open the file of a lock, which is created if needed; not inherited by programs started later."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+
+
+def try_lock(handle: int) -> bool:
+    """Lock an open file; False if somebody else holds the lock. Closing the file releases the lock."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def lock(handle: int) -> None:
+    """Lock an open file, waiting for other holders; raises HarnessFault if this thread's work is cancelled."""
+    if not may_be_stopped():
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return
+    while not try_lock(handle):
+        pause(_POLL_S)
+
+
+def lock_folder(folder: Path) -> int:
+    """Reserve the folder of a run or bench for this process, until the returned descriptor is closed."""
+    try:
+        handle = open_lock_file(folder / "lock", 0o644)
+    except OSError as refused:
+        raise RunError(f"{folder} cannot be written ({refused.strerror}); copy it to a folder of yours.") from None
+    try:
+        locked = try_lock(handle)
+    except OSError:
+        locked = False
+    if not locked:
+        os.close(handle)
+        raise RunError(f"another process is working on {folder}; wait for it or stop it.")
+    return handle

@@ -1,0 +1,39 @@
+"""Finds plugins: modules of a package that define `PLUGIN` (one) or `PLUGINS` (several), and entry points of packages.
+
+Adding a backend, method, guard or provider means adding one file, a strategy one entry; no other file lists them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from warpsmith.model.errors import UsageError
+
+
+@cache
+def plugins(package: str) -> dict[str, Any]:
+    """All plugins of e.g. "warpsmith.backends" by name; outside ones come from that entry-point group."""
+    found: dict[str, Any] = {}
+    root = importlib.import_module(package)
+    for info in pkgutil.iter_modules(root.__path__):
+        module = importlib.import_module(f"{package}.{info.name}")
+        one = getattr(module, "PLUGIN", None)
+        for plugin in getattr(module, "PLUGINS", () if one is None else (one,)):
+            found[plugin.name] = plugin
+    for entry in entry_points(group=package):
+        plugin = entry.load()
+        found.setdefault(plugin.name, plugin)
+    return found
+
+
+def plugin(package: str, name: str) -> Any:
+    """One plugin; an unknown name is an error that lists the known ones."""
+    known = plugins(package)
+    if name not in known:
+        noun = package.rsplit(".", 1)[-1].removesuffix("s")
+        raise UsageError(f"unknown {noun} {name!r}; known: {', '.join(sorted(known))}.")
+    return known[name]

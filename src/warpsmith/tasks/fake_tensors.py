@@ -1,0 +1,103 @@
+"""Tensors without data, and the order in which modes of tracing are tried.
+
+Meta tensors come first: they cost nothing to import. Fake tensors handle some programs that meta tensors do not, but
+import torch's compiler, which takes more than a second. A program that reads values (`.item()`, numpy) is run on real
+tensors if they are small.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from warpsmith.model.errors import TaskError
+from warpsmith.tasks.intercept import TorchInterceptor
+from warpsmith.tasks.meta_tracing import FastMetaOperators
+from warpsmith.tasks.program import REAL_RUN_LIMIT_BYTES
+from warpsmith.tasks.user_code import Attempt, error_sentence
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TraceMode:
+    """One way of tracing: where tensors are created, under which mode, and whether they hold data."""
+
+    name: str  # "meta", "fake" or "real"
+    device: torch.device
+    mode: contextlib.AbstractContextManager[Any]
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """A tensor of this setting, with no particular contents."""
+        with self.mode:
+            return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def adopt(self, tensor: Tensor) -> Tensor:
+        """A tensor that code of the task created by a way of its own, brought into this setting."""
+        if tensor.device == self.device:
+            return tensor
+        with self.mode:
+            return torch.empty_like(tensor, device=self.device, requires_grad=False)
+
+    @contextlib.contextmanager
+    def creating(self) -> Iterator[None]:
+        """Run code of the task that creates tensors."""
+        with torch.no_grad(), self.mode, TorchInterceptor(self.device):
+            yield
+
+
+def _meta() -> TraceMode:
+    return TraceMode("meta", torch.device("meta"), FastMetaOperators())
+
+
+@cache
+def _fake() -> TraceMode:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return TraceMode("fake", torch.device("cpu"), FakeTensorMode(allow_non_fake_inputs=True))
+
+
+def _real() -> TraceMode:
+    return TraceMode("real", torch.device("cpu"), contextlib.nullcontext())
+
+
+class TooLarge(TaskError):
+    """Tracing with real tensors was refused because of their size."""
+
+
+def check_size(setting: TraceMode, size_bytes: int) -> None:
+    """Refuse to run a large reference for the sake of its shapes."""
+    if setting.name == "real" and size_bytes > REAL_RUN_LIMIT_BYTES:
+        raise TooLarge("too large to be traced with data")
+
+
+def _is_verdict(error: BaseException) -> bool:
+    return isinstance(error, TaskError) and not isinstance(error, TooLarge)
+
+
+def check_same_shapes(first: Sequence[Tensor], second: Sequence[Tensor]) -> None:
+    """Refuse a reference whose result's shape depends on the values it is given."""
+    if [t.shape for t in first] != [t.shape for t in second]:
+        raise TaskError("the result's shape depends on the values of the inputs; that cannot be a task.")
+
+
+def try_trace_modes(path: Path, doing: str, attempt: Callable[[TraceMode], T]) -> T:
+    """What `attempt` gives in the first setting it works in; otherwise one sentence about why not."""
+    errors: list[BaseException] = []
+    for make in (_meta, _fake, _real):
+        with Attempt(path) as trial:
+            return attempt(make())
+        assert trial.error is not None
+        errors.append(trial.error)
+        if isinstance(trial.error, ModuleNotFoundError) or _is_verdict(trial.error):
+            break  # another setting would not change it
+    # The last error is the one PyTorch users know; "too large" only says that there was no such run.
+    told = next((error for error in reversed(errors) if not isinstance(error, TooLarge)), errors[-1])
+    raise TaskError(error_sentence(told, path, doing)) from told

@@ -1,0 +1,173 @@
+"""How much of a reported time is believed on the CPU: a simulated host that reports any time, over a real process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from warpsmith.evaluator.judge.timing.cpu_sampler import CpuSampler
+from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
+from warpsmith.evaluator.judge.timing.sampler import Pairs, RequestCost
+from warpsmith.evaluator.protocol.messages import CallTimes, TimeCalls
+from warpsmith.model.evaluation import Status
+from warpsmith.model.settings import Settings
+
+MS = 1_000_000
+WORKS_S = 0.02
+_SPINS = "print(flush=True)\nwhile True: pass"
+_SPINS_IN_A_THREAD = (
+    f"import threading\ndef spin():\n    while True: pass\nthreading.Thread(target=spin).start()\n{_SPINS}"
+)
+_SLEEPS = "import time\nprint(flush=True)\ntime.sleep(60)"
+
+
+class Worker:
+    """A process that runs only when it is resumed, like a host."""
+
+    def __init__(self, code: str) -> None:
+        self._process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        with self._process.stdout as started:
+            started.readline()
+        self.pid = self._process.pid
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def run(self, used_s: float) -> None:
+        """Until it has used that much CPU time."""
+        before = time.clock_gettime((~self.pid << 3) | 2)
+        os.kill(self.pid, signal.SIGCONT)
+        while time.clock_gettime((~self.pid << 3) | 2) - before < used_s:
+            time.sleep(0.001)
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[str], Worker]]:
+    begun: list[Worker] = []
+
+    def begin(code: str) -> Worker:
+        begun.append(Worker(code))
+        return begun[-1]
+
+    yield begin
+    for worker in begun:
+        worker.end()
+
+
+def _sampler(worker: Worker, told: Sequence[tuple[int, int]], works_s: float = 0.0, **settings: Any) -> CpuSampler:
+    """A sampler whose candidate reports and takes (by the judge's clock) the times in `told`, and uses `works_s` of
+    CPU."""
+    remaining = iter(told)
+    host = SimpleNamespace(pid=worker.pid, returns_tensors=False, copies_state=False, round_trip_ns=0)
+
+    def ask(request: TimeCalls, _expected: type[CallTimes], _limit_s: float) -> CallTimes:
+        if not request.indices:
+            return CallTimes(0, 0, 0, "")
+        if works_s:
+            worker.run(works_s)
+        claimed_ns, host.round_trip_ns = next(remaining)
+        return CallTimes(claimed_ns, 0, 0, "")
+
+    host.ask = ask
+    buffers = SimpleNamespace(sets=(None, None), set_numbers=range(2))
+    runner = SimpleNamespace(flush=lambda: None)
+    cost = RequestCost(typical_ns=MS, deducted_ns=MS, main_cpu_ns=MS)
+    return CpuSampler(
+        cast(Any, host), cast(Any, buffers), cast(Any, runner), replace(Settings(), **settings), 1.0, cost
+    )
+
+
+def _pairs(sampler: CpuSampler, count: int) -> Pairs:
+    return [(10.0 * MS, float(sampler.time_candidate([0]))) for _ in range(count)]
+
+
+def test_reports_that_agree_with_the_judge_s_clock_count(start: Callable[[str], Worker]) -> None:
+    sampler = _sampler(start(_SLEEPS), [(10 * MS, 11 * MS), (12 * MS, 13 * MS), (10 * MS, 40 * MS)])
+    pairs = _pairs(sampler, 3)
+    assert sampler.credible_pairs(pairs) == pairs
+    assert sampler.objection() is None
+
+
+def test_a_claim_a_little_below_the_fastest_sample_counts_as_that(start: Callable[[str], Worker]) -> None:
+    sampler = _sampler(start(_SLEEPS), [(8 * MS, 30 * MS), (10 * MS, 11 * MS)])
+    assert [taken_ns for _, taken_ns in sampler.credible_pairs(_pairs(sampler, 2))] == [10 * MS, 10 * MS]
+
+
+def test_a_claim_far_below_it_counts_as_the_judge_s_clock(start: Callable[[str], Worker]) -> None:
+    sampler = _sampler(start(_SLEEPS), [(1 * MS, 31 * MS), (1 * MS, 11 * MS), (12 * MS, 13 * MS)])
+    assert [taken_ns for _, taken_ns in sampler.credible_pairs(_pairs(sampler, 3))] == [30 * MS, 10 * MS, 12 * MS]
+
+
+def test_a_pair_that_does_not_count_is_forgotten(start: Callable[[str], Worker]) -> None:
+    sampler = _sampler(start(_SLEEPS), [(1 * MS, 2 * MS), (10 * MS, 12 * MS), (10 * MS, 14 * MS)])
+    sampler.time_candidate([0])
+    sampler.discard_last()
+    assert [taken_ns for _, taken_ns in sampler.credible_pairs(_pairs(sampler, 2))] == [11 * MS, 11 * MS]
+
+
+@pytest.mark.parametrize("code", [_SPINS, _SPINS_IN_A_THREAD], ids=["answering thread", "another thread"])
+def test_a_process_that_works_longer_than_it_says_has_forged_its_clock(
+    start: Callable[[str], Worker], code: str
+) -> None:
+    sampler = _sampler(start(code), [(MS, 200 * MS)] * 4, works_s=WORKS_S)
+    _pairs(sampler, 4)
+    found = sampler.objection()
+    assert found is not None
+    assert (found.status, found.attack) == (Status.REJECTED, 9)
+    assert found.reason.startswith("forged clock: the candidate's process reports 1 ms for a sample, but used ")
+
+
+def test_a_process_that_only_waits_has_not(start: Callable[[str], Worker]) -> None:
+    """Another process had the CPU: the judge's clock shows a long time, which alone proves nothing."""
+    sampler = _sampler(start(_SLEEPS), [(MS, 200 * MS)] * 4)
+    _pairs(sampler, 4)
+    assert sampler.objection() is None
+
+
+def test_an_odd_sample_proves_nothing(start: Callable[[str], Worker]) -> None:
+    """Two of four samples may have waited for a thread to wake up, and used CPU time meanwhile."""
+    sampler = _sampler(start(_SPINS), [(MS, 200 * MS)] * 2 + [(500 * MS, 501 * MS)] * 2, works_s=WORKS_S)
+    _pairs(sampler, 4)
+    assert sampler.objection() is None
+
+
+def test_without_its_guard_no_claim_is_doubted(start: Callable[[str], Worker]) -> None:
+    sampler = _sampler(start(_SPINS), [(MS, 200 * MS)] * 2, works_s=WORKS_S, without=("clock",))
+    pairs = _pairs(sampler, 2)
+    assert sampler.credible_pairs(pairs) == pairs
+    assert sampler.objection() is None
+
+
+def test_cpu_usage_counts_each_thread(start: Callable[[str], Worker]) -> None:
+    worker = start(_SPINS_IN_A_THREAD)
+    before = ProcessUsage(worker.pid).read()
+    worker.run(0.04)
+    used = ProcessUsage(worker.pid).read()
+    assert len(used.threads_ns) == 2
+    assert 0 < used.main_thread_since(before) < used.total_ns - before.total_ns
+    assert used.shortest_since(before, processors=1) >= 40 * MS
+    assert used.shortest_since(before, processors=64) == max(
+        used.threads_ns[name] - before.threads_ns[name] for name in used.threads_ns
+    )
+
+
+def test_the_cpu_usage_of_a_process_that_has_ended_is_zero(start: Callable[[str], Worker]) -> None:
+    worker = start(_SPINS)
+    usage = ProcessUsage(worker.pid)
+    before = usage.read()
+    worker.end()
+    assert usage.read().main_ns == 0
+    assert before.main_ns > 0

@@ -1,0 +1,94 @@
+"""A paused process does not run: with a real process that counts as fast as it can."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from warpsmith.evaluator.judge.host_client import ProcessPause
+
+_COUNTS = """
+import mmap, struct, sys, threading
+page = mmap.mmap(int(sys.argv[1]), mmap.PAGESIZE)
+def count(at):
+    number = 0
+    while True:
+        number += 1
+        struct.pack_into("q", page, at, number)
+threading.Thread(target=count, args=(8,), daemon=True).start()
+count(0)
+"""
+
+
+@pytest.fixture
+def counting() -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], tuple[int, int]]]]:
+    """A process with two threads that count, and what they have counted to."""
+    fd = os.memfd_create("counters")
+    os.ftruncate(fd, mmap.PAGESIZE)
+    process = subprocess.Popen([sys.executable, "-c", _COUNTS, str(fd)], pass_fds=[fd])
+    with mmap.mmap(fd, mmap.PAGESIZE) as page:
+        yield process, lambda: struct.unpack_from("qq", page)
+        process.kill()
+        process.wait()
+    os.close(fd)
+
+
+def _moves(read: Callable[[], tuple[int, int]], within_s: float) -> bool:
+    """Whether both threads make progress."""
+    before, deadline = read(), time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if all(now > then for now, then in zip(read(), before, strict=True)):
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def test_a_paused_process_stops_and_goes_on_when_resumed(
+    counting: tuple[subprocess.Popen[bytes], Callable[[], tuple[int, int]]],
+) -> None:
+    process, read = counting
+    assert _moves(read, 30.0)
+    pause = ProcessPause(process.pid)
+
+    pause.pause()
+    time.sleep(0.1)  # a signal takes effect soon, not at once
+    standing = read()
+    time.sleep(0.2)
+    assert read() == standing
+
+    pause.resume()
+    assert _moves(read, 30.0)
+    pause.close()
+
+
+def test_closing_the_pause_resumes_the_process(
+    counting: tuple[subprocess.Popen[bytes], Callable[[], tuple[int, int]]],
+) -> None:
+    process, read = counting
+    assert _moves(read, 30.0)
+    pause = ProcessPause(process.pid)
+    pause.pause()
+    pause.close()
+    pause.close()
+
+    assert _moves(read, 30.0)
+
+
+def test_a_process_that_is_gone_is_no_error(
+    counting: tuple[subprocess.Popen[bytes], Callable[[], tuple[int, int]]],
+) -> None:
+    process, _ = counting
+    pause = ProcessPause(process.pid)
+    process.kill()
+    process.wait()
+
+    pause.pause()
+    pause.resume()
+    pause.close()

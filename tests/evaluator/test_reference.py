@@ -1,0 +1,185 @@
+"""The expected result of a case: computed whole, in slices, and when PyTorch's own result is unusable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from warpsmith.evaluator.judge.numerics import reference, tolerance
+from warpsmith.evaluator.judge.numerics.compare import Errors
+from warpsmith.evaluator.judge.numerics.reference import (
+    BASELINE,
+    FULL,
+    SLICED,
+    Case,
+    Reference,
+    ReferenceResult,
+    compare_output,
+)
+from warpsmith.evaluator.judge.numerics.tolerance import error_limit
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.model.errors import TaskError
+from warpsmith.tasks.load import load_task
+
+CPU = torch.device("cpu")
+TASK = """
+import torch
+
+from warpsmith import normal, task
+
+
+@task(x=normal("rows, cols"), w=normal("cols, outs"), workloads=[{"rows": 64, "cols": 32, "outs": 16}])
+def f(x, w):
+    return EXPRESSION
+"""
+
+
+@pytest.fixture
+def reference_of(tmp_path: Path) -> Callable[[str], Reference]:
+    def make(expression: str) -> Reference:
+        path = tmp_path / "given.py"
+        path.write_text(TASK.replace("EXPRESSION", expression))
+        program = load_task(path)
+        return Reference(program, CPU, {w.name: 32 for w in program.task.workloads}, 3.0)
+
+    return make
+
+
+def the_case(made: Reference) -> Case:
+    return Case(made.task.workloads[0], "own", 7)
+
+
+def enough_for_a_slice(made: Reference) -> int:
+    """Memory in which an eighth of the rows fits in fp64, and the whole does not."""
+    sizes = made.task.workloads[0].sizes
+    whole = sum(t.numel(sizes) * 8 for t in made.task.tensors)
+    outputs = sum(t.numel(sizes) * 8 for t in made.task.outputs)
+    return int(2 * (whole / 8 + outputs) / 0.8)
+
+
+def test_slices_give_the_same_result(reference_of: Callable[[str], Reference], monkeypatch: pytest.MonkeyPatch) -> None:
+    full = reference_of("torch.softmax(x @ w, dim=-1)")
+    whole = full.result_for(the_case(full))
+    assert whole is not None
+    assert whole.how == FULL
+    narrow = reference_of("torch.softmax(x @ w, dim=-1)")
+    monkeypatch.setattr(reference, "free_bytes", lambda _: enough_for_a_slice(narrow))
+    sliced = narrow.result_for(the_case(narrow))
+    assert sliced is not None
+    assert sliced.how == SLICED
+    assert sliced.outputs[0].dtype is torch.float64
+    torch.testing.assert_close(sliced.outputs[0], whole.outputs[0], rtol=1e-12, atol=1e-14)
+
+
+def test_an_operator_that_mixes_rows_is_not_sliced(
+    reference_of: Callable[[str], Reference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixing = reference_of("torch.softmax(x @ w, dim=0)")
+    monkeypatch.setattr(reference, "free_bytes", lambda _: enough_for_a_slice(mixing))
+    expected = mixing.result_for(the_case(mixing))
+    assert expected is not None
+    assert expected.how == BASELINE
+
+
+def test_a_case_that_pytorch_gets_wrong_is_not_usable(reference_of: Callable[[str], Reference]) -> None:
+    chaotic = reference_of("torch.sin(1e9 * (x @ w))")
+    assert chaotic.result_for(the_case(chaotic)) is None
+    assert chaotic.dropped == ["own"]
+
+
+def test_a_task_without_any_truth_is_refused(evaluator: Evaluator, tmp_path: Path) -> None:
+    path = tmp_path / "chaotic.py"
+    path.write_text(TASK.replace("EXPRESSION", "torch.sin(1e9 * (x @ w))"))
+    with pytest.raises(TaskError, match="too far from its fp64 result"):
+        evaluator.describe(path)
+
+
+def test_cancelled_sums_get_the_tolerance_they_need(reference_of: Callable[[str], Reference]) -> None:
+    """A single sum that cancels may be off by more than one that does not, in proportion."""
+    cancelled = reference_of("(x - x.mean()).sum() + 1e-3 * w.sum().abs()")
+    plain = reference_of("x.abs().sum() + w.abs().sum()")
+    limits = []
+    for made in (cancelled, plain):
+        expected = made.result_for(the_case(made))
+        assert expected is not None
+        assert expected.limits[0] is not None
+        limits.append(expected.limits[0].rms)
+    assert limits[0] > 10 * limits[1]
+
+
+def test_where_pytorch_was_lucky_a_result_that_failed_is_judged_by_what_one_roundoff_does(
+    reference_of: Callable[[str], Reference],
+) -> None:
+    """Large scores that lie close together: their last bits decide how they share a row."""
+    made = reference_of("torch.softmax(1e3 * (x @ w), dim=-1)")
+    x, w = 1 + 1e-7 * torch.arange(64.0 * 32).reshape(64, 32), torch.ones(32, 16)
+    found = made.result_for_inputs(made.task.workloads[0], {"x": x, "w": w})
+    assert found is not None
+    strict = error_limit(Errors(0.0, 0.0), found.baseline[0], made.task.precision, reduction=32, factor=3.0)
+    lucky = replace(found, baseline=(found.outputs[0].float(),), limits=(strict,))
+
+    def off_by(relative: float) -> Tensor:
+        moved = w.double() * (1 + relative * torch.linspace(-1, 1, 16, dtype=torch.float64))
+        return torch.softmax(1e3 * (x.double() @ moved), dim=-1).float()
+
+    def passes(expected: ReferenceResult, result: Tensor) -> bool:
+        return compare_output(made.task, expected, 0, result).ok
+
+    fair = made.with_wider_limits(lucky)
+    assert passes(lucky, off_by(0.0))
+    assert not passes(lucky, off_by(2.0**-24))
+    assert passes(fair, off_by(2.0**-24))
+    assert not passes(fair, off_by(2.0**-11))  # that is another precision
+    assert made.with_wider_limits(fair) is fair
+
+
+def test_where_nothing_hangs_on_the_last_bits_a_result_that_failed_gains_nothing(
+    reference_of: Callable[[str], Reference],
+) -> None:
+    made = reference_of("x @ w")
+    expected = made.result_for(the_case(made))
+    assert expected is not None
+    fair = made.with_wider_limits(expected)
+    assert made.result_for(the_case(made)) is fair, "nobody asks twice"
+    for before, after in zip(expected.limits, fair.limits, strict=True):
+        assert before is not None
+        assert after is not None
+        assert before.maximum <= after.maximum < 2 * before.maximum
+        assert before.rms <= after.rms < 2 * before.rms
+
+
+def test_what_is_too_large_to_keep_is_computed_again_with_the_same_limits(
+    reference_of: Callable[[str], Reference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "_KEEP_SHARE", 0.0)
+    monkeypatch.setattr(reference, "_LAST_SHARE", 0.0)
+    made, measured = reference_of("torch.softmax(x @ w, dim=-1)"), []
+    real = tolerance.measure_errors
+
+    def measure(*tensors: Tensor) -> object:
+        measured.append(tensors)
+        return real(*tensors)
+
+    monkeypatch.setattr(tolerance, "measure_errors", measure)
+    first = made.result_for(the_case(made))
+    assert measured
+    measured.clear()
+    again = made.result_for(the_case(made))
+    assert not measured
+    assert first is not None
+    assert again is not None
+    assert again is not first
+    assert again.limits == first.limits
+    assert torch.equal(again.outputs[0], first.outputs[0])
+    assert torch.equal(again.baseline[0], first.baseline[0])
+    made.with_wider_limits(again)  # which is for one result only
+    assert made.result_for(the_case(made)).limits == first.limits  # type: ignore[union-attr]
+    other = made.compute(replace(the_case(made), seed=8))
+    assert measured
+    assert other is not None
+    assert other.limits != first.limits
