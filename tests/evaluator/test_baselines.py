@@ -72,15 +72,16 @@ def test_if_all_samples_are_disturbed_the_least_disturbed_counts(monkeypatch: py
 
 _ALLOCATES = """
 import resource, time, torch
+least = []
 for _ in range(4):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     made = [torch.ones(1 << 24) for _ in range(3)]
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    least.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     del made
     for size in range(1 << 22, (1 << 22) + 8):  # other work, in which an allocator may tidy up
         time.sleep(0.02)
         torch.ones(size).double()
-print(faults)
+print(min(least))
 """
 
 

@@ -201,7 +201,7 @@ def test_names_that_do_not_fit_into_a_reply_are_a_problem(library: Path) -> None
 
     recorder.traced(candidate)()
 
-    assert recorder.problem == "more names than can be told"
+    assert recorder.problem == "more names than fit into one reply"
     assert 10 < len(recorder.kernels) < 100
 
 
