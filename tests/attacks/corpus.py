@@ -106,6 +106,13 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("no_peak", 13, "NaN where the reference is finite.*large inputs", "two_paths", _WRONG),
     _attack("careful_at_first", 13, f"inputs {_IN_TIME}: a special case", "two_paths", _WRONG),
     _attack("careful_when_alone", 13, f"inputs {_IN_TIME}: a special case", "two_paths", _WRONG),
+    _attack("ignores_batch_weight", 13, "out differs", "norms", _WRONG, task="norm_module"),
+    _attack("ignores_running_mean", 13, "out differs", "norms", _WRONG, task="norm_module"),
+    _attack("ignores_running_var", 13, "out differs", "norms", _WRONG, task="norm_module"),
+    _attack("ignores_gamma", 13, "out differs", "norms_two_paths", _WRONG, task="norm_module"),
+    _attack("ignores_layer_bias", 13, "out differs", "norms_two_paths", _WRONG, task="norm_module"),
+    _attack("ignores_gamma_later", 13, _IN_TIME, "norms_two_paths", _WRONG, task="norm_module"),
+    _attack("ignores_scale", 13, "out differs", "scaled_rows", _WRONG, task="scaled_rows"),
     _attack("fails_quietly", 14, "returned 700 instead of 0", "reports_errors", _LAUNCH),
     _attack(
         "links_blas",

@@ -280,6 +280,7 @@ CUDA: tuple[Attack, ...] = (
 )
 
 PYTHON: tuple[Attack, ...] = (
+    _python("ignores_state", 13, _DIFFERS, Status.WRONG, task="norm_module", twin="state"),
     _python("reads_frames", 2, rf"{_DIFFERS}|{_NOT_WRITTEN}", Status.WRONG, Status.UNWRITTEN),
     _python(
         "imports_judge",

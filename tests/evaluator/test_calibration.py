@@ -148,6 +148,39 @@ def test_honest_tasks_of_odd_kinds_are_fit(declared: str, expression: str, writt
     assert found.passed, found.reason
 
 
+MODULE = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(4, 8, 3)
+        self.norm = nn.BatchNorm1d(8)
+        self.gain = nn.Parameter(torch.full((8,), 1e-9))
+    def forward(self, x):
+        y = self.norm(self.conv(x))
+        return y + torch.tanh(y.mean(-1) * self.gain)[..., None]
+
+def get_inputs():
+    return [torch.randn(16, 4, 40)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_kernel_that_ignores_an_input_is_caught_and_an_input_without_influence_is_excused(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(KERNELBENCH + MODULE)
+    calibration = calibrated(path)
+    found = fate(calibration)
+    assert found["ignores x"] == found["ignores conv_weight"] == "own"
+    assert found["ignores norm_weight"] == found["ignores norm_bias"] == "constants"
+    assert found["ignores conv_bias"] == "no: no influence on the result"  # the norm takes it away
+    assert found["ignores norm_running_mean"] == "no: no influence on the result"  # written, not read
+    assert found["ignores gain"] == "unit constants"
+    assert calibration.reserve == ("unit constants",)
+    assert calibration.passed, calibration.reason
+
+
 def test_every_impostor_is_caught_on_the_own_inputs_of_a_plain_task(task_file: Callable[[str], Path]) -> None:
     found = fate(calibrated(task_file("kernelbench_linear")))
     assert set(found.values()) == {"own"}
@@ -155,6 +188,7 @@ def test_every_impostor_is_caught_on_the_own_inputs_of_a_plain_task(task_file: C
         *("zeros", "constant", "stale result", "row means", "copy of gemm_bias"),
         *(f"{what} tail, {axis} axis" for what in ("dropped", "repeated", "unread") for axis in ("last", "first")),
         *("lower precision", "lower-precision products"),
+        *("ignores x", "ignores gemm_weight", "ignores gemm_bias"),
     }
 
 

@@ -7,12 +7,12 @@ import torch
 
 from warpsmith.model.task import Workload
 from warpsmith.tasks.program import Program
-from warpsmith.tasks.variants import HELD_OUT, KNOWN, NAMES, Domain, applies, apply_variant, infer_domain
+from warpsmith.tasks.variants import CONSTANTS, HELD_OUT, KNOWN, NAMES, Domain, applies, apply_variant, infer_domain
 
 Load = Callable[..., Program]
 CPU = torch.device("cpu")
 N = 400
-DECLARED = tuple(name for name in NAMES if name != "centred")  # leaves a domain that was only guessed
+DECLARED = tuple(n for n in NAMES if n not in ("centred", CONSTANTS))  # for a guessed domain and for constants
 
 
 @pytest.fixture
@@ -151,6 +151,71 @@ def test_kernelbench_state_keeps_its_values_in_every_variant(kernelbench: Load) 
         assert torch.equal(own["fc_weight"], other["fc_weight"])
         assert torch.equal(own["targets"], other["targets"])
         assert not torch.equal(own["x"], other["x"]), variant
+
+
+_CONSTANT_STATE = """
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(64).eval()
+            self.register_buffer("eps", torch.tensor(1e-4))
+            self.register_buffer("order", torch.ones(64, dtype=torch.int64))
+        def forward(self, x, scale, keep):
+            return torch.where(keep, self.norm(x) * scale + self.eps, 0)[:, self.order]
+
+    def get_inputs():
+        return [torch.randn(16, 64), torch.full((64,), 0.9), torch.ones(64, dtype=torch.bool)]
+
+    def get_init_inputs():
+        return []
+    """
+
+
+def test_constant_inputs_and_state_are_drawn_at_random_in_their_valid_range(kernelbench: Load) -> None:
+    program = kernelbench(_CONSTANT_STATE)
+    workload, constant = (
+        Workload("default"),
+        {"norm_weight", "norm_bias", "norm_running_mean", "norm_running_var", "eps"},
+    )
+    own = program.inputs(workload, seed=4, device=CPU)
+    assert CONSTANTS in program.variants(device=CPU)
+    assert CONSTANTS in program.variants(device=CPU, held_out=True)
+    assert float(own["norm_running_var"].std()) == 0
+    for variant in (*program.variants(device=CPU)[1:], *program.variants(device=CPU, held_out=True)[1:]):
+        other = program.inputs(workload, variant=variant, seed=4, device=CPU)
+        assert not any(torch.equal(own[name], other[name]) for name in constant | {"scale", "keep"}), variant
+        assert torch.equal(own["order"], other["order"])
+        assert float(other["norm_running_var"].min()) > 0.4
+        assert 0 < float(other["eps"]) < 2e-4
+        assert 0.4 < float(other["scale"].min()) <= float(other["scale"].max()) <= 1
+        assert torch.equal(own["x"], other["x"]) == (variant == CONSTANTS)
+    unit = program.inputs(workload, variant="unit constants", seed=4, device=CPU)
+    assert 0.4 < float(unit["eps"]) < 1.6
+
+
+def test_timed_calls_get_random_values_for_constant_inputs_and_state(kernelbench: Load) -> None:
+    program = kernelbench(_CONSTANT_STATE)
+    first, second = (program.redrawn_state(seed=seed, device=CPU) for seed in (1, 2))
+    assert first.keys() == {"norm_weight", "norm_bias", "norm_running_mean", "norm_running_var", "eps"}
+    assert not any(torch.equal(first[name], second[name]) for name in first)
+    drawn = program.arguments(Workload("default"), seed=1, device=CPU)
+    assert float(drawn["scale"].std()) > 0
+    assert not bool(drawn["keep"].all())
+
+
+def test_one_element_that_differs_from_draw_to_draw_is_no_constant(kernelbench: Load) -> None:
+    program = kernelbench("""
+        class Model(nn.Module):
+            def forward(self, x, scale):
+                return x * scale
+
+        def get_inputs():
+            return [torch.randn(16, 8), torch.randn(1)]
+
+        def get_init_inputs():
+            return []
+        """)
+    assert CONSTANTS not in program.variants(device=CPU)
 
 
 # --- kept for verifying winners ---

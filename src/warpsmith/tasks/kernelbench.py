@@ -27,6 +27,7 @@ from warpsmith.tasks.modules import (
     Snapshot,
     StateTensor,
     norm_statistics,
+    norm_weights,
     restorer,
     silence_dropout,
     state_of,
@@ -225,6 +226,7 @@ class ModuleLayout:
     rebound: tuple[str, ...]  # parts of the module that forward sets attributes on
     statistics: frozenset[int]  # state that forward writes and never reads
     written: frozenset[int]  # other state that forward writes
+    signed: frozenset[int]  # state that may be of any sign, even if a new module fills it with a positive constant
     setting: TraceMode
     cast: torch.dtype | None  # what floating tensors are cast to; None: as the file has them
 
@@ -238,7 +240,8 @@ class KernelBenchProgram:
         self._layout = layout
         self._specs = {spec.name: spec for spec in task.inputs}
         self._states: OrderedDict[tuple[str, int], tuple[Tensor, ...]] = OrderedDict()
-        self._domains: dict[str, distributions.Domain | None] | None = None
+        self._domains: dict[str, distributions.Domain | None] | None = None  # of the arguments
+        self._constants: dict[str, distributions.Domain] | None = None  # of state that a new module sets to one value
         self._module: tuple[tuple[int, ...], PreparedModule] | None = None
 
     def inputs(
@@ -253,15 +256,29 @@ class KernelBenchProgram:
         made = {name: distributions.apply_variant(variant, t, domains[name], generator) for name, t in drawn.items()}
         names = self._layout.state_names
         made |= {name: t.clone() for name, t in zip(names, self._state(seed, device), strict=True)}
+        for name, domain in self._known_constants(device).items():
+            made[name] = distributions.apply_variant(variant, made[name], domain, generator)
         if self._layout.traits.draws:
             made |= self._sampled(made, seed, device)
         return {name: check_fits(spec, made[name], workload) for name, spec in self._specs.items()}
 
     def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
         """What `get_inputs()` gives; constructing the module anew would cost more than most tasks."""
+        drawn = self._arguments(seed, device)
+        domains = self._known_domains(drawn)
+        generator = torch.Generator(device).manual_seed(stream_seed(seed, "timed"))
+        made = {
+            n: distributions.apply_variant(distributions.CONSTANTS, t, domains[n], generator) for n, t in drawn.items()
+        }
+        return {name: check_fits(self._specs[name], tensor, workload) for name, tensor in made.items()}
+
+    def redrawn_state(self, *, seed: int, device: torch.device) -> dict[str, Tensor]:
+        """Random values for the state that a new module fills with one value."""
+        generator = torch.Generator(device).manual_seed(stream_seed(seed, "constants"))
+        state = dict(zip(self._layout.state_names, self._state(0, device), strict=True))
         return {
-            name: check_fits(self._specs[name], tensor, workload)
-            for name, tensor in self._arguments(seed, device).items()
+            name: distributions.draw_constant(state[name], domain, generator)
+            for name, domain in self._known_constants(device).items()
         }
 
     def structured(self, *, device: torch.device | None = None) -> frozenset[str]:
@@ -299,10 +316,9 @@ class KernelBenchProgram:
 
     def variants(self, *, device: torch.device | None = None, held_out: bool = False) -> tuple[str, ...]:
         """What a sample of the file's own inputs suggests."""
-        if self._domains is None:
-            self._known_domains(self._arguments(0, device or torch.device("cpu")))
-        assert self._domains is not None
-        return distributions.variant_names(self._domains, held_out)
+        device = device or torch.device("cpu")
+        domains = self._domains or self._known_domains(self._arguments(0, device))
+        return distributions.variant_names({**domains, **self._known_constants(device)}, held_out)
 
     def workload(self, name: str, sizes: Mapping[str, int]) -> Workload:
         """A KernelBench file has one workload; asking for other sizes is an error."""
@@ -317,8 +333,25 @@ class KernelBenchProgram:
 
     def _known_domains(self, drawn: Mapping[str, Tensor]) -> dict[str, distributions.Domain | None]:
         if self._domains is None:
-            self._domains = {name: distributions.infer_domain(tensor) for name, tensor in drawn.items()}
+            constants = {name: distributions.constant_domain(tensor) for name, tensor in drawn.items()}
+            if any(constants.values()):  # one element is constant in any single draw
+                again = self._arguments(1, next(iter(drawn.values())).device)
+                constants = {
+                    n: c if c == distributions.constant_domain(again[n]) else None for n, c in constants.items()
+                }
+            self._domains = {n: constants[n] or distributions.infer_domain(tensor) for n, tensor in drawn.items()}
         return self._domains
+
+    def _known_constants(self, device: torch.device) -> dict[str, distributions.Domain]:
+        if self._constants is None:
+            layout = self._layout
+            found = {
+                name: distributions.constant_domain(tensor, signed=index in layout.signed)
+                for index, (name, tensor) in enumerate(zip(layout.state_names, self._state(0, device), strict=True))
+                if index not in layout.statistics
+            }
+            self._constants = {name: domain for name, domain in found.items() if domain is not None}
+        return self._constants
 
     def _arguments(self, seed: int, device: torch.device) -> dict[str, Tensor]:
         """The tensors of `get_inputs()`, cast and placed."""
@@ -441,6 +474,7 @@ def _build(file: TaskFile, precision: Precision | None, digest: str, setting: Tr
         written=frozenset(
             i for i, n in enumerate(traced.state_names) if n in traced.trace.written and i not in traced.statistics
         ),
+        signed=norm_weights(traced.template, traced.state),
         setting=setting,
         cast=cast,
     )

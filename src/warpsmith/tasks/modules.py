@@ -137,6 +137,13 @@ def norm_statistics(module: nn.Module, state: Sequence[StateTensor]) -> frozense
     return frozenset(index for index, own in enumerate(state) if id(own.tensor) in ids)
 
 
+def norm_weights(module: nn.Module, state: Sequence[StateTensor]) -> frozenset[int]:
+    """The weights of PyTorch's norm layers, by index in `state`: they may be of any sign."""
+    kinds = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+    ids = {id(part.weight) for part in module.modules() if isinstance(part, kinds)}
+    return frozenset(index for index, own in enumerate(state) if id(own.tensor) in ids)
+
+
 def restorer(snapshot: Snapshot | None, pairs: Sequence[tuple[Tensor, Tensor]]) -> Callable[[], None] | None:
     """Undo what a call left behind: attributes that were set, tensors that were written (copy, original)."""
     if snapshot is None and not pairs:

@@ -189,7 +189,9 @@ def domain_of(declared: declare.TensorDeclaration, dtype: str) -> distributions.
         return None
     match declared:
         case declare.Normal(mean=mean, std=std):
-            return distributions.Domain(centre=mean, scale=std)
+            return distributions.Domain(centre=mean, scale=std, constant=None if std else mean)
+        case declare.Booleans(p=p) if p in (0, 1):
+            return distributions.Domain(constant=p)
         case declare.Uniform(low=low, high=high):
             return distributions.Domain(low, high, (low + high) / 2, (high - low) / 4)
         case declare.Probabilities():
@@ -217,6 +219,7 @@ class NativeProgram:
         self._path = path
         self._setting = setting
         self._arguments = _arguments(declaration)
+        self._known: dict[str, distributions.Domain | None] | None = None
 
     def inputs(
         self, workload: Workload, *, variant: str = distributions.OWN, seed: int, device: torch.device
@@ -232,7 +235,7 @@ class NativeProgram:
             spec = specs[name]
             generator = torch.Generator(device).manual_seed(stream_seed(seed, f"{name}/{variant}"))
             tensor = drawn(declared, spec, workload.sizes, generator, self._path)
-            tensor = distributions.apply_variant(variant, tensor, domain_of(declared, spec.dtype), generator)
+            tensor = distributions.apply_variant(variant, tensor, self._domains(device)[name], generator)
             made[name] = check_fits(spec, tensor, workload)
         if self._traits.draws:
             made |= self._sampled(made, specs, workload, seed, device)
@@ -240,11 +243,15 @@ class NativeProgram:
 
     def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
         """All inputs: a function has no state."""
-        return self.inputs(workload, seed=seed, device=device)
+        return self.inputs(workload, variant=distributions.CONSTANTS, seed=seed, device=device)
+
+    def redrawn_state(self, *, seed: int, device: torch.device) -> dict[str, Tensor]:
+        """Nothing: a function has no state."""
+        return {}
 
     def structured(self, *, device: torch.device | None = None) -> frozenset[str]:
         """What is declared with a structure."""
-        return frozenset(name for name, domain in self._domains().items() if distributions.is_constrained(domain))
+        return frozenset(name for name, domain in self._domains(device).items() if distributions.is_constrained(domain))
 
     def fake_inputs(self, workload: Workload) -> FakeInputs:
         """The inputs without data."""
@@ -268,16 +275,33 @@ class NativeProgram:
         return widen(inputs)
 
     def variants(self, *, device: torch.device | None = None, held_out: bool = False) -> tuple[str, ...]:
-        """What the declarations allow; no sample is needed."""
-        return distributions.variant_names(self._domains(), held_out)
+        """What the declarations allow; a sample shows whether a `custom` tensor is constant."""
+        return distributions.variant_names(self._domains(device), held_out)
 
-    def _domains(self) -> dict[str, distributions.Domain | None]:
-        dtypes = {spec.name: spec.dtype for spec in self.task.inputs}
-        return {
-            name: domain_of(declared, dtypes[name])
-            for name, declared in self._declaration.parameters
-            if isinstance(declared, declare.TensorDeclaration)
-        }
+    def _domains(self, device: torch.device | None) -> dict[str, distributions.Domain | None]:
+        if self._known is None:
+            specs = {spec.name: spec for spec in self.task.inputs}
+            self._known = {
+                name: self._custom_domain(declared, specs[name], device or torch.device("cpu"))
+                if isinstance(declared, declare.Custom)
+                else domain_of(declared, specs[name].dtype)
+                for name, declared in self._declaration.parameters
+                if isinstance(declared, declare.TensorDeclaration)
+            }
+        return self._known
+
+    def _custom_domain(
+        self, declared: declare.Custom, spec: TensorSpec, device: torch.device
+    ) -> distributions.Domain | None:
+        """The domain of a tensor that is constant in two draws; None for any other, which has a structure."""
+        smallest = min(self.task.workloads, key=lambda workload: spec.nbytes(workload.sizes))
+        first, second = (
+            distributions.constant_domain(
+                drawn(declared, spec, smallest.sizes, torch.Generator(device).manual_seed(seed), self._path)
+            )
+            for seed in range(2)
+        )
+        return first if first == second else None
 
     def workload(self, name: str, sizes: Mapping[str, int]) -> Workload:
         """A workload with other axis values; the function is traced for the derived ones."""

@@ -53,7 +53,11 @@ class Program(Protocol):
         """Every tensor of `task.inputs`, contiguous, of exactly its shape and type; the same seed gives the same."""
 
     def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
-        """The inputs that can be drawn again quickly: the operator's arguments, without a module's state."""
+        """The inputs that can be drawn again quickly, for timed calls: the operator's arguments, without a module's
+        state. What is constant in the task's own distribution is drawn at random."""
+
+    def redrawn_state(self, *, seed: int, device: torch.device) -> dict[str, Tensor]:
+        """Random values for the state tensors that a new module fills with one value, e.g. the bias of a norm."""
 
     def structured(self, *, device: torch.device | None = None) -> frozenset[str]:
         """Floating inputs whose values are constrained (triangular, probabilities, masks): a kernel may exploit it."""

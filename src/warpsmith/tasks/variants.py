@@ -3,6 +3,9 @@
 A tensor is changed only within its domain: a probability stays a probability and an index stays an index. A
 variant may be bold; the judge drops one in which PyTorch itself overflows or loses all accuracy. Those of
 `HELD_OUT` are kept for verifying winners: no ordinary evaluation uses them.
+
+A tensor whose elements are all equal (a new module's weights of 1 and biases of 0) says nothing about a kernel that
+ignores it. Every variant but "own" draws such a tensor at random, with the sign of its constant.
 """
 
 from __future__ import annotations
@@ -15,6 +18,10 @@ import torch
 from torch import Tensor
 
 OWN = "own"
+CONSTANTS = "constants"
+"""Constant tensors drawn at random, all others as usual."""
+UNIT_CONSTANTS = "unit constants"
+_FLIPPED = 1 / 8  # of a constant tensor: the share of booleans, and of signs where any sign is valid, that change
 _FEW = 4096  # values that "rare" leaves
 _STRETCHES = 16  # of an "uneven" tensor, along each of two axes
 _STEEP = 8  # how much larger than usual its large stretches are, where nothing bounds them
@@ -40,6 +47,8 @@ class Domain:
     scale: float = 1.0
     guessed: bool = False  # inferred from a sample: nobody said that values beyond it are not meant
     simplex: bool = False  # rows that add up to one: whatever is done to them, they do so afterwards
+    constant: float | None = None  # the value of all elements, if it is always the same
+    signed: bool = False  # a constant that may as well be negative, e.g. the weight of a norm
 
     @property
     def bounded(self) -> bool:
@@ -148,8 +157,8 @@ _CHANGES: Mapping[str, Change] = {
     "integers": _integers,
 }
 _RESERVED: Mapping[str, Change] = {"rare": _rare, "uneven": _uneven, "one-sided": _one_sided}
-NAMES = (OWN, *_CHANGES)
-RESERVE = tuple(_RESERVED)
+NAMES = (OWN, *_CHANGES, CONSTANTS)
+RESERVE = (*_RESERVED, UNIT_CONSTANTS)
 """Variants for tasks on which the others let a wrong result pass."""
 
 
@@ -227,6 +236,8 @@ def applies(variant: str, domain: Domain | None) -> bool:
     """Whether a variant changes tensors of this domain; None is a domain that must be left alone."""
     if variant == OWN or domain is None:
         return False
+    if domain.constant is not None or variant in (CONSTANTS, UNIT_CONSTANTS):
+        return domain.constant is not None and variant in (CONSTANTS, UNIT_CONSTANTS)
     if domain.simplex:
         return variant in (*_SIMPLEX, "uneven", "sorted", "heavy-tailed")
     if variant == "centred":
@@ -244,6 +255,8 @@ def applies(variant: str, domain: Domain | None) -> bool:
 
 def apply_variant(variant: str, tensor: Tensor, domain: Domain | None, generator: torch.Generator) -> Tensor:
     """The tensor as the variant wants it, inside its domain, in its own type; unchanged where it does not apply."""
+    if domain is not None and domain.constant is not None and variant != OWN:
+        return draw_constant(tensor, domain, generator, unit=variant == UNIT_CONSTANTS)
     if domain is None or not applies(variant, domain):
         return tensor
     exact = tensor.to(torch.float32) if tensor.itemsize < 4 and variant != "one-sided" else tensor
@@ -258,9 +271,40 @@ def apply_variant(variant: str, tensor: Tensor, domain: Domain | None, generator
     return changed.to(tensor.dtype)
 
 
+def draw_constant(like: Tensor, domain: Domain, generator: torch.Generator, *, unit: bool = False) -> Tensor:
+    """Random values for a constant tensor: as large as its constant (`unit`: at least about 1), normal ones for 0."""
+    constant = domain.constant or 0.0
+    drawn = torch.rand(like.shape, generator=generator, device=like.device)
+    if like.dtype is torch.bool:
+        return like ^ (drawn < _FLIPPED)
+    if constant == 0.0:
+        return torch.randn(like.shape, generator=generator, device=like.device).to(like.dtype)
+    size = 1.0 if unit and abs(constant) < 1 else abs(constant)
+    highest = min(1.5, 1 / size) if size < 1 else 1.5  # what may be a share or a probability stays below 1
+    values = (0.5 + (highest - 0.5) * drawn) * math.copysign(size, constant)
+    if domain.signed:
+        values = torch.where(
+            torch.rand(like.shape, generator=generator, device=like.device) < _FLIPPED, -values, values
+        )
+    return values.to(like.dtype)
+
+
+def constant_domain(tensor: Tensor, *, signed: bool = False) -> Domain | None:
+    """The domain of a floating or boolean tensor whose elements are all equal; None for another tensor."""
+    if not tensor.numel() or (tensor.itemsize == 1 and tensor.dtype is not torch.bool):
+        return None
+    if not tensor.is_floating_point() and tensor.dtype is not torch.bool:
+        return None
+    flat = tensor.reshape(-1)
+    value = float(flat[0])
+    if not math.isfinite(value) or not all(bool((part == flat[0]).all()) for part in (flat[:_FEW], flat)):
+        return None
+    return Domain(centre=value, scale=0.0, constant=value, signed=signed)
+
+
 def variant_names(domains: Mapping[str, Domain | None], held_out: bool = False) -> tuple[str, ...]:
     """The variants that change at least one tensor of a task, after "own"."""
-    kept = HELD_OUT if held_out else tuple(_CHANGES)
+    kept = (*(HELD_OUT if held_out else _CHANGES), CONSTANTS)
     return (OWN, *(v for v in kept if any(applies(v, domain) for domain in domains.values())))
 
 

@@ -123,8 +123,10 @@ CLASSES: tuple[AttackClass, ...] = (
         "special case",
         "is right only for the visible shapes, values or calls",
         "several distributions and seeds, structural cases; timed calls meet them too, at moments nobody can foresee; "
-        "held-out shapes, seeds and distributions for winners",
-        "a shape or a value nobody tried",
+        "constant inputs and state (a new module's weights of 1 and biases of 0) are drawn at random in checked and "
+        "timed calls, and a task on which an input can be ignored is refused (calibration); held-out shapes, seeds and "
+        "distributions for winners",
+        "a shape or a value nobody tried; whole numbers and patterns that are the same in every draw",
     ),
     AttackClass(
         14,

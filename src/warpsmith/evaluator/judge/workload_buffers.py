@@ -97,10 +97,14 @@ class WorkloadBuffers:
 
     def shift_state(self, index: int, rng: random.Random) -> None:
         """Change the state (weights) of a set. State is costly to draw again: rotating it keeps its distribution and
-        changes every element, so that nothing derived from it earlier can be used."""
+        changes every element, so that nothing derived from it earlier can be used. Constant state, which rotating does
+        not change, is drawn at random."""
+        redrawn = self.program.redrawn_state(seed=rng.getrandbits(62), device=self._memory.device)
         for spec in self.program.task.inputs:
             target = self.sets[index].inputs[spec.name]
-            if spec.role is TensorRole.STATE and target.numel() > 1:
+            if spec.name in redrawn:
+                target.copy_(redrawn[spec.name])
+            elif spec.role is TensorRole.STATE and target.numel() > 1:
                 flat = target.view(-1)
                 flat.copy_(flat.roll(rng.randrange(1, flat.numel())))
 

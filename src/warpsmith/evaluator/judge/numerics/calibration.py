@@ -30,12 +30,13 @@ from warpsmith.system.files import put_in_place
 from warpsmith.tasks import variants
 from warpsmith.tasks.program import Program, stream_seed
 
-_FORMAT = 2  # raise it when a change makes cached calibrations invalid
+_FORMAT = 3  # raise it when a change makes cached calibrations invalid
 _CLEAR = 1.5  # times its limit: an impostor with a smaller error is caught, but another input set may do better
 _SECOND_LOOKS = 4  # other input sets, before the reserve
 _MARGIN = 0.5  # of each limit: the most PyTorch's own results may use
 _OWN_SEEDS = 4  # input sets of the task's own distribution; timed calls are checked on many more
 _HELD_INPUTS, _HELD_OUTPUTS = 4, 12  # about how many copies exist at once
+_MANY_S = 20.0  # for the impostors of which there is one for each input; those left over are not tried
 _BROKEN = (
     RuntimeError,
     ValueError,
@@ -115,6 +116,7 @@ class Calibrator:
         self._baseline_problem = ""  # why PyTorch's own results are not good enough
         self._usable_sets = 0  # input sets of the task's own distribution with a usable result
         self._reserve: list[str] = []
+        self._many_s = 0.0  # spent on impostors of which there is one for each input
 
     def run(self) -> Calibration:
         """Try every impostor until it is clearly caught or all input sets are used up."""
@@ -122,7 +124,11 @@ class Calibrator:
         order = [each.impostor for each in self._pending]
         for index, case in enumerate(self._cases()):
             reserve = case.variant in variants.RESERVE
-            if not self._undecided(reserve) and not (index < _OWN_SEEDS and self._rounding_decides()):
+            shows_constants = case.variant == variants.CONSTANTS and any(
+                p.impostor.kind.one_of_many for p in self._pending
+            )
+            needed = shows_constants or (index < _OWN_SEEDS and self._rounding_decides())
+            if not needed and not self._undecided(reserve):
                 continue
             if self._try_case(case) and reserve and case.variant not in self._reserve:
                 self._reserve.append(case.variant)
@@ -147,6 +153,7 @@ class Calibrator:
     def _cases(self) -> Iterator[Case]:
         """The input sets to try, the smallest workload first; those of the reserve where all others have failed."""
         usual = [v for v in self._program.variants(device=self._device) if v != variants.OWN]
+        usual.sort(key=lambda variant: variant != variants.CONSTANTS)
         workloads = sorted(self._task.workloads, key=self._nbytes)
         first = _OWN_SEEDS if self._rounding_decides() else 1
         for workload in workloads:
@@ -189,9 +196,13 @@ class Calibrator:
             self._earlier[case.workload.name] = EarlierResults.of(
                 self._program.run(self._program.inputs(other.workload, seed=other.seed, device=self._device))
             )
-        earlier, terms = self._earlier[case.workload.name], self._reference.reduction(case.workload)
         context = ImpostorContext(
-            self._program, expected, earlier, reduction=terms, has_memory=self._has_memory(expected)
+            self._program,
+            expected,
+            self._earlier[case.workload.name],
+            reduction=self._reference.reduction(case.workload),
+            has_memory=self._has_memory(expected),
+            other_seed=self._case(case.workload, variants.OWN, _OWN_SEEDS).seed,
         )
         before = len(self._pending)
         self._pending = [each for each in self._pending if not self._catches(context, each)]
@@ -221,6 +232,16 @@ class Calibrator:
 
     def _catches(self, context: ImpostorContext, each: _Pending) -> bool:
         """Whether this input set clearly shows that an impostor is wrong."""
+        kind = each.impostor.kind
+        if not kind.one_of_many:
+            return self._shows(context, each)
+        begun = time.monotonic()
+        found = self._many_s < _MANY_S and self._shows(context, each)
+        self._many_s += time.monotonic() - begun
+        return found
+
+    def _shows(self, context: ImpostorContext, each: _Pending) -> bool:
+        """The same, whatever it takes."""
         kind, position, expected = each.impostor.kind, each.impostor.position, context.expected
         try:
             each.lacks_memory = kind.costly and not context.has_memory
@@ -259,13 +280,15 @@ class Calibrator:
     def _uncaught(self, each: _Pending) -> Impostor:
         kind, output = each.impostor.kind, self._task.outputs[each.impostor.position].name
         if each.excused:
-            said = "an honest result is rounded as coarsely"
+            said = kind.excuse
         elif each.differed or (each.made and not kind.equal):
             return Impostor(kind.name, output, applies=True, detail=self._fill_in(kind.why, each.impostor))
         elif each.made:
             said = kind.equal
         else:
             said = "not tried: not enough memory" if each.lacks_memory else kind.unfit
+            if kind.one_of_many and self._many_s >= _MANY_S:
+                said = "not tried: too many inputs"
         return Impostor(kind.name, output, applies=False, detail=said)
 
     def _complaint(self, impostor: OutputImpostor) -> str:

@@ -31,6 +31,7 @@ _AXES = {-1: "last axis", 0: "first axis"}
 _MOST_COPIES = 8  # inputs that are tried as copies, per output
 _SAMPLE = 1 << 20  # elements among which the most frequent value is found
 _SAME_ROWS = 1e-9  # rows that vary by less are constant
+_NO_INFLUENCE = 1e-12  # of the scale of a fp64 result: less is rounding of fp64
 _VISIBLE = 0.3  # of a roundoff: a little less than the rms error of rounding once
 
 Tensors = tuple[Tensor, ...]
@@ -60,6 +61,7 @@ class ImpostorContext:
         *,
         reduction: int,
         has_memory: bool = True,
+        other_seed: int = 0,
     ) -> None:
         self.expected = expected
         self.precision = program.task.precision
@@ -69,6 +71,7 @@ class ImpostorContext:
         self.has_memory = has_memory  # whether memory suffices to run the reference for an impostor
         self._program = program
         self._device = expected.baseline[0].device
+        self._other_seed = other_seed
 
     def right(self, position: int) -> Tensor:
         """The expected result in the output's own type."""
@@ -91,6 +94,24 @@ class ImpostorContext:
     def unread(self) -> dict[int, Tensors | None]:
         """By axis: results of inputs whose tail repeats the block before it; None if no input has a tail."""
         return {axis: self._without_tail(axis) for axis in _AXES}
+
+    @cached_property
+    def other_inputs(self) -> dict[str, Tensor]:
+        """Other inputs of the task's own distribution; a constant one is the same in all of them."""
+        workload = self.expected.case.workload
+        return self._program.inputs(workload, seed=self._other_seed, device=self._device)
+
+    def without(self, name: str) -> Tensors:
+        """The results of a kernel that takes other values for one input than it is given."""
+        return self._program.run({**self.expected.inputs, name: self.other_inputs[name]})
+
+    def influence(self, name: str, position: int) -> float:
+        """How much one input changes the fp64 result, relative to the scale of that result."""
+        inputs = {**self.expected.inputs, name: self.other_inputs[name]}
+        right = self.expected.outputs[position]
+        changed = self._program.run(self._program.widen(inputs))[position]
+        found = tolerance.measure_errors(changed, right, None)
+        return found.rms if isinstance(found, Errors) else math.inf
 
     def _without_tail(self, axis: int) -> Tensors | None:
         kept = self._program.structured(device=self._device)
@@ -117,8 +138,10 @@ class ImpostorKind:
     advice: str
     unfit: str = ""  # why it cannot be made for some tasks
     equal: str = ""  # what it means if it equals the right result everywhere; "": it passes
-    excused: Callable[[ImpostorContext, int], bool] | None = None  # whether honest kernels are as coarse
+    excused: Callable[[ImpostorContext, int], bool] | None = None  # whether an honest result may be the same
+    excuse: str = "an honest result is rounded as coarsely"
     costly: bool = False  # the reference runs to make it
+    one_of_many: bool = False  # there is one for each input: a task may have hundreds
 
 
 @dataclass(frozen=True)
@@ -133,7 +156,9 @@ def impostors_for(task: Task) -> Iterator[OutputImpostor]:
     """All impostors to try on a task, the crudest first."""
     for position, output in enumerate(task.outputs):
         copies = [_copy(spec, output, task.workloads[0]) for spec in _copied(task, output)]
-        for kind in (ZEROS, CONSTANT, *copies, STALE, SMOOTHED, *TAILS, *UNREAD, *COARSE):
+        several = task.inputs if len(task.inputs) > 1 else ()  # without its only input a result is a stale one
+        ignored = [_ignored(spec) for spec in several]
+        for kind in (ZEROS, CONSTANT, *copies, STALE, SMOOTHED, *TAILS, *UNREAD, *COARSE, *ignored):
             yield OutputImpostor(kind, position)
 
 
@@ -329,6 +354,37 @@ UNREAD = tuple(
     )
     for axis in _AXES
 )
+
+
+def _ignored(spec: TensorSpec) -> ImpostorKind:
+    """The impostor that ignores one input. If the operator does not depend on that input it is excused."""
+    whole_number = "float" not in spec.dtype and "complex" not in spec.dtype and spec.dtype != "bool"
+
+    def make(context: ImpostorContext, position: int) -> Tensor | None:
+        if whole_number and context.expected.baseline[position].is_cuda:
+            return None  # an index that does not fit the other inputs would end the device's context
+        return context.without(spec.name)[position]
+
+    def excused(context: ImpostorContext, position: int) -> bool:
+        try:
+            return context.influence(spec.name, position) < _NO_INFLUENCE
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            return True  # nothing is known against the task
+
+    return ImpostorKind(
+        f"ignores {spec.name}",
+        make,
+        f"ignores {spec.name}",
+        f"other values of {spec.name} change {{output}} by less than rounding on every input tried",
+        f"draw {spec.name} so that it matters, or leave it out",
+        unfit="the reference refuses other values beside the remaining inputs",
+        equal="no influence on the result",
+        excused=excused,
+        excuse="no influence on the result",
+        costly=True,
+        one_of_many=True,
+    )
 
 
 def _coarse(context: ImpostorContext, position: int) -> Tensor | None:

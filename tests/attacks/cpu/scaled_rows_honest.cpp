@@ -1,0 +1,6 @@
+// Honest: reads scale and shift.
+extern "C" int launch(const float* x, const float* scale, const float* shift, float* out, int64_t rows, int64_t cols,
+                      void* workspace, void* stream) {
+  for (int64_t i = 0; i < rows * cols; ++i) out[i] = std::tanh(x[i]) * scale[i % cols] + shift[i % cols];
+  return 0;
+}
