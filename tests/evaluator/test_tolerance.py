@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from warpsmith.evaluator.judge.numerics import compare, poison, tolerance
+from warpsmith.evaluator.judge.numerics import compare, tolerance
 from warpsmith.evaluator.judge.numerics.compare import (
     ComparedTensors,
     Errors,
@@ -18,6 +18,7 @@ from warpsmith.evaluator.judge.numerics.compare import (
     magnitude,
     scan,
 )
+from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
 from warpsmith.evaluator.judge.numerics.tolerance import ErrorLimit, NonfiniteMismatch
 from warpsmith.model.task import DTYPE_BYTES, Precision
 
@@ -413,50 +414,61 @@ def test_exact_floats_catch_one_ulp() -> None:
 # --- poison ----------------------------------------------------------------------------------------
 
 
-def poisoned(shape: tuple[int, ...], dtype: str) -> Tensor:
+NAN_PATTERN, ORDINARY = PoisonPattern(0xA5A5A5A5A5A5A5A5, False), PoisonPattern(0xA5A5A5A5A5A5A5A5, True)
+PATTERNS = pytest.mark.parametrize("pattern", [NAN_PATTERN, ORDINARY], ids=["nan", "ordinary"])
+
+
+def poisoned(shape: tuple[int, ...], dtype: str, pattern: PoisonPattern) -> Tensor:
     tensor = torch.zeros(shape, dtype=getattr(torch, dtype))
-    poison.fill_poison(tensor)
+    pattern.fill(tensor)
     return tensor
 
 
+@PATTERNS
 @pytest.mark.parametrize("dtype", sorted(DTYPE_BYTES))
-def test_untouched_and_half_written_outputs_are_seen(dtype: str) -> None:
+def test_untouched_and_half_written_outputs_are_seen(dtype: str, pattern: PoisonPattern) -> None:
     reference = torch.zeros((4, 8), dtype=getattr(torch, dtype))
-    verdict = poison.unwritten(poisoned((4, 8), dtype), reference, name="out")
+    untouched = poisoned((4, 8), dtype, pattern)
+    assert pattern.fills(untouched)
+    verdict = pattern.unwritten(untouched, reference, name="out")
     assert verdict is not None
     assert not verdict.ok
     assert "no element was written" in verdict.reason
-    half = poisoned((4, 8), dtype)
+    half = poisoned((4, 8), dtype, pattern)
     half[:2] = reference[:2]
-    verdict = poison.unwritten(half, reference, name="out")
+    verdict = pattern.unwritten(half, reference, name="out")
     assert verdict is not None
     assert verdict.error == 0.5
     assert "50 % of the elements were never written (first at [2, 0" in verdict.reason
     assert "out[2:4, :" in verdict.reason
-    assert poison.unwritten(reference.clone(), reference, name="out") is None
+    assert pattern.unwritten(reference.clone(), reference, name="out") is None
 
 
 @pytest.mark.parametrize("dtype", sorted(DTYPE_BYTES))
-def test_poison_is_the_stated_pattern(dtype: str) -> None:
-    width = DTYPE_BYTES[dtype] // (2 if dtype.startswith("complex") else 1)
-    tensor = poisoned((3,), dtype)
-    if tensor.is_floating_point():
-        assert bool(tensor.double().isnan().all())
-    raw = bytes(tensor.view(torch.uint8).tolist()) if not tensor.is_complex() else b""
-    if raw:
-        assert raw == poison.poison(dtype).to_bytes(width, "little") * 3
+def test_a_pattern_is_nan_or_an_ordinary_number_and_differs_from_call_to_call(dtype: str) -> None:
+    patterns = [PoisonPattern.draw() for _ in range(64)]
+    assert {pattern.ordinary for pattern in patterns} == {False, True}
+    assert len({(pattern.ordinary, pattern.bits(dtype)) for pattern in patterns}) > 3
+    for pattern in patterns:
+        tensor = poisoned((3,), dtype, pattern)
+        if tensor.is_floating_point():
+            values = tensor.double().abs()
+            assert bool(((values >= 1 / 8) & (values < 8)).all() if pattern.ordinary else values.isnan().all())
+            made = torch.full((1,), NAN, dtype=tensor.dtype)
+            assert pattern.ordinary or tensor.itemsize == 1 or not pattern.fills(made)
 
 
 def test_a_written_nan_is_not_poison() -> None:
     result = torch.full((4,), NAN)
-    assert poison.unwritten(result, torch.zeros(4, dtype=torch.float64), name="out") is None
+    assert NAN_PATTERN.unwritten(result, torch.zeros(4, dtype=torch.float64), name="out") is None
 
 
-def test_a_byte_that_rightly_equals_the_pattern_was_written() -> None:
+@PATTERNS
+def test_a_byte_that_rightly_equals_the_pattern_was_written(pattern: PoisonPattern) -> None:
     reference = torch.arange(256, dtype=torch.uint8)
-    assert poison.unwritten(reference.clone(), reference, name="out") is None
+    assert pattern.unwritten(reference.clone(), reference, name="out") is None
     wrong = reference.roll(1)  # wrong everywhere, and the pattern at one place by chance
-    assert poison.unwritten(wrong, reference, name="out") is None
+    assert pattern.unwritten(wrong, reference, name="out") is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])

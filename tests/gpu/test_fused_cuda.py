@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from warpsmith.evaluator.judge.arena import SecretChecksum
-from warpsmith.evaluator.judge.numerics import compare, gpu_passes, poison, tolerance
+from warpsmith.evaluator.judge.numerics import compare, gpu_passes, tolerance
 from warpsmith.evaluator.judge.numerics.compare import ComparedTensors
+from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
 from warpsmith.model.task import Precision
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
@@ -74,15 +75,15 @@ def test_one_wrong_element_is_seen(place: int) -> None:
 
 @pytest.mark.parametrize("dtype", [*KINDS, torch.int64, torch.int32, torch.int16])
 def test_unwritten_elements_are_counted(dtype: torch.dtype) -> None:
-    tensor = torch.zeros(COUNT, device="cuda", dtype=dtype)
-    poison.fill_poison(tensor)
-    assert poison.is_poison(tensor)
+    tensor, pattern = torch.zeros(COUNT, device="cuda", dtype=dtype), PoisonPattern(0xA5A5A5A5A5A5A5A5, False)
+    pattern.fill(tensor)
+    assert pattern.fills(tensor)
     tensor[COUNT - 1] = 1
-    assert not poison.is_poison(tensor)
+    assert not pattern.fills(tensor)
     tensor[:] = 1
-    assert poison.unwritten(tensor, tensor.double(), name="out") is None
-    poison.fill_poison(tensor[COUNT // 2 : COUNT // 2 + 1])
-    left = poison.unwritten(tensor, torch.ones_like(tensor).double(), name="out")
+    assert pattern.unwritten(tensor, tensor.double(), name="out") is None
+    pattern.fill(tensor[COUNT // 2 : COUNT // 2 + 1])
+    left = pattern.unwritten(tensor, torch.ones_like(tensor).double(), name="out")
     assert left is not None
     assert f"first at [{COUNT // 2}]" in left.reason, left.reason
 
@@ -124,7 +125,7 @@ def test_what_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
         "seal": lambda: seal.of([close]),
         "scan": lambda: compare.scan(ComparedTensors.of(close, exact, None, 1.0)),
         "norm": lambda: compare.magnitude(exact, torch.float32),
-        "unwritten": lambda: poison.unwritten(close, exact, name="x"),
+        "unwritten": lambda: PoisonPattern(1, False).unwritten(close, exact, name="x"),
         "agree": lambda: tolerance.agrees_with_baseline(close, close, precision=Precision.FP32, reduction=1),
     }
     ours = {name: seconds(call) for name, call in calls.items()}

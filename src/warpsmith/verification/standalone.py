@@ -16,6 +16,7 @@ import ctypes
 import json
 import os
 import resource
+import secrets
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ from typing import Any
 
 from warpsmith.evaluator.candidate.c_call import CLibrary, pointer_table
 from warpsmith.evaluator.cuda_driver import CudaError, Driver
-from warpsmith.evaluator.protocol.buffer_layout import CANARY, CPU_ALIGN
+from warpsmith.evaluator.protocol.buffer_layout import CPU_ALIGN
 from warpsmith.evaluator.sandbox import policy as sandbox
 
 STATUS = "status.json"
@@ -50,7 +51,7 @@ class _CpuMemory:
         return int(pointer.value or 0)
 
     def fill(self, pointer: int, nbytes: int) -> None:
-        ctypes.memset(pointer, CANARY, nbytes)
+        ctypes.memset(pointer, 1 + secrets.randbelow(255), nbytes)
 
     def upload(self, pointer: int, data: bytes) -> None:
         ctypes.memmove(pointer, data, len(data))
@@ -73,7 +74,7 @@ class _CudaMemory:
         return self._driver.allocate(max(1, nbytes))
 
     def fill(self, pointer: int, nbytes: int) -> None:
-        self.upload(pointer, bytes([CANARY]) * nbytes)
+        self.upload(pointer, bytes([1 + secrets.randbelow(255)]) * nbytes)
 
     def upload(self, pointer: int, data: bytes) -> None:
         self._driver.upload(pointer, data)

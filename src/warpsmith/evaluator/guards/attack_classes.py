@@ -27,8 +27,10 @@ CLASSES: tuple[AttackClass, ...] = (
     AttackClass(
         1,
         "stale output",
-        "does nothing and hopes that the output buffer still holds a right result",
-        "the judge owns the outputs and fills them with a pattern before every call, timed ones included",
+        "does nothing and hopes that the output buffer still holds a right result, or tells the judge's buffers by what "
+        "they hold",
+        "the judge owns the outputs and fills them with a random pattern before every call, timed ones included: NaN or "
+        "an ordinary number; in one checked call with displaced numbers of a right result",
         "an output whose right value happens to be the pattern everywhere",
     ),
     AttackClass(

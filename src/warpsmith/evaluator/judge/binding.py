@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import mmap
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
@@ -20,7 +21,7 @@ from warpsmith.evaluator.judge import arena
 from warpsmith.evaluator.judge.host_client import HostClient, HostFailed
 from warpsmith.evaluator.judge.records import CandidateFailed
 from warpsmith.evaluator.judge.task_context import TaskContext
-from warpsmith.evaluator.protocol.buffer_layout import CANARY, CPU_ALIGN
+from warpsmith.evaluator.protocol.buffer_layout import CPU_ALIGN
 from warpsmith.evaluator.protocol.messages import (
     Acknowledged,
     BindArguments,
@@ -137,7 +138,7 @@ class CandidateBinder:
             raise CandidateFailed(Status.OUT_OF_MEMORY, reason) from None
 
         def wipe() -> None:
-            space.memory.fill_(CANARY)
+            space.memory.fill_(1 + secrets.randbelow(255))  # no value that a candidate could count on
 
         return wipe
 

@@ -18,6 +18,7 @@ from warpsmith.evaluator import cuda_driver
 from warpsmith.evaluator.judge.host_client import HostClient
 from warpsmith.evaluator.judge.numerics import tolerance
 from warpsmith.evaluator.judge.numerics.compare import OutputComparison
+from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
 from warpsmith.evaluator.judge.numerics.reference import (
     BASELINE,
     FULL,
@@ -62,6 +63,7 @@ class Checker:
         self._snapshot: OutputSnapshot | None = None  # the outputs of the last call, right after the call
         self._last = 0  # the set of that call
         self._usable: dict[str, list[str]] = {}  # by workload: variants with a usable reference
+        self._rng = random.SystemRandom()  # a candidate cannot predict what it is given
         self._pending: dict[str, list[str]] = {}  # by workload: those of them that no timed call has had yet
 
     def check_cases(
@@ -79,7 +81,8 @@ class Checker:
         limit_s = self._settings.limits.total_s
         worst: OutputComparison | None = None
         checks, how = 0, FULL
-        for case in cases:
+        used = self._rng.randrange(1, max(len(cases), 2))  # the case whose outputs hold numbers of an earlier call
+        for number, case in enumerate(cases):
             expected = self._reference.result_for(case)
             if expected is None:
                 continue
@@ -88,7 +91,8 @@ class Checker:
                     Status.TIMED_OUT,
                     f"its calls took longer than {limit_s:g} s in all while they were checked: far too slow.",
                 )
-            comparison = self.check_call(host, buffers, expected, call_limit_s, at=checks % rotating)
+            at = checks % rotating
+            comparison = self.check_call(host, buffers, expected, call_limit_s, at=at, used=number == used)
             self._usable.setdefault(buffers.workload.name, []).append(case.variant)
             checks += 1
             how = max(how, expected.how, key=_WEAKEST_LAST.index)
@@ -102,13 +106,26 @@ class Checker:
         return CheckResult(worst.error, worst.limit, checks, how)
 
     def check_call(
-        self, host: HostClient, buffers: WorkloadBuffers, expected: ReferenceResult, call_limit_s: float, *, at: int = 0
+        self,
+        host: HostClient,
+        buffers: WorkloadBuffers,
+        expected: ReferenceResult,
+        call_limit_s: float,
+        *,
+        at: int = 0,
+        used: bool = False,
     ) -> OutputComparison:
-        """Make one call on the set at this index; raises CandidateFailed for a wrong result."""
+        """Make one call on the set at this index; raises CandidateFailed for a wrong result.
+
+        `used`: the outputs hold numbers as an earlier call may have left them, instead of a pattern.
+        """
         where = f"workload {buffers.workload.name!r}, {expected.case.variant} inputs"
         self._check_last_call(buffers)
         buffers.write_inputs(at, expected.inputs)
-        buffers.poison((at,))
+        if used:
+            buffers.fill_outputs(at, expected.baseline, self._rng)
+        else:
+            buffers.poison((at,))
         self.wipe_workspace()
         checksum = buffers.inputs_checksum()  # reading it back also waits for the device
         host.stage = f"running on {where}"
@@ -118,7 +135,7 @@ class Checker:
         _check_reported_error(reply, where)
         buffers.check_memory((at,), checksum)
         try:
-            return self._compare(expected, results, where)
+            return self._compare(expected, results, where, buffers.poison_of(at))
         except CandidateFailed:
             check_late_writes(host, buffers, (at,))
             raise
@@ -129,14 +146,16 @@ class Checker:
             buffers.check_unchanged((self._last,), self._snapshot)
             self._snapshot = None
 
-    def _compare(self, expected: ReferenceResult, results: Sequence[torch.Tensor], where: str) -> OutputComparison:
+    def _compare(
+        self, expected: ReferenceResult, results: Sequence[torch.Tensor], where: str, poison: PoisonPattern | None
+    ) -> OutputComparison:
         """The comparison of the worst output; raises CandidateFailed if one is wrong."""
         worst: OutputComparison | None = None
         for position, result in enumerate(results):
-            found = compare_output(self._reference.task, expected, position, result)
+            found = compare_output(self._reference.task, expected, position, result, poison)
             if found.status is Status.WRONG and 1.0 < found.share <= _NEARLY_RIGHT:
                 expected = self._reference.with_wider_limits(expected)
-                found = compare_output(self._reference.task, expected, position, result)
+                found = compare_output(self._reference.task, expected, position, result, poison)
             if not found.ok:
                 raise CandidateFailed(found.status, f"{found.reason} ({where})")
             if worst is None or found.share > worst.share:
@@ -151,7 +170,7 @@ class Checker:
         """
         found = [v for v in self._usable.get(buffers.workload.name, ()) if v != OWN]
         large = sum(tensor.numel() for tensor in buffers.sets[0].inputs.values()) > _MANY_ELEMENTS
-        return random.SystemRandom().sample(found, min(1, len(found))) if large else found
+        return self._rng.sample(found, min(1, len(found))) if large else found
 
     def draw_unusual(self, buffers: WorkloadBuffers, indices: Sequence[int]) -> dict[int, ReferenceResult]:
         """For some of these sets, new inputs of other variants than the task's own, with their expected results.
@@ -162,7 +181,7 @@ class Checker:
         pending = self._pending.get(buffers.workload.name, [])
         if not pending:
             pending = self._pending[buffers.workload.name] = self.unusual_variants(buffers)
-            random.SystemRandom().shuffle(pending)
+            self._rng.shuffle(pending)
         found: dict[int, ReferenceResult] = {}
         for index in indices[: len(pending)]:
             case = Case(buffers.workload, pending.pop(), secrets.randbits(62))
@@ -178,7 +197,8 @@ class Checker:
         """Check the results of timed calls on the inputs of `draw_unusual`."""
         for index, expected in expected_by_set.items():
             where = f"workload {buffers.workload.name!r}, {expected.case.variant} inputs in a timed call"
-            self._compare(expected, buffers.copy_outputs(index), f"{where} though right when checked: a special case")
+            where += " though right when checked: a special case"
+            self._compare(expected, buffers.copy_outputs(index), where, buffers.poison_of(index))
 
     def check_timed(
         self, buffers: WorkloadBuffers, indices: Sequence[int], baseline: Mapping[int, tuple[torch.Tensor, ...]]
@@ -195,7 +215,8 @@ class Checker:
             results = buffers.copy_outputs(index)
             expected = self._reference.result_for_inputs(buffers.workload, buffers.sets[index].inputs)
             if expected is not None:
-                self._compare(expected, results, where + "a kept result, skipped work or a race")
+                said = where + "a kept result, skipped work or a race"
+                self._compare(expected, results, said, buffers.poison_of(index))
 
     def _agrees(self, buffers: WorkloadBuffers, ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> bool:
         """Whether one output agrees in all sets; small sets are compared in one operation."""

@@ -14,7 +14,7 @@ import torch
 
 from warpsmith.evaluator.judge.arena import SecretChecksum, broken_zone, fill_zones, view
 from warpsmith.evaluator.judge.numerics.compare import same_bits
-from warpsmith.evaluator.judge.numerics.poison import fill_poison, is_poison
+from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
 from warpsmith.evaluator.judge.records import check_guards
 from warpsmith.evaluator.protocol.buffer_layout import Buffer, BufferLayout, BufferSlot
 from warpsmith.model.evidence import IdleProcess, MemoryState
@@ -68,6 +68,8 @@ class WorkloadBuffers:
         read_only = [slot for slots in layout.sets for slot in slots if not slot.writable]
         self._inputs_start = min((slot.region_start for slot in read_only), default=0)
         self._inputs_end = max((slot.region_end for slot in read_only), default=0)
+        self._poison = PoisonPattern.draw()
+        self._used: set[int] = set()  # sets whose outputs were filled with something else than the pattern
 
     def _views(self, slots: tuple[BufferSlot, ...]) -> BufferSet:
         task, by_name, sizes = self.program.task, {slot.name: slot for slot in slots}, self.workload.sizes
@@ -115,10 +117,26 @@ class WorkloadBuffers:
             fill_zones(self._memory, slots)
 
     def poison(self, indices: Sequence[int]) -> None:
-        """Fill the outputs of these sets with the pattern of unwritten elements."""
+        """Fill the outputs of these sets with a new pattern of unwritten elements."""
+        self._poison = PoisonPattern.draw()
+        self._used.difference_update(indices)
         for index in indices:
             for output in self.sets[index].outputs:
-                fill_poison(output)
+                self._poison.fill(output)
+
+    def fill_outputs(self, index: int, values: Sequence[torch.Tensor], rng: random.Random) -> None:
+        """Fill the outputs of a set with numbers as an earlier call may have left them: these values, displaced."""
+        self._used.add(index)
+        for output, value in zip(self.sets[index].outputs, values, strict=True):
+            flat = output.view(-1)
+            if flat.numel() > 1:
+                flat.copy_(value.reshape(-1).roll(rng.randrange(1, flat.numel())))
+            else:
+                PoisonPattern.draw().fill(output)
+
+    def poison_of(self, index: int) -> PoisonPattern | None:
+        """What the outputs of a set held before the last call; None if that was no single pattern."""
+        return None if index in self._used else self._poison
 
     def synchronize(self) -> None:
         """Wait until all data is written."""
@@ -160,7 +178,7 @@ class WorkloadBuffers:
         """Raise CandidateFailed if the outputs of these sets, on which it was not called, were written."""
         for index in indices:
             for spec, output in zip(self.program.task.outputs, self.sets[index].outputs, strict=True):
-                if not is_poison(output):
+                if not self._poison.fills(output):
                     check_guards(MemoryState(self.workload.name, uncalled=spec.name), self._without)
 
     def snapshot(self, indices: Sequence[int]) -> OutputSnapshot | None:

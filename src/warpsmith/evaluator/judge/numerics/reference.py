@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from warpsmith.evaluator.judge.numerics import poison, tolerance
+from warpsmith.evaluator.judge.numerics import tolerance
 from warpsmith.evaluator.judge.numerics.compare import Errors, OutputComparison, dtype_name
 from warpsmith.evaluator.judge.numerics.index_ties import TieRecorder, Ties, compare_indices
+from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
 from warpsmith.model.task import Task, TensorRole, Workload
 from warpsmith.tasks.program import Program, widened
 from warpsmith.tasks.variants import HELD_OUT, OWN
@@ -392,15 +393,28 @@ def _part(inputs: Tensors, cut: Collection[str], low: int, high: int) -> dict[st
 _CLEARLY_WRONG = 10.0  # times its limit
 
 
-def compare_output(task: Task, expected: ReferenceResult, position: int, result: torch.Tensor) -> OutputComparison:
-    """Compare the output at this position of the task, whether a candidate, an impostor or PyTorch computed it."""
+def compare_output(
+    task: Task,
+    expected: ReferenceResult,
+    position: int,
+    result: torch.Tensor,
+    poison: PoisonPattern | None = None,
+) -> OutputComparison:
+    """Compare the output at this position of the task, whether a candidate, an impostor or PyTorch computed it.
+
+    `poison`: what the output held before, if that is one pattern.
+    """
     name, reference, limit = task.outputs[position].name, expected.outputs[position], expected.limits[position]
-    missing = poison.unwritten(result, reference, name=name)
+    missing = poison.unwritten(result, reference, name=name) if poison and poison.decides(result) else None
     if missing is not None:
         return missing
     if limit is not None:
-        return tolerance.compare_float(result, reference, expected.baseline[position], limit=limit, name=name)
-    return _compare_integers(task, result, reference, expected.ties[position], name)
+        found = tolerance.compare_float(result, reference, expected.baseline[position], limit=limit, name=name)
+    else:
+        found = _compare_integers(task, result, reference, expected.ties[position], name)
+    if not found.ok and poison and not poison.decides(result):
+        found = poison.unwritten(result, reference, name=name) or found
+    return found
 
 
 def output_share(task: Task, expected: ReferenceResult, position: int, result: torch.Tensor) -> float:
