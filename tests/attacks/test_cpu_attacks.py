@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ Record = Callable[[str, object], None]
 Verdicts = dict[tuple[Path, Path], Evaluation]
 Made = Callable[[Settings], AbstractContextManager[Evaluator]]
 _NOT_ON_CPU = {5, 7, 16}  # other stream, lazy tensor, persisting cache
+_SHORT = ("short_forged_report", "short_stopped_clock", "short_slow_clock")
 _TWINS = {attack.twin: attack for attack in CPU_ATTACKS}
 _BY_TASK = sorted(CPU_ATTACKS, key=lambda attack: attack.task)  # a judge is opened once per task
 
@@ -89,18 +90,28 @@ def test_they_had_all_processors(verdicts: Verdicts) -> None:
     assert {verdict.environment.threads for verdict in verdicts.values()} == {len(os.sched_getaffinity(0))}
 
 
-@pytest.mark.slow  # evaluations of its own
-def test_a_clock_that_is_forged_a_little_gains_nothing(attack_settings: Settings, all_processors: Made) -> None:
-    """Not enough to be sure that it is forged; so it counts as what our own clock says."""
-    task = next(a.task_path for a in CPU_ATTACKS if a.task == "long_exp")
-    forger, plain = FOLDER / "cpu" / "forges_a_little.cpp", FOLDER / "cpu" / "one_thread_exp_honest.cpp"
-    with all_processors(attack_settings) as evaluator:
-        found = judge(evaluator, [(task, forger), (task, plain)])
-    if found[task, forger].status is Status.OK:
-        forged_ms, honest_ms = (found[task, file].workloads[0].latency_ms for file in (forger, plain))
-        assert forged_ms > 0.7 * honest_ms
-    else:
-        assert "forged clock" in found[task, forger].reason
+def test_a_clock_that_is_forged_a_little_gains_nothing(judges: Evaluator, verdicts: Verdicts) -> None:
+    """The judge's own clock decides; the forgery may also be too small to be proved."""
+    _gain_nothing(judges, "long_exp", ("forges_a_little",), "one_thread_exp_honest")
+
+
+def test_a_forged_clock_on_a_short_task_gains_nothing(judges: Evaluator, verdicts: Verdicts) -> None:
+    """A call takes a hundredth of what a request takes, and these candidates report a twentieth of that, or less."""
+    _gain_nothing(judges, "short_relu", _SHORT, "short_relu_honest")
+
+
+def _gain_nothing(judges: Evaluator, task_name: str, forgers: Sequence[str], honest: str) -> None:
+    task, plain = FOLDER / "tasks" / f"{task_name}.py", FOLDER / "cpu" / f"{honest}.cpp"
+    files = [FOLDER / "cpu" / f"{name}.cpp" for name in forgers]
+    found = judge(judges, [(task, file) for file in (*files, plain)])
+    assert found[task, plain].status is Status.OK, found[task, plain].reason
+    for file in files:
+        verdict = found[task, file]
+        if verdict.status is Status.OK:
+            forged_ms, honest_ms = (found[task, each].workloads[0].latency_ms for each in (file, plain))
+            assert forged_ms > 0.6 * honest_ms, file.name  # two measurements on a busy machine
+        else:
+            assert "forged clock" in verdict.reason, file.name
 
 
 def test_every_class_that_a_cpu_knows_is_attacked() -> None:
@@ -109,5 +120,6 @@ def test_every_class_that_a_cpu_knows_is_attacked() -> None:
 
 def test_every_file_is_in_the_corpus() -> None:
     listed = {a.file for a in CPU_ATTACKS} | set(_TWINS)
-    extra = {"cpu/forges_a_little.cpp", "cpu/one_thread_exp_honest.cpp"}
+    gain_nothing = ("forges_a_little", "one_thread_exp_honest", *_SHORT, "short_relu_honest")
+    extra = {f"cpu/{name}.cpp" for name in gain_nothing}
     assert {f"cpu/{path.name}" for path in (FOLDER / "cpu").iterdir()} == listed | extra

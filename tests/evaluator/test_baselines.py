@@ -30,7 +30,7 @@ class _Usage(ProcessUsage):
     def read(self) -> CpuUsage:
         """Called three times for each attempt: before threads are pinned, before the clock starts, after it stops."""
         self._reads += 1
-        return CpuUsage(0, {}, {"1": next(self._waits) if self._reads % 3 == 0 else 0}, 0)
+        return CpuUsage(0, {}, {"1": next(self._waits) if self._reads % 3 == 0 else 0}, 0, 0, 0)
 
 
 def _baseline(

@@ -1,4 +1,4 @@
-"""How much of a reported time is believed on the CPU: a simulated host that reports any time, over a real process."""
+"""The judge's clock decides on the CPU: a simulated host that reports any time, over a real process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any, cast
 import pytest
 
 from warpsmith.evaluator.judge.timing.cpu_sampler import CpuSampler
-from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
+from warpsmith.evaluator.judge.timing.process_usage import CpuUsage, ProcessUsage
 from warpsmith.evaluator.judge.timing.sampler import Pairs, RequestCost
-from warpsmith.evaluator.protocol.messages import CallTimes, TimeCalls
+from warpsmith.evaluator.protocol.messages import CallSets, CallsMade
 from warpsmith.model.evaluation import Status
 from warpsmith.model.settings import Settings
 
@@ -67,19 +67,17 @@ def start() -> Iterator[Callable[[str], Worker]]:
         worker.end()
 
 
-def _sampler(worker: Worker, told: Sequence[tuple[int, int]], works_s: float = 0.0, **settings: Any) -> CpuSampler:
+def _sampler(worker: Worker, told: Sequence[tuple[float, int]], works_s: float = 0.0, **settings: Any) -> CpuSampler:
     """A sampler whose candidate reports and takes (by the judge's clock) the times in `told`, and uses `works_s` of
     CPU."""
     remaining = iter(told)
     host = SimpleNamespace(pid=worker.pid, returns_tensors=False, copies_state=False, round_trip_ns=0)
 
-    def ask(request: TimeCalls, _expected: type[CallTimes], _limit_s: float) -> CallTimes:
-        if not request.indices:
-            return CallTimes(0, 0, 0, "")
+    def ask(_request: CallSets, _expected: type[CallsMade], _limit_s: float) -> CallsMade:
         if works_s:
             worker.run(works_s)
         claimed_ns, host.round_trip_ns = next(remaining)
-        return CallTimes(claimed_ns, 0, 0, "")
+        return CallsMade(int(claimed_ns), 0)
 
     host.ask = ask
     buffers = SimpleNamespace(sets=(None, None), set_numbers=range(2))
@@ -94,28 +92,36 @@ def _pairs(sampler: CpuSampler, count: int) -> Pairs:
     return [(10.0 * MS, float(sampler.time_candidate([0]))) for _ in range(count)]
 
 
-def test_reports_that_agree_with_the_judge_s_clock_count(start: Callable[[str], Worker]) -> None:
-    sampler = _sampler(start(_SLEEPS), [(10 * MS, 11 * MS), (12 * MS, 13 * MS), (10 * MS, 40 * MS)])
-    pairs = _pairs(sampler, 3)
-    assert sampler.credible_pairs(pairs) == pairs
+def _counted(sampler: CpuSampler, count: int) -> list[float]:
+    return [taken_ns for _, taken_ns in sampler.corrected_pairs(_pairs(sampler, count))]
+
+
+def test_the_judge_s_clock_less_the_cost_of_a_request_counts(start: Callable[[str], Worker]) -> None:
+    sampler = _sampler(start(_SLEEPS), [(10 * MS, 11 * MS), (5 * MS, 13 * MS), (0, 41 * MS)])
+    assert _counted(sampler, 3) == [10 * MS, 12 * MS, 40 * MS]
     assert sampler.objection() is None
 
 
-def test_a_claim_a_little_below_the_fastest_sample_counts_as_that(start: Callable[[str], Worker]) -> None:
-    sampler = _sampler(start(_SLEEPS), [(8 * MS, 30 * MS), (10 * MS, 11 * MS)])
-    assert [taken_ns for _, taken_ns in sampler.credible_pairs(_pairs(sampler, 2))] == [10 * MS, 10 * MS]
-
-
-def test_a_claim_far_below_it_counts_as_the_judge_s_clock(start: Callable[[str], Worker]) -> None:
-    sampler = _sampler(start(_SLEEPS), [(1 * MS, 31 * MS), (1 * MS, 11 * MS), (12 * MS, 13 * MS)])
-    assert [taken_ns for _, taken_ns in sampler.credible_pairs(_pairs(sampler, 3))] == [30 * MS, 10 * MS, 12 * MS]
+def test_a_report_can_only_make_a_sample_longer(start: Callable[[str], Worker]) -> None:
+    sampler = _sampler(start(_SLEEPS), [(10.5 * MS, 11 * MS), (99 * MS, 11 * MS), (-5 * MS, 11 * MS)])
+    assert _counted(sampler, 3) == [10.5 * MS, 11 * MS, 10 * MS]
 
 
 def test_a_pair_that_does_not_count_is_forgotten(start: Callable[[str], Worker]) -> None:
     sampler = _sampler(start(_SLEEPS), [(1 * MS, 2 * MS), (10 * MS, 12 * MS), (10 * MS, 14 * MS)])
     sampler.time_candidate([0])
     sampler.discard_last()
-    assert [taken_ns for _, taken_ns in sampler.credible_pairs(_pairs(sampler, 2))] == [11 * MS, 11 * MS]
+    assert _counted(sampler, 2) == [11 * MS, 13 * MS]
+
+
+def test_a_sample_that_other_processes_disturbed_counts_without_that(start: Callable[[str], Worker]) -> None:
+    usage = CpuUsage(0, {}, {}, 0, 0, 0)
+    alone = replace(usage, main_ns=3 * MS, total_ns=3 * MS, main_wait_ns=6 * MS)
+    assert alone.undisturbed_since(usage, 10 * MS) == 4 * MS
+    assert replace(alone, main_wait_ns=20 * MS).undisturbed_since(usage, 10 * MS) == 3 * MS  # waited after its reply
+    assert replace(alone, reader_wait_ns=1 * MS).undisturbed_since(usage, 10 * MS) == 3 * MS  # the judge waited
+    assert replace(alone, total_ns=12 * MS).undisturbed_since(usage, 10 * MS) == 10 * MS  # for its own threads, perhaps
+    assert replace(alone, main_wait_ns=0).undisturbed_since(usage, 10 * MS) == 10 * MS  # slept
 
 
 @pytest.mark.parametrize("code", [_SPINS, _SPINS_IN_A_THREAD], ids=["answering thread", "another thread"])
@@ -144,10 +150,9 @@ def test_an_odd_sample_proves_nothing(start: Callable[[str], Worker]) -> None:
     assert sampler.objection() is None
 
 
-def test_without_its_guard_no_claim_is_doubted(start: Callable[[str], Worker]) -> None:
+def test_without_its_guard_no_clock_is_called_forged(start: Callable[[str], Worker]) -> None:
     sampler = _sampler(start(_SPINS), [(MS, 200 * MS)] * 2, works_s=WORKS_S, without=("clock",))
-    pairs = _pairs(sampler, 2)
-    assert sampler.credible_pairs(pairs) == pairs
+    _pairs(sampler, 2)
     assert sampler.objection() is None
 
 

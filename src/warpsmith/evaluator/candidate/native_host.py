@@ -26,9 +26,12 @@ from warpsmith.evaluator.candidate.device_memory import CpuDevice, CudaDevice, m
 from warpsmith.evaluator.cuda_driver import CudaError
 from warpsmith.evaluator.cuda_replay.device_images import MalformedImage, read_images
 from warpsmith.evaluator.protocol.messages import (
+    MOST_CALLS,
     Acknowledged,
     BindArguments,
     CallResult,
+    CallSets,
+    CallsMade,
     CallTimes,
     CandidateLoaded,
     FlushCaches,
@@ -46,6 +49,7 @@ from warpsmith.evaluator.protocol.messages import (
     StopTrace,
     TimeCalls,
     TraceReport,
+    WakeThreads,
 )
 from warpsmith.evaluator.protocol.wire import Channel, WireClosed
 from warpsmith.evaluator.sandbox import policy as sandbox
@@ -80,7 +84,7 @@ class NativeHost:
         self._kinds: tuple[str, ...] = ()
         self._threaded = True  # whether the candidate uses OpenMP; assumed until it is loaded
         self._variables: Mapping[str, int] = {}  # of its device code, with their sizes
-        self._calls: dict[int, Callable[[], int]] = {}
+        self._calls: dict[int, Callable[[], int]] = dict.fromkeys(range(-MOST_CALLS, 0), _no_call)
         self._keep: list[Any] = []  # pointer tables, which must outlive their calls
         self._recorder: CudaCallTracer | None = None
         self._operators: tuple[str, ...] = ()  # of torch, in the traced call of a Python candidate
@@ -101,6 +105,8 @@ class NativeHost:
             BindArguments: self._bind,
             RunCall: self._run,
             RecordCalls: self._record,
+            WakeThreads: self._wake,
+            CallSets: self._call_sets,
             TimeCalls: self._sample,
             FlushCaches: self._flush,
             StartTrace: self._trace_on,
@@ -187,9 +193,19 @@ class NativeHost:
         self.device.synchronize(self._library)  # clears the error of a call that cannot be captured
         return said
 
+    def _wake(self, message: WakeThreads, _fds: tuple[int, ...]) -> Acknowledged:
+        if self._threaded:
+            self.device.wake(message.most_ms)
+        return Acknowledged()
+
+    def _call_sets(self, message: CallSets, _fds: tuple[int, ...]) -> CallsMade | PythonFailed:
+        calls, returned = [self._calls[i] for i in message.indices], 0
+        start = time.perf_counter_ns()
+        for call in calls:
+            returned |= call()
+        return CallsMade(time.perf_counter_ns() - start, returned)
+
     def _sample(self, message: TimeCalls, _fds: tuple[int, ...]) -> CallTimes | PythonFailed:
-        if message.wake_ms and self._threaded:
-            self.device.wake(message.wake_ms)
         calls = [self._calls[i] for i in message.indices]
         return self.device.sample(calls, message, self._library)
 
@@ -246,6 +262,11 @@ class NativeHost:
             operators=self._operators,
             problem=recorder.problem,
         )
+
+
+def _no_call() -> int:
+    """A call that does nothing: from the time that such calls take follows the cost of a request."""
+    return 0
 
 
 def device_variables(data: bytes) -> dict[str, int]:

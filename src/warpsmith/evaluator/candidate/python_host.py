@@ -47,6 +47,8 @@ from warpsmith.evaluator.protocol.messages import (
     Acknowledged,
     BindTensors,
     CallResult,
+    CallSets,
+    CallsMade,
     CallTimes,
     CandidateLoaded,
     FlushCaches,
@@ -239,11 +241,17 @@ class PythonHost(NativeHost):
         copy_results(self._held[index], self._expected[index])
         return 0
 
+    def _call_sets(self, message: CallSets, fds: tuple[int, ...]) -> CallsMade | PythonFailed:
+        try:  # `_flush` has renewed the arguments: that must be the last request before the timed one
+            made = super()._call_sets(message, fds)
+            self._deliver(message.indices)
+            self._results.clear()  # free what the calls allocated before the next sample
+        except Exception as error:  # noqa: BLE001  as above
+            return _faulted(describe_error(error, "raised", self._files))
+        return made
+
     def _sample(self, message: TimeCalls, _fds: tuple[int, ...]) -> CallTimes | PythonFailed:
-        if not isinstance(self.device, CpuDevice):  # on the CPU, `_flush` does this, which must come last
-            self._renew(message.indices)
-        if message.wake_ms:
-            self.device.wake(message.wake_ms)
+        self._renew(message.indices)
         calls = [self._calls[i] for i in message.indices]
         try:
             sampled = self.device.sample(calls, message, self._library)

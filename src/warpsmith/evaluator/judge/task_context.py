@@ -26,6 +26,7 @@ from warpsmith.evaluator.judge.numerics.reference import Reference, free_bytes
 from warpsmith.evaluator.judge.records import CalibrationMode, JudgeConfig, TaskFacts
 from warpsmith.evaluator.judge.workload_buffers import WorkloadBuffers, buffers_of_set
 from warpsmith.evaluator.protocol.buffer_layout import BufferLayout, join_layouts, lay_out
+from warpsmith.evaluator.protocol.messages import MOST_CALLS
 from warpsmith.hardware.peaks import Peaks, load_or_measure
 from warpsmith.hardware.roofline import floor_ms, zone
 from warpsmith.hardware.work import Work, count_work
@@ -39,7 +40,7 @@ from warpsmith.tasks.program import Program
 from warpsmith.tasks.variants import OWN
 
 _SAMPLE_NS = {"cpu": 2e6, "cuda": 4e5}  # one sample should take about this long: it decides the number of sets
-_MOST_SETS = {"cpu": 16, "cuda": 64}
+_MOST_SETS = {"cpu": MOST_CALLS, "cuda": 64}
 _ESTIMATE_CALLS = 8
 _FEW_BYTES = 16 << 20
 _FEW_FLOPS = 2e9

@@ -6,6 +6,11 @@ Fields are plain (see `wire`). The standard library is enough to import this mod
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+from warpsmith.evaluator.protocol.wire import NumbersMessage
+
+MOST_CALLS = 128  # of one sample on the CPU
 
 # --- supervisor <-> fork server -------------------------------------------------------------------------
 
@@ -214,12 +219,36 @@ class FlushCaches:
 
 
 @dataclass(frozen=True)
+class WakeThreads:
+    """CPU: wake the threads of this process, and spend at most this long on it."""
+
+    most_ms: int
+
+
+@dataclass(frozen=True)
+class CallSets(NumbersMessage):
+    """CPU: make one call on each of these sets, while the judge's clock runs. Calls on negative numbers do nothing."""
+
+    CODE: ClassVar[int] = 1
+    LISTED: ClassVar[bool] = True
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CallsMade(NumbersMessage):
+    """The calls of `CallSets` were made. The host's own time is a claim: no result is computed from it."""
+
+    CODE: ClassVar[int] = 2
+    elapsed_ns: int
+    returned: int
+
+
+@dataclass(frozen=True)
 class TimeCalls:
-    """Time one call on each of these sets."""
+    """CUDA: time one call on each of these sets."""
 
     indices: tuple[int, ...]
-    wake_ms: int = 0  # CPU: the longest time to spend on waking threads first
-    flush: bool = True  # CUDA: begin with a cold cache
+    flush: bool = True  # begin with a cold cache
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,21 @@
-"""How a sample is taken on the CPU, and how much of a candidate's reported time is believed.
+"""How a sample is taken on the CPU: the judge's clock around one request decides.
 
-The candidate's process reports how long its calls took: only this process knows when they began and ended. The process
-is stopped except between a request and its reply, so three figures that it cannot forge bound the report:
+The candidate's process is stopped except between a request and its reply. The time of a sample is the time that passed
+on the judge's clock between the two, less the cost of an empty request to the same process, measured before any code
+of the candidate was loaded, and less the least cost of copying results. What the candidate's process says about time
+decides nothing. So that the cost of a request matters little, the sets of a short task are so many that their calls
+take milliseconds, the request consists of integers (`NumbersMessage`), and threads are woken by an earlier request.
+What is not known about the cost of a request widens the interval of the result.
 
-- The judge's clock around the request. Less the cost of an empty request, and less the least cost of copying results,
-  this is an upper bound of the time. A report below the smallest of these bounds counts as that bound. A report far
-  below it counts as the judge's clock for that very sample, so that on a busy machine, where samples differ, a forger
-  does not get the best of them against the baseline's usual. This figure never proves a forged clock, because other
-  work on the machine adds to it.
-- The CPU time of the answering thread (`process_usage`), to which other work adds next to nothing. A report must be at
-  least that, less what the thread does outside its clock, which is about the same in every request unless the thread
-  waits for another to wake up. The clock is forged if the difference cannot be explained in three quarters of the
-  samples.
+Where one thread does all the work, the time for which other processes kept that thread off the CPUs is not counted:
+the kernel knows it (`process_usage`).
+
+The time that the process reports is compared with the CPU time that it used, which it cannot forge either: a process
+that reports less than it used has a forged clock and is rejected, although the forgery gains nothing.
+
+- The CPU time of the answering thread (`process_usage`), to which other work on the machine adds next to nothing. A
+  report must be at least that, less what the thread does outside its clock, which is about the same in every request.
+  The clock is forged if the difference cannot be explained in three quarters of the samples.
 - The CPU time of all threads, for work that is handed to another thread. OpenMP threads also spin without work, above
   all on a busy machine: the clock is forged only if this figure is too large in every sample.
 """
@@ -21,8 +25,9 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -32,36 +37,58 @@ from warpsmith.evaluator.judge.baselines import CPU_SETTLE_S
 from warpsmith.evaluator.judge.host_client import HostClient
 from warpsmith.evaluator.judge.timing.cpu_affinity import CpuAffinity
 from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
-from warpsmith.evaluator.judge.timing.sampler import Pairs, RequestCost, Sampler
+from warpsmith.evaluator.judge.timing.sampler import Pairs, RequestCost, Sampler, check_returned
 from warpsmith.evaluator.judge.timing.statistics import lower_quartile, median
 from warpsmith.evaluator.judge.workload_buffers import WorkloadBuffers
-from warpsmith.evaluator.protocol.messages import Acknowledged, CallTimes, FlushCaches, TimeCalls
+from warpsmith.evaluator.protocol.messages import Acknowledged, CallSets, CallsMade, FlushCaches, WakeThreads
 from warpsmith.model.evidence import ClaimedTime, Objection
 
-_WAKE_BRIEFLY_MS = 1
 _WAKE_MS = 10
-_COST_SAMPLES = 4
+_COST_SAMPLES = 6
+_COST_SAMPLES_AGAIN = 2  # for every further host
+_COSTS_KEPT = 32
 _MAIN_SLACK_NS = 3_000_000  # waking threads, where the last of them waits for a CPU; releasing results
 _SLACK_NS = 2_000_000  # for threads that spin
 _SLACK_SHARE = 0.15
-_WAKING_SLACK = 3.0  # times what waking threads took before the candidate was loaded: a busy machine gets busier
-_GROSS_SHARE = 1.5  # load can make a short report look false, but not by this factor and the slack in every sample
 _COLD = 2.0  # the cost of a copy to uncached memory and of releasing the results, relative to a copy in the cache
 _PER_TENSOR_NS = 10_000  # to check one tensor and to start its copy, in Python
 
 
-def with_waking_cost(cost: RequestCost, host: HostClient, limit_s: float) -> RequestCost:
-    """Add the cost of a request that wakes threads: milliseconds by the judge's clock on a busy machine. To be called
-    before any code of the candidate is loaded."""
-    usage, affinity, times, used = ProcessUsage(host.pid), CpuAffinity(), [cost.typical_ns], []
-    for _ in range(_COST_SAMPLES):
-        before = usage.read_stopped()
-        with affinity.judge_moved_away():
-            host.ask(TimeCalls((), wake_ms=_WAKE_BRIEFLY_MS), CallTimes, limit_s)
-        times.append(host.round_trip_ns)
-        used.append(usage.read_stopped().main_thread_since(before))
-        time.sleep(CPU_SETTLE_S)
-    return replace(cost, main_cpu_ns=min(used), waking_ns=max(times) - cost.typical_ns)
+class RequestCosts:
+    """Measures what a request costs in which no code of a candidate runs, before any is loaded.
+
+    The cost belongs to the machine, not to the candidate, and is collected from host to host. What is taken off a
+    measured time is the lower quartile: the cost of an undisturbed request. It grows with the number of sets.
+    """
+
+    def __init__(self, most_sets: int) -> None:
+        self._most_sets = most_sets
+        self._taken: dict[int, deque[int]] = {sets: deque(maxlen=_COSTS_KEPT) for sets in (0, most_sets)}
+
+    def measure(self, host: HostClient, flush: Callable[[], None], limit_s: float) -> RequestCost:
+        """Make requests to this host as samples make them, with cold caches."""
+        usage, affinity, used = ProcessUsage(host.pid), CpuAffinity(), list[int]()
+        for sets, taken in self._taken.items():
+            wanted = _COST_SAMPLES_AGAIN if taken else _COST_SAMPLES
+            for number in range(-1, wanted):
+                flush()
+                time.sleep(CPU_SETTLE_S)
+                before = usage.read_stopped()
+                with affinity.judge_moved_away():
+                    host.ask(CallSets(tuple(range(-sets, 0))), CallsMade, limit_s)
+                after = usage.read_stopped()
+                if number >= 0:  # the first request touches memory for the first time
+                    taken.append(after.undisturbed_since(before, host.round_trip_ns))
+                    used.append(after.main_thread_since(before))
+        empty, full = self._taken.values()
+        empty_ns = lower_quartile(empty)
+        return RequestCost(
+            typical_ns=median(empty),
+            deducted_ns=empty_ns,
+            per_set_ns=max(0.0, lower_quartile(full) - empty_ns) / self._most_sets,
+            unknown_ns=empty_ns - min(empty),
+            main_cpu_ns=min(used),
+        )
 
 
 @dataclass(frozen=True)
@@ -69,7 +96,7 @@ class _CandidateTime:
     """The candidate's half of one sample, in nanoseconds."""
 
     claimed_ns: int
-    round_trip_ns: int  # by the judge's clock
+    taken_ns: int  # by the judge's clock, undisturbed
     main_cpu_ns: int  # CPU time of the thread that answers
     shortest_ns: float  # the shortest time in which all threads can have used their CPU time
 
@@ -124,10 +151,9 @@ class CpuSampler(Sampler):
         return "batched" if self.calls() > 1 else "single"
 
     def before_new_data(self) -> None:
-        # The host's threads have slept; it wakes them, as the baseline does. Waking can take long, and whatever the
-        # judge's clock shows beyond a report leaves room for a forged one: so the long part is a request of its own.
+        # The host's threads have slept; it wakes them, as the baseline does. They are stopped awake.
         with self._affinity.pin_process(self.host.pid):
-            self.ask(TimeCalls((), wake_ms=_WAKE_MS))
+            self.host.ask(WakeThreads(_WAKE_MS), Acknowledged, self.limit_s)
 
     def after_new_state(self) -> None:
         if self.host.copies_state:
@@ -137,15 +163,15 @@ class CpuSampler(Sampler):
         self.runner.flush()  # by the judge: the candidate's process must not run between new data and the clock
         time.sleep(CPU_SETTLE_S)
         before = self._usage.read_stopped()
-        # A Python host's request takes longer anyway, which leaves more room for a forged clock: no waking inside.
-        wake_ms = 0 if self.host.copies_state else _WAKE_BRIEFLY_MS
         self._affinity.spread_threads(self.host.pid, before.threads_ns)
         with self._affinity.judge_moved_away():
-            reply = self.ask(TimeCalls(self.set_numbers(called), wake_ms=wake_ms))
-        round_trip_ns, after = self.host.round_trip_ns, self._usage.read_stopped()
+            reply = self.host.ask(CallSets(self.set_numbers(called)), CallsMade, self.limit_s)
+        check_returned(reply.returned)
+        after = self._usage.read_stopped()
+        taken_ns = after.undisturbed_since(before, self.host.round_trip_ns)
         main_cpu_ns, shortest_ns = after.main_thread_since(before), after.shortest_since(before, self._processors)
-        self._times.append(_CandidateTime(reply.elapsed_ns, round_trip_ns, main_cpu_ns, shortest_ns))
-        return max(1, reply.elapsed_ns)
+        self._times.append(_CandidateTime(reply.elapsed_ns, taken_ns, main_cpu_ns, shortest_ns))
+        return max(1, taken_ns)
 
     def time_baseline(self, called: Sequence[int]) -> int:
         taken_ns = self.runner.sample(False, called)
@@ -156,17 +182,18 @@ class CpuSampler(Sampler):
     def discard_last(self) -> None:
         self._times.pop()
 
-    def credible_pairs(self, pairs: Pairs) -> Pairs:
-        """The pairs, with no candidate's time below the fastest sample by the judge's clock."""
-        if "clock" in self.settings.without:
-            return pairs
-        explained_ns = self.cost.deducted_ns + (self._copy_cost.least_ns if self._copy_cost is not None else 0.0)
-        limits_ns = [sample.round_trip_ns - explained_ns for sample in self._times]
-        least_ns = min(limits_ns)
+    def corrected_pairs(self, pairs: Pairs) -> Pairs:
+        """The pairs, without the cost of a request and of copying results. A report above that is believed."""
+        deducted_ns = self.cost.of_sample(self.calls()) + (
+            self._copy_cost.least_ns if self._copy_cost is not None else 0.0
+        )
         return [
-            (baseline_ns, limit_ns if _is_far_below(claimed_ns, least_ns) else max(claimed_ns, least_ns))
-            for (baseline_ns, claimed_ns), limit_ns in zip(pairs, limits_ns, strict=True)
+            (baseline_ns, max(1.0, taken_ns - deducted_ns, min(taken_ns, sample.claimed_ns)))
+            for (baseline_ns, taken_ns), sample in zip(pairs, self._times, strict=True)
         ]
+
+    def unknown_ns(self) -> float:
+        return self.cost.unknown_ns
 
     def objection(self) -> Objection | None:
         without = self.settings.without
@@ -180,10 +207,5 @@ class CpuSampler(Sampler):
         if found is not None:
             return found
         any_ns = min(sample.shortest_ns - sample.claimed_ns for sample in self._times)
-        allowed_ns = self.cost.typical_ns + _WAKING_SLACK * self.cost.waking_ns + _SLACK_NS + shared_ns
+        allowed_ns = self.cost.typical_ns + _SLACK_NS + shared_ns
         return first_objection(ClaimedTime(claimed_ns, any_ns, allowed_ns, processor=True), without)
-
-
-def _is_far_below(claimed_ns: float, least_ns: float) -> bool:
-    """Whether a report is so far below the possible that nothing of it can be used."""
-    return claimed_ns * _GROSS_SHARE < least_ns and claimed_ns + _SLACK_NS < least_ns

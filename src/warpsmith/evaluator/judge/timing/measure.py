@@ -11,26 +11,24 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from warpsmith.evaluator.judge.baselines import CPU_SETTLE_S, BaselineRunner, wait_for_device
+from warpsmith.evaluator.judge.baselines import BaselineRunner, wait_for_device
 from warpsmith.evaluator.judge.check import Checker, CheckResult, check_late_writes
 from warpsmith.evaluator.judge.host_client import HostClient
 from warpsmith.evaluator.judge.numerics.reference import ReferenceResult
 from warpsmith.evaluator.judge.records import CandidateFailed, check_guards
 from warpsmith.evaluator.judge.task_context import TaskContext
-from warpsmith.evaluator.judge.timing.cpu_affinity import CpuAffinity
-from warpsmith.evaluator.judge.timing.cpu_sampler import CpuSampler, with_waking_cost
+from warpsmith.evaluator.judge.timing.cpu_sampler import CpuSampler, RequestCosts
 from warpsmith.evaluator.judge.timing.gpu_sampler import OutsideSampler, ReplaySampler
 from warpsmith.evaluator.judge.timing.sampler import Pairs, RequestCost, Sampler
 from warpsmith.evaluator.judge.timing.statistics import median, narrow_enough, ratio_interval
 from warpsmith.evaluator.judge.workload_buffers import WorkloadBuffers
-from warpsmith.evaluator.protocol.messages import CallTimes, TimeCalls
+from warpsmith.evaluator.protocol.messages import MOST_CALLS, CallTimes, TimeCalls
 from warpsmith.hardware.peaks import remeasure_peaks
 from warpsmith.hardware.roofline import floor_ms, reject_below_ms
 from warpsmith.model.evaluation import Baseline, Interval, Status, WorkloadResult
@@ -41,7 +39,6 @@ _WARM_UP_PAIRS = 2
 _UNUSUAL_S = 0.2  # per measurement for pairs with unusual inputs, if that is enough for the fewest
 _FEWEST_UNUSUAL = 3  # a cheat may have a reason to be careful in one of the calls
 _COST_SAMPLES = 4
-_COST_NOISE_NS = 100_000
 _BASELINE_SAMPLES = 5
 _SLOWED_SHARE = 0.9  # a baseline that needs less than this share without the candidate was slowed down by it
 
@@ -62,40 +59,25 @@ class Timer:
         self._context = context
         self._settings = context.settings
         self._on_cpu = context.device.type == "cpu"
-        self._least_cost_ns = math.inf
+        self._cpu_costs = RequestCosts(MOST_CALLS)
 
     def call_limit_s(self, workload: Workload) -> float:
         """How long one call may take."""
         return self._settings.limits.launch_s + 100 * self._context.baseline_s[workload.name]
 
     def measure_request_cost(self, host: HostClient) -> RequestCost:
-        """Measure what an empty request costs, before any code of the candidate is loaded.
-
-        The least cost is kept from host to host: it belongs to the machine, not to the candidate. The typical cost may
-        lie above it on a busy machine; only a little of the difference is deducted from a measured time, because the
-        rest would be room for a forged clock.
-        """
-        moved_away = CpuAffinity().judge_moved_away if self._on_cpu else nullcontext  # as samples are taken
+        """Measure what an empty request costs, before any code of the candidate is loaded."""
+        if self._on_cpu:
+            return self._cpu_costs.measure(host, self._context.flush, self._settings.limits.start_s)
         costs = []
         for _ in range(1 + _COST_SAMPLES):
             self._context.flush()  # as before a sample; it also hands the GPU from process to process
-            if self._on_cpu:
-                time.sleep(CPU_SETTLE_S)
-            else:
-                torch.cuda.synchronize()
+            torch.cuda.synchronize()
             start_ns = time.perf_counter_ns()
-            with moved_away():
-                reply = host.ask(TimeCalls((), flush=False), CallTimes, self._settings.limits.start_s)
-            taken_ns = host.round_trip_ns
-            if not self._on_cpu:
-                wait_for_device(self._context.device)
-                taken_ns = time.perf_counter_ns() - start_ns
-            costs.append(taken_ns - reply.elapsed_ns)
-        settled = costs[1:]  # the first request starts threads
-        self._least_cost_ns = min(self._least_cost_ns, *settled)
-        typical_ns = median(settled)
-        cost = RequestCost(typical_ns, min(typical_ns, self._least_cost_ns + _COST_NOISE_NS))
-        return with_waking_cost(cost, host, self._settings.limits.start_s) if self._on_cpu else cost
+            reply = host.ask(TimeCalls((), flush=False), CallTimes, self._settings.limits.start_s)
+            wait_for_device(self._context.device)
+            costs.append(time.perf_counter_ns() - start_ns - reply.elapsed_ns)
+        return RequestCost(median(costs[1:]))  # the first request starts threads
 
     def measure(
         self, host: HostClient, buffers: WorkloadBuffers, checked: CheckResult, checker: Checker, cost: RequestCost
@@ -203,8 +185,10 @@ class _PairedTiming:
             found = self._sampler.objection()
             if found is not None:
                 raise CandidateFailed(found.status, found.reason)
-        pairs, calls = self._sampler.credible_pairs(pairs), self._sampler.calls()
+        pairs, calls = self._sampler.corrected_pairs(pairs), self._sampler.calls()
         speedup, interval = ratio_interval(pairs)
+        unknown = self._sampler.unknown_ns() / median([candidate_ns for _, candidate_ns in pairs])
+        interval = Interval(interval.low / (1 + unknown), interval.high * (1 + unknown))
         baseline_ms, latency_ms = (median(times) / calls / 1e6 for times in zip(*pairs, strict=True))
         name = self._sampler.runner.name
         return _Timing(latency_ms, self._sampler.mode, Baseline(name, baseline_ms, speedup, interval, len(pairs)))
@@ -225,7 +209,7 @@ class _PairedTiming:
                 self._sampler.discard_last()
             pairs.append(self._pair(len(pairs) % 2 == 0))
             if len(pairs) >= settings.min_samples:
-                _, interval = ratio_interval(pairs)
+                _, interval = ratio_interval(self._sampler.corrected_pairs(pairs))
                 spent_s = time.monotonic() - start
                 if narrow_enough(interval, settings.target_width) or spent_s > settings.timing_budget_s:
                     break

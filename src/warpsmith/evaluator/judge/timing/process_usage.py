@@ -18,6 +18,7 @@ _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED of the kernel's clock ids for other process
 _STOPPED = frozenset("TtZX")
 _STOP_WAIT_S = 0.005  # stopping takes about 0.05 ms, more on a busy machine
 _POLL_S = 0.0001
+_OTHERS_SHARE = 0.02  # of the CPU time of the thread that answers: what other threads may use beside it
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class CpuUsage:
     main_ns: int  # of the thread that answers requests
     threads_ns: Mapping[str, int]  # of each living thread
     waits_ns: Mapping[str, int]  # how long each thread was ready to run and had no CPU
+    main_wait_ns: int  # the same for the thread that answers requests
+    reader_wait_ns: int  # the same for the thread that reads these figures: the judge's
     total_ns: int  # of all threads, ended ones included
 
     def main_thread_since(self, before: CpuUsage) -> int:
@@ -38,6 +41,19 @@ class CpuUsage:
         and all threads together on no more CPUs than there are."""
         busiest_ns = max((used - before.threads_ns.get(name, 0) for name, used in self.threads_ns.items()), default=0)
         return max(busiest_ns, (self.total_ns - before.total_ns) / processors)
+
+    def undisturbed_since(self, before: CpuUsage, passed_ns: int) -> int:
+        """How much of the time that passed belongs to this process: all of it, less what other processes took.
+
+        If one thread did all the work, that is at least its CPU time, and at least the time that passed less the time
+        for which this thread or the reader's was ready to run and had no CPU. That may include time after the reply.
+        If several threads worked, a thread may have waited for another of them, and everything counts.
+        """
+        used_ns, total_ns = self.main_thread_since(before), self.total_ns - before.total_ns
+        if total_ns - used_ns > _OTHERS_SHARE * used_ns:
+            return passed_ns
+        waited_ns = self.main_wait_ns - before.main_wait_ns + self.reader_wait_ns - before.reader_wait_ns
+        return min(passed_ns, max(total_ns, passed_ns - waited_ns))
 
     def waited_since(self, before: CpuUsage) -> int:
         """The longest time that one thread waited for a CPU."""
@@ -67,7 +83,8 @@ class ProcessUsage:
             total_ns = time.clock_gettime_ns(self._clock)
         except OSError:
             total_ns = 0
-        return CpuUsage(used.get(str(self._pid), 0), used, waits, total_ns)
+        main = str(self._pid)
+        return CpuUsage(used.get(main, 0), used, waits, waits.get(main, 0), _own_wait_ns(), total_ns)
 
     def threads(self) -> list[str]:
         """The ids of all living threads."""
@@ -86,3 +103,12 @@ class ProcessUsage:
                 return file.read()
         except OSError:
             return ""  # the thread has ended
+
+
+def _own_wait_ns() -> int:
+    """How long this thread was ready to run and had no CPU."""
+    try:
+        with open("/proc/thread-self/schedstat", encoding="utf-8") as file:
+            return int(file.read().split()[1])
+    except (OSError, IndexError):
+        return 0

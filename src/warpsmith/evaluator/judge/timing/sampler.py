@@ -28,9 +28,15 @@ class RequestCost:
     """What an empty request costs by the judge's clock, in nanoseconds, before any code of the candidate is loaded."""
 
     typical_ns: float
-    deducted_ns: float  # the part that is taken off a measured time: not much above the least ever seen
-    main_cpu_ns: float = 0.0  # CPU: the least CPU time of the answering thread in a request that wakes threads
-    waking_ns: float = 0.0  # CPU: how much longer such a request took than an empty one, at the worst
+    # On the CPU:
+    deducted_ns: float = 0.0  # the cost of an undisturbed request
+    per_set_ns: float = 0.0  # what every set in it adds
+    unknown_ns: float = 0.0  # by how much the cost may differ from what is taken off
+    main_cpu_ns: float = 0.0  # the least CPU time of the answering thread
+
+    def of_sample(self, sets: int) -> float:
+        """What is taken off the time of a sample on the CPU."""
+        return self.deducted_ns + self.per_set_ns * sets
 
 
 @dataclass
@@ -73,9 +79,13 @@ class Sampler(ABC):
     def discard_last(self) -> None:  # noqa: B027
         """Forget the last pair: it does not count."""
 
-    def credible_pairs(self, pairs: Pairs) -> Pairs:
-        """The pairs that count, with the candidate's times corrected where its claim is not credible."""
+    def corrected_pairs(self, pairs: Pairs) -> Pairs:
+        """The pairs that count, without what a request costs."""
         return pairs
+
+    def unknown_ns(self) -> float:
+        """How much of one sample of the candidate may be the cost of the request and not of its calls."""
+        return 0.0
 
     def objection(self) -> Objection | None:
         """What the guards object to in the times that the candidate's process reported."""
@@ -84,11 +94,16 @@ class Sampler(ABC):
     def ask(self, request: TimeCalls) -> CallTimes:
         """Have the host time calls."""
         reply = self.host.ask(request, CallTimes, self.limit_s)
-        if reply.returned or reply.device_error:
-            said = reply.device_text or f"the entry point returned {reply.returned}"
-            raise CandidateFailed(Status.LAUNCH_FAILED, f"a timed call failed: {said}.")
+        check_returned(reply.returned, reply.device_text if reply.device_error else "")
         return reply
 
     def set_numbers(self, called: Sequence[int]) -> tuple[int, ...]:
         """The numbers by which the host knows these sets."""
         return tuple(self.buffers.set_numbers[index] for index in called)
+
+
+def check_returned(returned: int, device_text: str = "") -> None:
+    """Raise CandidateFailed if a timed call reported a failure."""
+    if returned or device_text:
+        said = device_text or f"the entry point returned {returned}"
+        raise CandidateFailed(Status.LAUNCH_FAILED, f"a timed call failed: {said}.")
