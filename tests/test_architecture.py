@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import warpsmith
 
 PACKAGE = Path(warpsmith.__file__).resolve().parent
@@ -23,8 +21,6 @@ ROOMS = (
 )
 DATA = ("examples", "kernels", "suites")  # shipped, shown and evaluated, never imported
 FRONT_DOOR = ("__init__.py", "__main__.py", "_version.py")  # above all rooms: they only point into them
-
-by_path = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 
 
 def room_of(path: Path) -> str:
@@ -42,8 +38,13 @@ def dotted_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imported(path: Path) -> tuple[tuple[int, str], ...]:
     """Every module a file imports anywhere, lazily and for type checkers too, with the line."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -72,17 +73,15 @@ def test_every_folder_is_a_known_room() -> None:
     assert {*ROOMS} - {"report"} <= folders
 
 
-@by_path
-def test_a_room_imports_only_from_itself_and_the_rooms_above(path: Path) -> None:
-    room = room_of(path)
-    if path.parent == PACKAGE or room in DATA:
-        return
-    allowed = {*ROOMS[: ROOMS.index(room) + 1], "_version", "__version__"}
+def test_a_room_imports_only_from_itself_and_the_rooms_above() -> None:
+    in_rooms = [path for path in MODULES if path.parent != PACKAGE and room_of(path) not in DATA]
+    allowed = {room: {*ROOMS[: number + 1], "_version", "__version__"} for number, room in enumerate(ROOMS)}
 
     wrong = [
-        f"line {line}: {name}"
+        f"{dotted_name(path)} line {line}: {name}"
+        for path in in_rooms
         for line, name in imported(path)
-        if name.split(".")[0] == "warpsmith" and name.split(".")[1] not in allowed
+        if name.split(".")[0] == "warpsmith" and name.split(".")[1] not in allowed[room_of(path)]
     ]
 
     assert wrong == []
@@ -99,10 +98,10 @@ def test_nothing_imports_the_examples_and_the_suites() -> None:
     assert users == []
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "model").glob("*.py")), ids=lambda path: path.stem)
-def test_model_needs_only_the_standard_library(path: Path) -> None:
+def test_model_needs_only_the_standard_library() -> None:
     foreign = [
-        f"line {line}: {name}"
+        f"{path.name} line {line}: {name}"
+        for path in (PACKAGE / "model").glob("*.py")
         for line, name in imported(path)
         if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith("warpsmith.model.")
     ]
@@ -204,16 +203,15 @@ def test_no_public_class_name_means_two_things() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-@by_path
-def test_every_module_says_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(parsed(path))
+def test_every_module_says_what_it_is_for() -> None:
+    assert [dotted_name(path) for path in MODULES if not ast.get_docstring(parsed(path))] == []
 
 
-@by_path
-def test_errors_are_caught_by_name(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
+def test_errors_are_caught_by_name() -> None:
+    texts = {path: path.read_text(encoding="utf-8").splitlines() for path in MODULES}
     broad = [
-        f"line {handler.lineno}: {lines[handler.lineno - 1].strip()}"
+        f"{dotted_name(path)} line {handler.lineno}: {lines[handler.lineno - 1].strip()}"
+        for path, lines in texts.items()
         for handler in ast.walk(parsed(path))
         if isinstance(handler, ast.ExceptHandler)
         and _is_broad(handler)

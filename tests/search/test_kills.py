@@ -24,7 +24,7 @@ from warpsmith.run_log.log import LOG_FILE, RunLog
 from warpsmith.search.loop import SearchLoop, SearchObserver
 from warpsmith.search.session import Session, read_state
 
-KILLS = 50
+KILLS = 20
 TRIALS = 2000  # more than there is time for until the last sitting
 LAST_TRIALS = 60  # what the last sitting adds
 PARALLEL = 3
