@@ -89,12 +89,11 @@ CLASSES: tuple[AttackClass, ...] = (
         9,
         "forged clock",
         "makes its own process measure less time",
-        "the host's time is a claim. CPU: one that the processor time which its process used contradicts is forged, "
-        "and no sample counts as faster than the fastest by the judge's clock; GPU: its calls are timed by another "
-        "process once it is dead, or by the judge's clock, one at a time; both: code of others that is changed in its "
-        "process is seen from outside, as root",
-        "CPU: to count as the fastest sample instead of the median one, and for a Python module whose work is as short "
-        "as copying its results, to do it in place of the copying; GPU: kernels that find and overwrite what the "
+        "no result is computed from what the host says about time. CPU: the judge's clock around a request counts, "
+        "less what a request costs that calls nothing; a report that the processor time of the host contradicts is "
+        "rejected; GPU: calls are timed by another process once the candidate's is dead, or by the judge's clock, one "
+        "at a time; both: code of others that is changed in its process is seen from outside, as root",
+        "CPU: for a Python module whose work is as short as copying its results, to do it in place of the copying; GPU: kernels that find and overwrite what the "
         "driver keeps about timers in the replaying process's own device memory; for what is timed from outside and "
         "returns tensors, the time it takes to copy them",
     ),
