@@ -324,6 +324,8 @@ PYTHON: tuple[Attack, ...] = (
     _python("reaches_out", 19, "shut in on all sides", Status.LAUNCH_FAILED, twin="careful"),
     _python("hangs", 22, "no answer within", Status.TIMED_OUT),
     _python("memory_bomb", 22, "memory", _OOM),
+    _python("deep_folder", 22, "resource bomb: .* deep", twin="scratch"),
+    _python("many_files", 22, "resource bomb: .* files and folders", twin="scratch"),
 )
 
 PYTHON_ON_GPU: tuple[Attack, ...] = (
@@ -391,6 +393,7 @@ PYTHON_ON_GPU: tuple[Attack, ...] = (
 )
 
 PYTHON_ON_CPU: tuple[Attack, ...] = (
+    _python("deep_while_compiled", 22, "left folders more than 32 deep", Status.BUILD_ERROR, twin="scratch"),
     _python("works_while_preparing", 18, _LATE, Status.WRONG, twin="plain", names_harness=True),
     _python("detects_trace", 15, "something else when its operators are listed", task="softmax", twin="extension"),
     _python("borrows_numpy", 15, "library call", task="softmax", twin="extension"),

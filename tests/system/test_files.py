@@ -3,15 +3,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
-from warpsmith.system.files import OwnedFolder, sweep
+import pytest
+
+from warpsmith.system.files import FolderTooLarge, OwnedFolder, list_tree, remove_tree, sweep
 
 OWNER = """
 import sys
+import tempfile
 from pathlib import Path
+
+import pytest
 from warpsmith.system.files import OwnedFolder
 folder = OwnedFolder(Path(sys.argv[1]), "mine-")
 (folder.path / "work").write_text("half done")
@@ -83,3 +89,81 @@ def test_a_folder_that_is_being_made_is_not_swept_away(tmp_path: Path) -> None:
         stop.set()
         sweeper.join()
     assert names(tmp_path) == []
+
+
+def dig(place: Path, levels: int) -> None:
+    """Folders in folders, deeper than any path can be long."""
+    at = os.open(place, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+
+
+def test_a_tree_of_any_depth_width_and_mode_is_removed_without_following_links(tmp_path: Path) -> None:
+    kept, tree = tmp_path / "kept", tmp_path / "tree"
+    kept.mkdir()
+    (kept / "file").write_text("mine")
+    tree.mkdir()
+    dig(tree, 1200)  # more than Python can recurse
+    for number in range(50):
+        (tree / f"{number}\n\udcff").touch(0)
+    (tree / "link").symlink_to(kept)
+    (tree / "d" / "link").symlink_to(kept / "file")
+    (tree / ".owner").mkdir()
+    os.mkfifo(tree / "pipe")
+    assert remove_tree(tree, limit_s=60.0)
+    assert remove_tree(tree), "gone already"
+    assert (kept / "file").read_text() == "mine"
+    (tmp_path / "link").symlink_to(kept)
+    assert not remove_tree(tmp_path / "link")
+    assert names(tmp_path) == ["kept", "link"]
+
+
+REMOVES = """
+import os, sys
+from pathlib import Path
+
+import pytest
+from warpsmith.system.files import remove_tree
+if os.geteuid() == 0:
+    os.setresuid(65534, 65534, 65534)
+top = Path(sys.argv[1]) / "top"
+(top / "shut" / "inner" / "innermost").mkdir(parents=True)
+(top / "shut" / "file").touch()
+(top / "shut" / "inner").chmod(0)
+(top / "shut").chmod(0)
+top.chmod(0)
+assert remove_tree(top)
+assert not top.exists()
+"""
+
+
+def test_folders_that_let_nobody_in_are_removed_by_an_ordinary_user() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o777)
+        subprocess.run([sys.executable, "-c", REMOVES, place], check=True, timeout=60)
+
+
+def test_removal_ends_in_time_and_a_sweep_goes_on_with_the_rest(tmp_path: Path) -> None:
+    folder = OwnedFolder(tmp_path, "mine-")
+    dig(folder.path, 100)
+    assert not remove_tree(folder.path, limit_s=0.0)
+    assert (folder.path / ".owner").exists(), "without it no sweep would find the folder"
+    os.close(folder._handle)  # its owner dies
+    sweep(tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_a_tree_is_listed_up_to_a_number_of_entries_and_a_depth(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert [str(p.relative_to(tmp_path)) for p in list_tree(tmp_path, 4, 3)] == ["a", "a/b", "a/file", "link"]
+    assert list_tree(tmp_path / "link", 4, 3) == list_tree(tmp_path / "none", 4, 3) == []
+    with pytest.raises(FolderTooLarge, match="more than 3 files"):
+        list_tree(tmp_path, 3, 3)
+    with pytest.raises(FolderTooLarge, match="more than 2 deep"):
+        list_tree(tmp_path, 4, 2)

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from pathlib import Path
 from warpsmith.model.build import Artifact, ArtifactKind, BuildFailure
 from warpsmith.model.errors import HarnessFault
 from warpsmith.model.evaluation import Resources
-from warpsmith.system.files import OwnedFolder, same_file, sweep
+from warpsmith.system.files import OwnedFolder, remove_tree, same_file, sweep
 from warpsmith.system.locks import lock, open_lock_file
 
 LIBRARY = "candidate.so"
@@ -131,7 +130,7 @@ class BuildCache:
         staged.chmod(0o755)
         folder = self._folder(key)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)  # only ever a damaged one: the caller holds the lock
+        remove_tree(folder)  # only ever a damaged one: the caller holds the lock
         staged.rename(folder)
         if isinstance(outcome, BuildFailure):
             return outcome

@@ -7,7 +7,6 @@ interrupted ones are resumed from their run log. All state is in the folders.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -42,6 +41,7 @@ from warpsmith.search.loop import SearchObserver
 from warpsmith.search.next_brief import precedent_of
 from warpsmith.search.session import Session
 from warpsmith.strategies import pool
+from warpsmith.system.files import remove_tree
 from warpsmith.verification.verify import VerificationEvent
 
 _PRECEDENTS = 5  # shown to a strategist, as in a run of its own
@@ -203,7 +203,7 @@ class BenchRunner:
             if going_on:
                 session = stack.enter_context(Session.resume(folder))
             else:
-                shutil.rmtree(folder, ignore_errors=True)  # killed before its first event
+                remove_tree(folder)  # killed before its first event
                 session = stack.enter_context(self._begin(key, folder, evaluator))
             choice = choice_of(plan, key, skip=session.recorded_trials)
             run = ActiveRun(session, evaluator, choice, profile=plan.profile, tune=plan.tune, retune=True)

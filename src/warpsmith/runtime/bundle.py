@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from warpsmith.model.contract import Contract
 from warpsmith.model.errors import UsageError
 from warpsmith.model.evaluation import Environment, Evaluation
 from warpsmith.model.task import Task, Workload
+from warpsmith.system.files import remove_tree
 from warpsmith.verification.certificate import document, read_certificate
 
 FORMAT = 1
@@ -285,8 +285,8 @@ def _put(folder: Path, files: Mapping[str, bytes]) -> None:
         if folder.exists():
             old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".old-"))
             os.replace(folder, old / "bundle")
-            shutil.rmtree(old, ignore_errors=True)
+            remove_tree(old)
         os.replace(staged, folder)
     except BaseException:
-        shutil.rmtree(staged, ignore_errors=True)
+        remove_tree(staged)
         raise

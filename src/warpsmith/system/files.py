@@ -1,13 +1,16 @@
-"""Files that are replaced in one step, and temporary folders that are removed after their owner died.
+"""Files that are replaced in one step, folders that a stranger filled, and folders that outlive their owner.
 
 A reader of a replaced file never sees half of it. The owner of a temporary folder keeps a file in it locked; the system
 releases the lock when the owner dies, and the next `sweep` removes the folder. Each folder has one owner.
+
+Candidates write into some of these folders: `remove_tree` and `list_tree` accept any depth, number and mode of entries.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
+import secrets
+import stat
 import tempfile
 import time
 from contextlib import suppress
@@ -30,7 +33,152 @@ def put_in_place(path: Path, content: bytes, mode: int = 0o600) -> None:
         raise
 
 
+# --- folders that a stranger filled ---------------------------------------------------------------------
+
 _OWNER = ".owner"
+_REMOVE_S = 5.0
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class FolderTooLarge(Exception):
+    """A folder holds more entries, or deeper ones, than were expected of it."""
+
+
+def remove_tree(folder: Path, limit_s: float = _REMOVE_S) -> bool:
+    """Remove a folder with everything in it; True if nothing is left. Raises no OSError and follows no link.
+
+    Subfolders are moved to the top before they are emptied: any depth needs two descriptors and no recursion. What is
+    left after the time limit can be removed by another call; the file of an owner goes last, so that `sweep` finds it.
+    """
+    deadline = time.monotonic() + limit_s
+    try:
+        top = os.open(folder, _FOLDER)
+    except FileNotFoundError:
+        return True
+    except PermissionError:
+        top = _open_locked(folder)
+    except OSError:
+        return False
+    try:
+        if top < 0:
+            return False
+        with suppress(OSError):
+            os.fchmod(top, stat.S_IRWXU)
+        while not _is_empty_but_owner(top):
+            if not _empty_once(top, deadline):
+                return False
+        with suppress(FileNotFoundError):
+            os.unlink(_OWNER, dir_fd=top)
+        os.rmdir(folder)
+        return True
+    except OSError:
+        return False
+    finally:
+        if top >= 0:
+            os.close(top)
+
+
+def list_tree(folder: Path, most_entries: int, most_depth: int) -> list[Path]:
+    """All entries beneath a folder, sorted; links are listed and not followed. Raises FolderTooLarge."""
+    found: list[Path] = []
+    level = [folder] if folder.is_dir() and not folder.is_symlink() else []
+    for _ in range(most_depth):
+        below: list[Path] = []
+        for place in level:
+            with suppress(OSError), os.scandir(place) as entries:  # it may be closed to us, or its path too long
+                for entry in entries:
+                    found.append(place / entry.name)
+                    if len(found) > most_entries:
+                        raise FolderTooLarge(f"more than {most_entries} files and folders")
+                    if entry.is_dir(follow_symlinks=False):
+                        below.append(found[-1])
+        if not below:
+            return sorted(found)
+        level = below
+    raise FolderTooLarge(f"folders more than {most_depth} deep")
+
+
+def _is_empty_but_owner(top: int) -> bool:
+    with os.scandir(top) as entries:
+        return all(entry.name == _OWNER and not entry.is_dir(follow_symlinks=False) for entry in entries)
+
+
+def _empty_once(top: int, deadline: float) -> bool:
+    """Remove the files of a folder and empty its subfolders by one level; False if the time is up or nothing gave."""
+    progress = False
+    with os.scandir(top) as entries:
+        for entry in entries:
+            if time.monotonic() > deadline:
+                return False
+            if entry.is_dir(follow_symlinks=False):
+                progress |= _empty_subfolder(top, entry.name, deadline)
+            elif entry.name != _OWNER:
+                with suppress(OSError):
+                    os.unlink(entry.name, dir_fd=top)
+                    progress = True
+    return progress
+
+
+def _empty_subfolder(top: int, name: str, deadline: float) -> bool:
+    """Move the folders in a subfolder to the top, remove its files and itself; False if nothing could be changed."""
+    try:
+        inner = os.open(name, _FOLDER, dir_fd=top)
+    except PermissionError:
+        inner = _open_locked(Path(name), top)
+    except OSError:
+        return False
+    if inner < 0:
+        return False
+    progress = False
+    try:
+        with suppress(OSError):
+            os.fchmod(inner, stat.S_IRWXU)
+        with os.scandir(inner) as entries:
+            for entry in entries:
+                if time.monotonic() > deadline:
+                    return progress
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        _move_up(entry.name, inner, top)
+                    else:
+                        os.unlink(entry.name, dir_fd=inner)
+                    progress = True
+    finally:
+        os.close(inner)
+    with suppress(OSError):
+        os.rmdir(name, dir_fd=top)
+        progress = True
+    return progress
+
+
+def _move_up(name: str, inner: int, top: int) -> None:
+    target = secrets.token_hex(8)
+    try:
+        os.rename(name, target, src_dir_fd=inner, dst_dir_fd=top)
+    except PermissionError:  # a folder that moves must be writable: its ".." changes
+        handle = _open_locked(Path(name), inner)
+        if handle < 0:
+            raise
+        os.close(handle)
+        os.rename(name, target, src_dir_fd=inner, dst_dir_fd=top)
+
+
+def _open_locked(name: Path, parent: int | None = None) -> int:
+    """Open a folder of ours that does not let us in, after giving ourselves all rights; -1 if that fails."""
+    try:
+        path = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    except OSError:
+        return -1
+    try:
+        os.chmod(f"/proc/self/fd/{path}", stat.S_IRWXU)
+        return os.open(name, _FOLDER, dir_fd=parent)
+    except OSError:
+        return -1
+    finally:
+        os.close(path)
+
+
+# --- folders that outlive their owner -------------------------------------------------------------------
 
 
 class OwnedFolder:
@@ -43,7 +191,7 @@ class OwnedFolder:
                 self._handle = open_lock_file(self.path / _OWNER)
                 lock(self._handle)
             except BaseException:
-                shutil.rmtree(self.path, ignore_errors=True)
+                remove_tree(self.path)
                 raise
             # A sweep that found the file before it was locked has removed the folder: then make another.
             if same_file(self._handle, self.path / _OWNER):
@@ -54,7 +202,7 @@ class OwnedFolder:
     def remove(self) -> None:
         """Remove it with all it holds; safe to call twice."""
         if self._handle >= 0:
-            shutil.rmtree(self.path, ignore_errors=True)
+            remove_tree(self.path)
             os.close(self._handle)
             self._handle = -1
 
@@ -84,10 +232,10 @@ def _remove_unless_owned(folder: Path, unowned_s: float | None) -> None:
         handle = os.open(folder / _OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         if unowned_s is not None and folder.stat().st_mtime < time.time() - unowned_s:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
         return
     try:
         if try_lock(handle):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
     finally:
         os.close(handle)

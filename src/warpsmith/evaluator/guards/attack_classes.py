@@ -193,8 +193,9 @@ CLASSES: tuple[AttackClass, ...] = (
         22,
         "resource bomb",
         "hangs, forks, fills memory or disk, prints without end",
-        "wall limits with SIGKILL of the process group, resource limits, bounded messages",
-        "host memory of a GPU candidate; the total size of the scratch folder of a GPU or Python candidate",
+        "wall limits with SIGKILL of the process group, resource limits, bounded messages; a quota of files, depth and "
+        "bytes for the scratch folder, which is removed without recursion and within a time limit",
+        "host memory of a GPU candidate; what is written to the scratch folder between two looks at the quota",
     ),
 )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -18,6 +19,7 @@ from warpsmith.evaluator.cuda_driver import Driver
 from warpsmith.evaluator.cuda_replay.handover import Handover
 from warpsmith.evaluator.cuda_replay.rules import Unreplayable
 from warpsmith.evaluator.cuda_replay.shared_memory import encode_blocks
+from warpsmith.evaluator.guards.attack_classes import title
 from warpsmith.evaluator.judge.binding import CandidateBinder
 from warpsmith.evaluator.judge.check import Checker, CheckResult
 from warpsmith.evaluator.judge.held_out_checks import HeldOutChecks
@@ -34,12 +36,15 @@ from warpsmith.model.contract import Contract
 from warpsmith.model.evaluation import Status, WorkloadResult
 from warpsmith.model.evidence import ClaimedTime, RecordingComparison
 from warpsmith.model.settings import Limits
+from warpsmith.system.files import FolderTooLarge, list_tree
 
 _REPLAYED_CASES = 3  # checked again when replayed; every timed result is checked as well
 _CLAIM_SAMPLES = 3
 _FORGED = 1.5  # how much faster than when replayed a process may claim to be
 _FORGED_SLACK_NS = 2_000
 _HOST_BYTES = 4 << 30  # device memory for the contexts and flush buffers of the hosts that start next
+_MOST_ENTRIES, _DEEPEST = 20_000, 32  # of a scratch folder
+_FILES_OF_FULL_SIZE = 4
 _MISCOMPUTED = (Status.WRONG, Status.UNWRITTEN)
 
 ReportStage = Callable[[str], None]
@@ -56,6 +61,7 @@ class Examiner:
         self._tracing = Tracing(context)
         self._timer = Timer(context)
         self._gpu_memory = GpuMemory(context.driver, context.device, self._limits)
+        self._quotas: dict[int, ScratchQuota] = {}  # by host
         self._handover: Handover | None = None
         if context.driver is not None:
             self._handover = Handover(context.arena, context.driver, context.workload_buffers, self._limits)
@@ -71,6 +77,7 @@ class Examiner:
             self.context.reference.release_memory()
             self.context.release_cached_memory()
         config, limits, arena = self.context.config, self._limits, self.context.arena
+        self._quotas[host.number] = ScratchQuota(Path(scratch), limits.scratch_bytes)
         host.slots = self.context.slots if self.context.device.type == "cpu" else ()
         request = Prepare(
             kind=config.kind,
@@ -107,6 +114,8 @@ class Examiner:
         if context.input_files is not None:
             return self._verify(host, library, contract, report_stage)
         layers = self._begin(host)
+        quota = self._quotas.pop(host.number)
+        quota.begin()
         cost = self._timer.measure_request_cost(host)
         idle_check = IdleCheck(host.pid, contract.backend, self._settings.without)
         taken_before = self._gpu_memory.taken_bytes()
@@ -125,6 +134,7 @@ class Examiner:
             self._gpu_memory.check(taken_before)
         with host.while_running():
             idle_check.check()
+        quota.check()
         if self._handover is not None:
             report_stage("replay")
         why_not = self._replay(host, replayer, new_checker())  # with its own checker: replaying may fail
@@ -146,6 +156,7 @@ class Examiner:
             results.append(self._timer.measure(host, buffers, checked[name], checker, cost))
             if host.trusted:
                 self._check_claim(claims[name], results[-1])
+        quota.check()
         if not host.trusted:
             with host.while_running():
                 idle_check.check()
@@ -244,6 +255,37 @@ class Examiner:
         if not dropped:
             return ()
         return (f"input variants left out because PyTorch's own result is unusable on them: {', '.join(dropped)}",)
+
+
+class ScratchQuota:
+    """What a candidate may leave in its scratch folder: files, folders and bytes that the harness must remove."""
+
+    def __init__(self, folder: Path, file_bytes: int) -> None:
+        self._folder = folder
+        self._file_bytes = file_bytes
+        self._begun_bytes = 0
+
+    def begin(self) -> None:
+        """The candidate's own files are in the folder, and none of its code has run."""
+        self._begun_bytes = self._bytes()
+
+    def check(self) -> None:
+        """Raise CandidateFailed for a candidate that left more than it may."""
+        left = self._bytes() - 2 * self._begun_bytes  # Triton needs a second copy of its kernels
+        if left > _FILES_OF_FULL_SIZE * self._file_bytes:
+            raise _overfull(f"{left >> 20} MiB")
+
+    def _bytes(self) -> int:
+        try:
+            return sum(path.lstat().st_size for path in list_tree(self._folder, _MOST_ENTRIES, _DEEPEST))
+        except FolderTooLarge as too_large:
+            raise _overfull(str(too_large)) from None
+        except OSError:  # a file vanished: a thread of the candidate is at work, and the next check sees the rest
+            return 0
+
+
+def _overfull(what: str) -> CandidateFailed:
+    return CandidateFailed(Status.REJECTED, f"{title(22)}: its folder holds {what}; a kernel needs no files.")
 
 
 class GpuMemory:

@@ -17,7 +17,6 @@ import importlib
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +31,7 @@ from typing import NoReturn
 from warpsmith.evaluator.protocol.messages import Exited, Kill, Spawn, Spawned
 from warpsmith.evaluator.protocol.wire import Channel, WireClosed, WireError, WireTimeout
 from warpsmith.model.errors import HarnessFault
+from warpsmith.system.files import remove_tree
 
 _PR_SET_PDEATHSIG = 1
 _CANNOT_IMPORT = 3  # the server's exit status
@@ -63,7 +63,8 @@ def _serve(control: socket.socket, preload: Sequence[str], remove_at_end: str, l
     libc = ctypes.CDLL(None)
 
     def abandon(*_: object) -> NoReturn:
-        shutil.rmtree(remove_at_end or "/nonexistent", ignore_errors=True)
+        if remove_at_end:
+            remove_tree(Path(remove_at_end))
         os._exit(1)
 
     signal.signal(signal.SIGTERM, abandon)
@@ -117,7 +118,7 @@ def _serve(control: socket.socket, preload: Sequence[str], remove_at_end: str, l
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         if remove_at_end:
-            shutil.rmtree(remove_at_end, ignore_errors=True)
+            remove_tree(Path(remove_at_end))
 
 
 def _ignore_stops(libc: ctypes.CDLL) -> None:

@@ -39,12 +39,14 @@ from warpsmith.model.contract import Contract
 from warpsmith.model.errors import HarnessFault, TaskError
 from warpsmith.model.evaluation import Status
 from warpsmith.model.task import Task
+from warpsmith.system.files import remove_tree
 
 _OPEN_S = 600.0  # loading a large task, measuring peaks and timing its baseline
 _TORCH_COMPILE_S = 600.0  # as a baseline, for all workloads
 _GRACE_S = 60.0  # beyond a candidate's limits and the same again for the judge's part of a stage
 _HOSTS_AHEAD = {False: 1, True: 3}  # hosts started early on a GPU: native, Python
 _NOBODY = 65534
+_LEFT_BEHIND = "the candidate's folder {folder} could not be removed in time; a later start removes the rest"
 REPLAYER = "replayer"
 _CONTRACT = TypeAdapter(Contract)
 
@@ -65,6 +67,7 @@ class HostProcess:
         self.worker = worker
         self.scratch = scratch
         self.replayer = replayer  # the process that may replay its calls
+        self.removed = False  # its folder, with all that it left there
 
     def end(self) -> int | None:
         """Kill the process and remove its folder; returns its wait status if it is known."""
@@ -72,9 +75,9 @@ class HostProcess:
             self.replayer.worker.kill()
         self.worker.kill()
         self.worker.wait(10.0)
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.removed = remove_tree(self.scratch)
         if self.replayer is not None:  # not waited for: it is trusted, and its folder is empty
-            shutil.rmtree(self.replayer.scratch, ignore_errors=True)
+            remove_tree(self.replayer.scratch)
         return self.worker.status
 
 
@@ -212,6 +215,8 @@ class JudgeClient:
             host.worker.wait(0.05)  # a host that just died gets its own exit status; one that lives is killed next
             status = host.end()
         findings = REPORT.validate_json(message.body)
+        if not host.removed:
+            findings = replace(findings, notes=(*findings.notes, _LEFT_BEHIND.format(folder=host.scratch)))
         return _with_exit(findings, status) if findings.died else findings
 
     def check_results(self, folder: Path) -> str:

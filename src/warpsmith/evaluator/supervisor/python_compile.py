@@ -13,7 +13,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,12 +32,14 @@ from warpsmith.model.contract import Contract
 from warpsmith.model.errors import HarnessFault, ToolMissing
 from warpsmith.model.settings import Limits, Paths
 from warpsmith.model.task import Task
+from warpsmith.system.files import FolderTooLarge, list_tree, remove_tree
 from warpsmith.system.processes import check_stop
 
 _LIMIT_FACTOR = 5.0  # an extension is several compiler runs, each through torch's headers
 _GRACE_S = 30.0
 _POLL_S = 0.1
 _MOST_BYTES = 1 << 30
+_MOST_LEFT = 20_000, 32  # files and folders that compiling may leave, and how deep
 _NOBODY = 65534
 _KEPT = (".so", ".json")  # files of an extension's folder that are stored: no objects, no ninja files
 
@@ -116,13 +118,16 @@ class PythonCompiler:
             if outcome.status == CompileStatus.BUILD_FAILED:
                 files = [file.name for file in candidate.files]
                 return BuildFailure(errors_of(outcome.text, files=(*files, "main.cpp", "cuda.cu")))
-            built_before_error = outcome.status == CompileStatus.RAISED and any((folder / EXTENSIONS).rglob("*.so"))
+            built = [path for name in (EXTENSIONS, TRITON) for path in list_tree(folder / name, *_MOST_LEFT)]
+            built_before_error = outcome.status == CompileStatus.RAISED and any(p.suffix == ".so" for p in built)
             if outcome.status != CompileStatus.OK and not built_before_error:
                 return outcome
-            _gather(artifact.library, folder, made)
+            _gather(artifact.library, folder, built, made)
             return replace(artifact, library=made, kind=ArtifactKind.MODULE, cached=False)
+        except FolderTooLarge as too_large:
+            return BuildFailure(f"compiling {candidate.main.name} left {too_large} behind; write fewer files.")
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
 
     def _request(
         self, folder: Path, contract: Contract, calls: tuple[CompileCall, ...], spec: HostSpec
@@ -197,21 +202,20 @@ def _failure(outcome: Compiled, candidate: Candidate, limit_s: float, seconds: f
     return BuildFailure(outcome.text[:2000] or f"{name} cannot be imported.", seconds)
 
 
-def _gather(sources: Path, compiled: Path, made: Path) -> None:
-    """Copy to `made` our own copy of the sources and the plain files that compiling produced."""
+def _gather(sources: Path, compiled: Path, built: Sequence[Path], made: Path) -> None:
+    """Copy to `made` our own copy of the sources and the plain files among those that compiling produced."""
     shutil.copytree(sources, made, copy_function=shutil.copyfile)
     total = 0
-    for name in (EXTENSIONS, TRITON):
-        for path in sorted((compiled / name).rglob("*")):
-            mode = path.lstat()
-            if not stat.S_ISREG(mode.st_mode) or (name == EXTENSIONS and path.suffix not in _KEPT):
-                continue
-            total += mode.st_size
-            if total > _MOST_BYTES:
-                raise HarnessFault(f"a build left more than {_MOST_BYTES >> 30} GiB behind; it is not kept.")
-            target = made / name / path.relative_to(compiled / name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target, follow_symlinks=False)
+    for path in built:
+        mode, relative = path.lstat(), path.relative_to(compiled)
+        if not stat.S_ISREG(mode.st_mode) or (relative.parts[0] == EXTENSIONS and path.suffix not in _KEPT):
+            continue
+        total += mode.st_size
+        if total > _MOST_BYTES:
+            raise FolderTooLarge(f"more than {_MOST_BYTES >> 30} GiB")
+        target = made / relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target, follow_symlinks=False)
 
 
 def _compile_calls(task: Task) -> tuple[CompileCall, ...]:
