@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from warpsmith.evaluator.judge.host_client import ProcessPause
+from warpsmith.evaluator.judge.records import CandidateFailed
+from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
 
 _COUNTS = """
 import mmap, struct, sys, threading
@@ -40,6 +42,46 @@ def counting() -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], tuple[int
     os.close(fd)
 
 
+_READS = """
+import os, sys, threading
+memory = os.memfd_create("memory")
+os.ftruncate(memory, 1 << 20)
+whole = bytearray(1 << 20)
+parts = [whole] * int(sys.argv[1])
+os.truncate(memory, len(parts) << 20)
+def read():
+    os.write(1, b"x")
+    while True:
+        os.preadv(memory, parts, 0)
+threading.Thread(target=read, daemon=True).start()
+threading.Event().wait()
+"""
+
+
+def test_a_pause_waits_for_a_thread_that_the_kernel_works_for() -> None:
+    """A large read is not interrupted by a stop: what is still done then is reported, and over when `pause` returns."""
+    with subprocess.Popen([sys.executable, "-c", _READS, "512"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        pause, usage = ProcessPause(process.pid), ProcessUsage(process.pid)
+        late_ns = []
+        for _ in range(5):
+            time.sleep(0.02)
+            late_ns.append(pause.pause(30.0))
+            assert not usage.moving()
+            pause.resume()
+        assert max(late_ns) > 5_000_000
+        with pytest.raises(CandidateFailed, match="background work: its threads went on"):
+            _pause_often(pause)
+        process.kill()
+
+
+def _pause_often(pause: ProcessPause) -> None:
+    for _ in range(50):
+        pause.pause(0.0)
+        pause.resume()
+
+
 def _moves(read: Callable[[], tuple[int, int]], within_s: float) -> bool:
     """Whether both threads make progress."""
     before, deadline = read(), time.monotonic() + within_s
@@ -58,7 +100,6 @@ def test_a_paused_process_stops_and_goes_on_when_resumed(
     pause = ProcessPause(process.pid)
 
     pause.pause()
-    time.sleep(0.1)  # a signal takes effect soon, not at once
     standing = read()
     time.sleep(0.2)
     assert read() == standing

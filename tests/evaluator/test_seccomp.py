@@ -86,6 +86,10 @@ def test_exactly_the_listed_calls_are_touched(machine: seccomp.Machine) -> None:
         ("prctl", (1,), "EPERM"),
         ("fcntl", (3, 4), ALLOW),
         ("fcntl", (3, 8), "EPERM"),
+        ("madvise", (0, 4096, 4), ALLOW),  # MADV_DONTNEED: malloc
+        ("madvise", (0, 4096, 14), ALLOW),  # MADV_HUGEPAGE
+        ("madvise", (0, 4096, 22), "EPERM"),
+        ("madvise", (0, 4096, 23 | 1 << 32), "EPERM"),
         ("ioctl", (3, 0xC020462A), ALLOW),
         ("ioctl", (3, 0x5412), "EPERM"),
         ("ioctl", (3, 0x5412 | 1 << 32), "EPERM"),

@@ -67,9 +67,9 @@ CLASSES: tuple[AttackClass, ...] = (
         "background work",
         "returns early and lets a thread finish the work",
         "the process is stopped as it answers and goes on with the next request only, so that it runs under the "
-        "judge's clock or not at all; outputs are captured meanwhile; no thread can be imported, and on a GPU none may "
-        "be added",
-        "what threads that were made without any library do until the stop takes effect: some 0.05 ms per sample",
+        "judge's clock or not at all; the clock runs until every thread stands still, also those inside the kernel; "
+        "outputs are captured meanwhile; no thread can be imported, and on a GPU none may be added",
+        "what threads that were made without any library do until the stop takes effect: up to 0.5 ms per sample",
     ),
     AttackClass(
         7,

@@ -133,7 +133,7 @@ class Examiner:
             checked[name] = checker.check_cases(host, buffers, context.cases[name], limit_s)
             self._gpu_memory.check(taken_before)
         with host.while_running():
-            idle_check.check()
+            idle_check.check(host.late_ns)
         quota.check()
         if self._handover is not None:
             report_stage("replay")
@@ -159,7 +159,7 @@ class Examiner:
         quota.check()
         if not host.trusted:
             with host.while_running():
-                idle_check.check()
+                idle_check.check(host.late_ns)
             untraced = self._trace(host, contract, checker, self._handover.recorded if self._handover else {})
         notes = (*self._reference_notes(), *context.dropped_baselines, *untraced)
         if not host.trusted and self._handover is not None:

@@ -6,8 +6,9 @@ judge.
 `ProcessPause` stops a candidate's process whenever it has no request to answer. A process that runs only between a
 request and its reply can do nothing outside the judge's clock: neither work ahead on data that is already there, nor
 finish work after its reply, nor take a CPU from the baseline. The kernel stops it, which nothing inside the process can
-refuse; `seccomp` refuses the timers that could make it continue. Queued device work goes on: hosts wait for the device
-before they reply.
+refuse; `seccomp` refuses the timers that could make it continue. A stop takes effect when a thread leaves the kernel,
+and a long system call, for example a large read, goes on until then: the judge waits until all threads stand still, and
+this wait is the candidate's time. Queued device work goes on: hosts wait for the device before they reply.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any, TypeVar
 
 from warpsmith.evaluator.guards.attack_classes import title
 from warpsmith.evaluator.judge.records import CandidateFailed, check_guards
+from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
 from warpsmith.evaluator.protocol.buffer_layout import BufferSlot
 from warpsmith.evaluator.protocol.messages import HostReady, PythonFailed, RequestFailed
 from warpsmith.evaluator.protocol.wire import Channel, WireClosed, WireError, WireTimeout
@@ -37,6 +39,9 @@ from warpsmith.model.evidence import UnexpectedOutput
 Reply = TypeVar("Reply")
 _RECORD = struct.Struct("qqQq")  # native/faults.c: record_t
 _END_S = 30.0
+_STANDSTILL_S = 5.0  # a thread that leaves the kernel later than this never does
+_STOPPING_NS = 500_000  # stopping a process that computes or sleeps takes a tenth of this
+_SPIN_NS, _POLL_S = 300_000, 0.0001
 _NEAR_BYTES = 1 << 20  # the width of the guard area on each side of a CPU buffer
 _REPLY_BYTES = 1 << 20  # no honest reply is longer
 _MOST_CHARS = 2000  # of text that a candidate's process sends
@@ -58,10 +63,31 @@ class ProcessPause:
 
     def __init__(self, pid: int) -> None:
         self._fd = os.pidfd_open(pid)
+        self._usage = ProcessUsage(pid)
 
-    def pause(self) -> None:
-        """Stop all threads of the process."""
+    def pause(self, timeout_s: float = _STANDSTILL_S) -> int:
+        """Stop all threads of the process and wait until they stand still.
+
+        Returns for how many nanoseconds one of them was seen to go on, less the time for which this thread waited for a
+        CPU in order to stop; 0 if that is no longer than usual. Raises CandidateFailed after the timeout.
+        """
         self._send(signal.SIGSTOP)
+        start_ns = time.perf_counter_ns()
+        moving = self._usage.moving()
+        waited_ns = {thread: self._usage.waited_ns(thread) for thread in moving}
+        late_ns = passed_ns = 0
+        while moving:
+            seen_ns, passed_ns = passed_ns, time.perf_counter_ns() - start_ns
+            if passed_ns > 1e9 * timeout_s:
+                reason = f"its threads went on for {passed_ns / 1e9:.3g} s in the kernel after an answer."
+                raise CandidateFailed(Status.TIMED_OUT, f"{title(6)}: {reason}")
+            if passed_ns > _SPIN_NS:
+                time.sleep(_POLL_S)
+            left = self._usage.moving()
+            for thread in moving - left:  # this process may have lost its CPU after it had seen the thread move
+                late_ns = max(late_ns, seen_ns - (self._usage.waited_ns(thread) - waited_ns[thread]))
+            moving &= left  # a process that is being stopped starts no threads
+        return late_ns if late_ns > _STOPPING_NS else 0
 
     def resume(self) -> None:
         """Let all threads continue."""
@@ -94,6 +120,7 @@ class HostClient:
         self.returns_tensors = False  # the candidate returns tensors, which the host copies into the judge's buffers
         self.copies_state = False  # the host must copy new state before it is timed
         self.round_trip_ns = 0  # of the last request, by the judge's clock
+        self.late_ns: list[int] = []  # for how long threads went on after each reply; 0: no longer than usual
         self.waited_s = 0.0  # for all replies: the candidate's part of the judging time
         self._channel = Channel(socket.socket(fileno=channel_fd), _REPLY_BYTES)
         self._fault_page = mmap.mmap(fault_fd, mmap.PAGESIZE)
@@ -190,7 +217,9 @@ class HostClient:
             self._replied_ns = time.perf_counter_ns()
             if self._pause is None:
                 return self._channel.receive(expected, deadline - time.monotonic())
-            self._pause.pause()
+            late_ns = self._pause.pause(deadline - time.monotonic() + _STANDSTILL_S)
+            self.late_ns.append(late_ns)
+            self._replied_ns += late_ns
             try:
                 return self._channel.receive(expected, 0.0)
             except WireTimeout:  # only a part of the message is there

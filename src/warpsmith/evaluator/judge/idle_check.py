@@ -7,7 +7,7 @@ What the kernel says about the threads of a process cannot be forged from inside
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from warpsmith.evaluator.judge.code_integrity import CodePages
 from warpsmith.evaluator.judge.records import CandidateFailed, check_guards
@@ -16,6 +16,8 @@ from warpsmith.model.evidence import AlteredCode, IdleProcess
 
 _WINDOW_S = 0.008
 _LOOKS = 4  # per window
+_LATE_NS = 2_000_000
+_LATE_REPLIES, _LATE_SHARE = 5, 0.1  # a hypervisor that takes a CPU away delays a stop too, but seldom
 _PATIENCE_S = 1.0  # on a busy machine 20 ms of CPU time take ten times as long
 
 
@@ -29,12 +31,19 @@ class IdleCheck:
         self._threads_before = len(self._usage.threads())
         self._code = CodePages(pid) if "integrity" not in without else None
 
-    def check(self) -> None:
-        """Raise CandidateFailed for a candidate that changed code of others or left work running."""
+    def check(self, late_ns: Sequence[int] = ()) -> None:
+        """Raise CandidateFailed for a candidate that changed code of others or left work running.
+
+        `late_ns`: for how long its threads went on inside the kernel after each reply.
+        """
         if self._code is not None:
             check_guards(AlteredCode(self._code.changed_file()), self._without)
         if "background" in self._without:
             return
+        late_ms = [ns / 1e6 for ns in late_ns if ns > _LATE_NS]
+        if len(late_ms) >= max(_LATE_REPLIES, _LATE_SHARE * len(late_ns)):
+            count = self._threads_before
+            check_guards(IdleProcess(self._backend, count, count, sum(late_ms), sum(late_ms)), self._without)
         deadline = time.monotonic() + (0.0 if self._backend == "cuda" else _PATIENCE_S)
         while True:
             try:

@@ -51,6 +51,16 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "migrate_pages": (256, 238),
     # A timer can send this process the signal that continues a stopped process (see `process_pause`).
     "timer_create": (222, 107),
+    # One long system call that copies, reads or clears memory goes on while the process is stopped (`process_pause`).
+    "vmsplice": (278, 75),
+    "splice": (275, 76),
+    "tee": (276, 77),
+    "sendfile": (40, 71),
+    "copy_file_range": (326, 285),
+    "readahead": (187, 213),
+    "mlock": (149, 228),
+    "mlock2": (325, 284),
+    "mlockall": (151, 230),
     # Moves a mapping to another part of its file.
     "remap_file_pages": (216, 234),
     # System V and POSIX message objects: memory that outlives the process or is shared by key.
@@ -171,6 +181,7 @@ CONDITIONAL_SYSCALLS: dict[str, tuple[int, int]] = {
     "prctl": (157, 167),
     "fcntl": (72, 25),
     "ioctl": (16, 29),
+    "madvise": (28, 233),
 }
 """Calls whose answer depends on their arguments or is not EPERM (see `_conditional`), and the one `install` makes."""
 
@@ -178,6 +189,7 @@ PROGRAMS = frozenset(
     {
         *("execve", "execveat", "fork", "vfork", "clone", "clone3"),
         *("chmod", "fchmod", "fchmodat", "fchmodat2", "utime", "utimes", "futimesat", "utimensat"),
+        *("splice", "tee", "sendfile", "copy_file_range", "readahead", "madvise"),
     }
 )
 """What compilers and their drivers need, allowed to a process that may start programs."""
@@ -189,6 +201,8 @@ _SIGCONT = 18  # on both machines
 _FORBIDDEN_PRCTL = (1, 4, 22)  # PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP
 _FORBIDDEN_FCNTL = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: they send signals to any process
 _FORBIDDEN_IOCTL = (0x8901, 0x8902, 0x5412, 0x541C)  # FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX
+
+_FORBIDDEN_MADVISE = (22, 23, 25)  # MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_COLLAPSE
 
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW = 0x7FFF0000
@@ -262,6 +276,7 @@ def _conditional(pid: int) -> dict[str, list[_Instruction]]:
         "ioctl": _among(1, _FORBIDDEN_IOCTL, _REFUSE, _ALLOW),
         "fcntl": _among(1, _FORBIDDEN_FCNTL, _REFUSE, _ALLOW),
         "prctl": _among(0, _FORBIDDEN_PRCTL, _REFUSE, _ALLOW),
+        "madvise": _among(2, _FORBIDDEN_MADVISE, _REFUSE, _ALLOW),
         "seccomp": _answer(_REFUSE),
         "clone": thread,
         # Its flags lie in memory, where a filter cannot look; glibc falls back to clone on ENOSYS alone.

@@ -95,7 +95,18 @@ class ProcessUsage:
 
     def thread_states(self) -> set[str]:
         """The one-letter states of proc(5) that the threads are in."""
-        return {self._read(thread, "stat").rpartition(")")[2].strip()[:1] or "Z" for thread in self.threads()}
+        return {self._state(thread) for thread in self.threads()}
+
+    def moving(self) -> set[str]:
+        """The ids of the threads that a stop has not reached yet."""
+        return {thread for thread in self.threads() if self._state(thread) not in _STOPPED}
+
+    def waited_ns(self, thread: str) -> int:
+        """How long a thread was ready to run and had no CPU."""
+        return int((self._read(thread, "schedstat").split() or ["0", "0"])[1])
+
+    def _state(self, thread: str) -> str:
+        return self._read(thread, "stat").rpartition(")")[2].strip()[:1] or "Z"
 
     def _read(self, thread: str, name: str) -> str:
         try:
