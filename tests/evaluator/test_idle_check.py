@@ -88,7 +88,7 @@ def test_work_in_the_kernel_after_many_replies_is_background_work() -> None:
     with watched(QUIET, "cpu") as idle_check:
         idle_check.check([*late[:4], *usual])  # too few
         idle_check.check([*late, *usual, *usual])  # too rare: a hypervisor does that
-        with pytest.raises(CandidateFailed, match="background work: .* 240 ms of processor time"):
+        with pytest.raises(CandidateFailed, match=r"background work: .* 240 ms of processor time"):
             idle_check.check([*late, *usual])
     with watched(QUIET, "cpu", without=("background",)) as idle_check:
         idle_check.check(late)
