@@ -27,10 +27,10 @@ CLASSES: tuple[AttackClass, ...] = (
     AttackClass(
         1,
         "stale output",
-        "does nothing and hopes that the output buffer still holds a right result, or tells the judge's buffers by what "
-        "they hold",
-        "the judge owns the outputs and fills them with a random pattern before every call, timed ones included: NaN or "
-        "an ordinary number; in one checked call with displaced numbers of a right result",
+        "does nothing and hopes that the output buffer still holds a right result, or tells the judge's buffers by "
+        "what they hold",
+        "the judge owns the outputs and fills them with a random pattern before every call, timed ones included: NaN "
+        "or an ordinary number; in one checked call with displaced numbers of a right result",
         "an output whose right value happens to be the pattern everywhere",
     ),
     AttackClass(
@@ -93,9 +93,9 @@ CLASSES: tuple[AttackClass, ...] = (
         "less what a request costs that calls nothing; a report that the processor time of the host contradicts is "
         "rejected; GPU: calls are timed by another process once the candidate's is dead, or by the judge's clock, one "
         "at a time; both: code of others that is changed in its process is seen from outside, as root",
-        "CPU: for a Python module whose work is as short as copying its results, to do it in place of the copying; GPU: kernels that find and overwrite what the "
-        "driver keeps about timers in the replaying process's own device memory; for what is timed from outside and "
-        "returns tensors, the time it takes to copy them",
+        "CPU: for a Python module whose work is as short as copying its results, to do it in place of the copying; "
+        "GPU: kernels that find and overwrite what the driver keeps about timers in the replaying process's own device "
+        "memory; for what is timed from outside and returns tensors, the time it takes to copy them",
     ),
     AttackClass(
         10,
