@@ -213,7 +213,7 @@ def markdown(record: Record) -> str:
         f"{record.device}, {record.date[:10]}; {versions}; sandbox: {', '.join(record.sandbox)}.",
         "",
         "| task | class | kernel | latency | speedup over eager (95 %) | over compile | error / limit "
-        "| share of speed of light | second run differs by |",
+        "| share of the hardware limit | second run differs by |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [_row(judged) for judged in record.judged]

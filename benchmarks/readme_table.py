@@ -55,7 +55,7 @@ def gain(task: TaskFigures) -> float | None:
 
 
 def share(task: TaskFigures) -> float | None:
-    """Of the speed of light: what eager reaches."""
+    """Of the hardware limit: what eager reaches."""
     return _ratio(task, lambda w: (_floor_ms(w), w.ms("eager", _PRECISION)))
 
 
@@ -65,7 +65,7 @@ def over_compile(task: TaskFigures, best: BestFigures) -> float | None:
 
 
 def best_share(task: TaskFigures, best: BestFigures) -> float | None:
-    """Of the speed of light: what a kernel reaches."""
+    """Of the hardware limit: what a kernel reaches."""
     return _ratio(task, lambda w: (_floor_ms(w), best.latency_ms.get(w.workload)))
 
 
@@ -93,8 +93,8 @@ def families(suite: SuiteRecord | None, best: BestRecord | None) -> str:
     rows = [(kind, [task for task in suite.tasks if task.family == kind]) for kind in sorted(kinds)]
     rows.append(("all", list(suite.tasks)))
     lines = [
-        "| family | tasks | eager, of the speed of light | torch.compile over eager "
-        "| kernels of the catalogue, verified | over eager | over torch.compile | of the speed of light |",
+        "| family | tasks | eager, of the hardware limit | torch.compile over eager "
+        "| kernels of the catalogue, verified | over eager | over torch.compile | of the hardware limit |",
         "|---|---|---|---|---|---|---|---|",
         *(_family(kind, tasks, found) for kind, tasks in rows),
     ]

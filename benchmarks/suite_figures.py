@@ -45,7 +45,7 @@ class Bound:
     """What the hardware allows one workload in one precision class."""
 
     precision: str
-    floor_ms: float  # speed of light
+    floor_ms: float  # hardware limit
     zone: str  # a value of `hardware.roofline.Zone`
 
 

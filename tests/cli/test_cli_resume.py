@@ -65,7 +65,7 @@ def test_limits_are_taken_and_what_the_run_has_anyway_does_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    finished(Path("run")).__exit__(None, None, None)  # its best kernel is at half the speed of light
+    finished(Path("run")).__exit__(None, None, None)  # its best kernel is at half the hardware limit
     Path("run/task.py").write_text("")
     own = "--seed 0 --repairs 1 --baseline eager --time-budget 1 --precision fp32 --backend cpu --run run --roofline"
     told = "--method evoengineer-full --proposer template --no-pool --no-profile --json"

@@ -118,7 +118,7 @@ def test_a_report_is_turned_into_words() -> None:
     (suspect,) = cpu_report.diagnoses(found, candidate, make_problem(backend="cpu"), evaluated(0.2))
     assert suspect.evidence[1:] == (
         "the loop at kernel.cpp:8: a branch or an early exit in it",
-        "1 loop more; 20 % of the speed of light",
+        "1 loop more; 20 % of the hardware limit",
     )
 
 

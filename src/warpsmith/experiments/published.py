@@ -59,7 +59,7 @@ class CheckedClaim:
     reason: str  # "" when valid
     eager: MeasuredSpeedup | None
     compile: MeasuredSpeedup | None
-    share_of_floor: float | None  # of the speed of light, geometric mean over the workloads
+    share_of_floor: float | None  # of the hardware limit, geometric mean over the workloads
     verified: bool | None  # None if not verified
     why_not: str
     claim: float | None

@@ -84,7 +84,7 @@ class CellBest:
     compile: MeasuredSpeedup | None  # over torch.compile; None where that was not measured
     start: MeasuredSpeedup | None  # over the run's first valid kernel; None where that was not measured to the end
     latency_ms: float  # geometric mean over the workloads, as is what follows
-    share_of_floor: float  # of the speed of light
+    share_of_floor: float  # of the hardware limit
     remeasured: bool  # measured again after the search; else the figures are the highest of the run
     verified: bool | None  # None if not verified yet
     why_not: str = ""  # why it is not verified; "" if it is
@@ -146,7 +146,7 @@ class BenchTask:
     tags: tuple[str, ...] = ()
     precision: str = ""  # class it was judged in
     zone: str = ""  # the limit of its speed: memory, compute, middle, latency
-    floor_ms: float | None = None  # speed of light, geometric mean over the workloads
+    floor_ms: float | None = None  # hardware limit, geometric mean over the workloads
     eager_ms: float | None = None  # PyTorch eager, measured with a best kernel; geometric mean over the workloads
     compile_ms: float | None = None  # torch.compile, the same
 

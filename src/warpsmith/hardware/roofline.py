@@ -2,7 +2,7 @@
 
 `Work` says what a task needs (counted by `work`), `Peaks` what a device can do (measured by `peaks`). Two limits:
 
-- `floor_ms` is the speed of light as people quote it: every input read once, every output written once, every counted
+- `floor_ms` is the hardware limit as people quote it: every input read once, every output written once, every counted
   operation done, at the task's own precision. A clever kernel (data that stays in a cache, fewer operations than the
   textbook) may honestly pass it.
 - `reject_below_ms` is what no correct kernel can pass on this device. Every doubt is decided in the candidate's favour.
@@ -108,7 +108,7 @@ _SPLITS: dict[Precision, tuple[tuple[str, float], ...]] = {
 
 
 def floor_ms(work: Work, peaks: Peaks, precision: Precision) -> float:
-    """Speed of light: the larger of bytes ÷ bandwidth and flops ÷ peak."""
+    """Hardware limit: the larger of bytes ÷ bandwidth and flops ÷ peak."""
     return 1e3 * max(work.bytes / peaks.bandwidth_bytes_s, work.flops / peaks.flops_s(precision))
 
 
@@ -219,7 +219,7 @@ class Achieved:
     bandwidth_bytes_s: float  # useful bytes: each input once, each output once
     flops_s: float
     intensity: float
-    share_of_floor: float  # of the speed of light
+    share_of_floor: float  # of the hardware limit
     share_of_bandwidth: float | None
     share_of_flops: float | None  # of the fastest arithmetic permitted
 

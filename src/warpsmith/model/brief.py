@@ -28,7 +28,7 @@ class WorkloadBound:
     axes: tuple[tuple[str, int], ...]
     bytes: int
     flops: int
-    floor_ms: float  # speed of light
+    floor_ms: float  # hardware limit
     zone: str  # a value of `hardware.roofline.Zone`
     baseline_ms: float  # PyTorch eager, roughly: one look at it, not a measurement to quote
 
@@ -67,7 +67,7 @@ class ShownCandidate:
     latency_ms: tuple[tuple[str, float], ...] = ()  # by workload
     speedup: float | None = None  # over PyTorch eager, all workloads
     interval: Interval | None = None
-    share_of_floor: float | None = None  # of the speed of light, in the worst workload
+    share_of_floor: float | None = None  # of the hardware limit, in the worst workload
     resources: tuple[str, ...] = ()  # one line per kernel: registers, shared memory, spills
     profile: str = ""  # a digest: bottleneck, evidence, what to try
 

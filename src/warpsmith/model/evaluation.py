@@ -82,7 +82,7 @@ class WorkloadResult:
     baselines: tuple[Baseline, ...]
     error: float  # the largest scaled error over all checks
     error_limit: float  # the limit that applied where the error came nearest to it
-    floor_ms: float  # speed of light: the larger of bytes ÷ bandwidth and flops ÷ peak
+    floor_ms: float  # hardware limit: the larger of bytes ÷ bandwidth and flops ÷ peak
     bytes: int
     flops: int
     checks: int  # input sets judged against the reference
@@ -90,7 +90,7 @@ class WorkloadResult:
 
     @property
     def share_of_floor(self) -> float:
-        """Share of speed of light reached; above 1 only where results stay in the cache."""
+        """Share of the hardware limit reached; above 1 only where results stay in the cache."""
         return self.floor_ms / self.latency_ms if self.latency_ms > 0 else math.inf
 
 

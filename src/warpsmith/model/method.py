@@ -17,7 +17,7 @@ class Show(StrEnum):
     PARENTS = "parents"  # kernels picked from the population
     INSIGHTS = "insights"  # what earlier proposals thought, tied to what was measured
     STRATEGIES = "strategies"  # advice of the catalogue for this zone and family
-    ROOFLINE = "roofline"  # zone, floor, and how much of the speed of light was reached
+    ROOFLINE = "roofline"  # zone, floor, and how much of the hardware limit was reached
     PROFILE = "profile"  # where the time of the kernels shown goes
     FAILURES = "failures"  # what went wrong lately, so that it is not done again
     RETRIEVED = "retrieved"  # kernels of this and other runs that resemble the best

@@ -144,7 +144,7 @@ def diagnoses(
     share = result.share_of_floor
     if share >= NEAR or evaluation_digest.workload_zone(problem, result.workload) == Zone.LATENCY:
         return
-    reached = f"{whole_percent(share)} of the speed of light"
+    reached = f"{whole_percent(share)} of the hardware limit"
     threads = evaluation.environment.threads
     if threads > 1 and not any(_PARALLEL.search(file.text) for file in candidate.files):
         yield Diagnosis(

@@ -15,7 +15,7 @@ from warpsmith.model.numbers import quantity, whole_percent
 from warpsmith.profiling.digest import CPU_STRATEGIES, STRATEGIES, Bottleneck, Diagnosis, Rank
 
 NEAR = 0.75
-"""Share of the speed of light above which hardly anything can be gained."""
+"""Share of the hardware limit above which hardly anything can be gained."""
 
 SPILLED_BYTES = 64
 """Per thread; below this, the compiler spills only a value or two."""
@@ -40,7 +40,7 @@ def _diagnoses(problem: Problem, evaluation: Evaluation) -> Iterator[Diagnosis]:
     result = longest_workload(evaluation)
     table = CPU_STRATEGIES if problem.kind == "cpu" else STRATEGIES
     zone, share = workload_zone(problem, result.workload), result.share_of_floor
-    reached = f"{whole_percent(share)} of the speed of light"
+    reached = f"{whole_percent(share)} of the hardware limit"
     rate = quantity(1e3 * result.bytes / result.latency_ms, "B/s") + " of useful traffic"
     spilling = max(evaluation.resources, key=lambda each: each.spill_bytes, default=None)
     if spilling is not None and spilling.spill_bytes >= SPILLED_BYTES:

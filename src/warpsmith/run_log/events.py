@@ -84,7 +84,7 @@ class RunConfig:
     seed: int = 0
     precision: str = ""  # "": the task's own
     repairs: int | None = None  # None: the method's own
-    enough_share: float | None = 0.95  # share of the speed of light at which the run stops; None: never
+    enough_share: float | None = 0.95  # share of the hardware limit at which the run stops; None: never
     parallel: int = 4  # most proposals requested at the same time
 
 
@@ -105,7 +105,7 @@ class RunOpened:
     proposer: str
     budget: Budget
     keep: bool = False  # briefs without a reply stay open: people and agents come back with their replies
-    enough_share: float | None = None  # share of the speed of light to stop at; 0: never, None: as in `RunConfig`
+    enough_share: float | None = None  # share of the hardware limit to stop at; 0: never, None: as in `RunConfig`
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def stop_reason(state: RunState, budget: Budget, now: float) -> StopReason | Non
 
 
 def stop_share(state: RunState) -> float | None:
-    """The share of the speed of light at which the run stops, as last given; None if it does not stop for that."""
+    """The share of the hardware limit at which the run stops, as last given; None if it does not stop for that."""
     given = state.opened.enough_share if state.opened else None
     return state.setup.config.enough_share if given is None else given or None
 

@@ -33,7 +33,7 @@ from warpsmith.search.session import FindPrecedents, Session, no_precedents
 TASK_FILE = "task.py"
 RUNS = "runs"
 ENOUGH = 0.95
-"""Share of the speed of light at which a run stops that is given no other."""
+"""Share of the hardware limit at which a run stops that is given no other."""
 _NATIVE = ("cuda", "cpu")
 
 

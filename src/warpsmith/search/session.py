@@ -117,7 +117,7 @@ class Session:
         """An existing run, to continue where its log ends. Replies that were stored but not parsed are parsed now.
 
         Briefs without a reply are given up, unless `keep` is set, because somebody still works on them.
-        `enough_share`: another share of the speed of light to stop at, 0 for none.
+        `enough_share`: another share of the hardware limit to stop at, 0 for none.
         """
         log = RunLog.open(folder)
         try:

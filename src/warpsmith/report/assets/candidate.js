@@ -154,7 +154,7 @@ function measurements(trial) {
       "Latency",
       ...names.flatMap((name) => [name, `over ${name}`]),
       "Light",
-      "Of light",
+      "Of limit",
       "Of the error limit",
       "Checks",
     ],
