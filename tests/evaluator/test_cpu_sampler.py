@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from warpsmith.evaluator.judge.timing import process_usage
 from warpsmith.evaluator.judge.timing.cpu_sampler import CpuSampler
 from warpsmith.evaluator.judge.timing.process_usage import CpuUsage, ProcessUsage
 from warpsmith.evaluator.judge.timing.sampler import Pairs, RequestCost
@@ -54,6 +55,12 @@ class Worker:
         self._process.wait()
 
 
+@pytest.fixture(autouse=True)
+def judge_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The times of these tests are made up, and a busy machine must not change them."""
+    monkeypatch.setattr(process_usage, "_own_wait_ns", lambda: 0)
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[[str], Worker]]:
     begun: list[Worker] = []
@@ -90,6 +97,21 @@ def _sampler(worker: Worker, told: Sequence[tuple[float, int]], works_s: float =
 
 def _pairs(sampler: CpuSampler, count: int) -> Pairs:
     return [(10.0 * MS, float(sampler.time_candidate([0]))) for _ in range(count)]
+
+
+def test_a_sample_is_disturbed_where_threads_waited_for_an_unknown_time(
+    start: Callable[[str], Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads that waited for 3 of 10 ms; one thread, whose waiting is known and not counted."""
+    sampler = _sampler(start(_SLEEPS), [(10 * MS, 10 * MS)] * 2)
+    before = CpuUsage(0, {}, {}, 0, 0, 0)
+    waited = CpuUsage(9 * MS, {}, {"1": 3 * MS}, 3 * MS, 0, 18 * MS)
+    usages = iter([before, waited, before, replace(waited, total_ns=9 * MS)])
+    monkeypatch.setattr(ProcessUsage, "read_stopped", lambda _: next(usages))
+    sampler.time_candidate([0])
+    assert sampler.last_disturbed()
+    sampler.time_candidate([0])
+    assert not sampler.last_disturbed()
 
 
 def _counted(sampler: CpuSampler, count: int) -> list[float]:

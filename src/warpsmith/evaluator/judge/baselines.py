@@ -19,7 +19,7 @@ from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
 CPU_SETTLE_S = 0.003  # OpenMP threads of the side that ran last spin for a while before they sleep
 _WAKE_MS = 10
 _WAKE_ELEMENTS = 1 << 16
-_UNDISTURBED_SHARE = 0.05  # of a sample, for which a thread may have waited for a CPU
+UNDISTURBED_SHARE = 0.05  # of a sample, for which a thread may have waited for a CPU
 _ATTEMPTS = 5
 
 Call = Callable[[], tuple[torch.Tensor, ...]]
@@ -73,13 +73,12 @@ class CpuBaseline:
 
     def sample(self, graph: bool, sets: Sequence[int]) -> int:
         # Other work on the machine costs the baseline more than a candidate: the candidate's process has slept before,
-        # and the scheduler prefers such a process. So disturbed samples of the baseline are repeated. Samples of a
-        # candidate are not: it could make them look disturbed to be rid of them.
+        # and the scheduler prefers such a process. So disturbed samples of the baseline are repeated.
         least = math.inf, 0
         for _ in range(_ATTEMPTS):
             taken_ns, waited_ns = self._attempt(sets)
             least = min(least, (waited_ns, taken_ns))
-            if waited_ns < _UNDISTURBED_SHARE * taken_ns:
+            if waited_ns < UNDISTURBED_SHARE * taken_ns:
                 break
         return least[1]
 

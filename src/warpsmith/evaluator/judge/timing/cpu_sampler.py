@@ -8,7 +8,9 @@ take milliseconds, the request consists of integers (`NumbersMessage`), and thre
 What is not known about the cost of a request widens the interval of the result.
 
 Where one thread does all the work, the time for which other processes kept that thread off the CPUs is not counted:
-the kernel knows it (`process_usage`).
+the kernel knows it (`process_usage`). Where several threads work, a sample in which one of them waited for a CPU is
+taken again, like a sample of the baseline. A candidate gains nothing by letting its threads wait for each other: every
+sample has new data, so no work can be moved from a sample that counts to one that does not.
 
 The time that the process reports is compared with the CPU time that it used, which it cannot forge either: a process
 that reports less than it used has a forged clock and is rejected, although the forgery gains nothing.
@@ -33,7 +35,7 @@ import torch
 
 from warpsmith.evaluator.candidate.python_module import copy_tensor
 from warpsmith.evaluator.guards import first_objection
-from warpsmith.evaluator.judge.baselines import CPU_SETTLE_S
+from warpsmith.evaluator.judge.baselines import CPU_SETTLE_S, UNDISTURBED_SHARE
 from warpsmith.evaluator.judge.host_client import HostClient
 from warpsmith.evaluator.judge.timing.cpu_affinity import CpuAffinity
 from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
@@ -99,6 +101,7 @@ class _CandidateTime:
     taken_ns: int  # by the judge's clock, undisturbed
     main_cpu_ns: int  # CPU time of the thread that answers
     shortest_ns: float  # the shortest time in which all threads can have used their CPU time
+    disturbed: bool  # a thread was ready to run and had no CPU for a part of the time, and that part is not known
 
 
 class CopyCost:
@@ -170,7 +173,8 @@ class CpuSampler(Sampler):
         after = self._usage.read_stopped()
         taken_ns = after.undisturbed_since(before, self.host.round_trip_ns)
         main_cpu_ns, shortest_ns = after.main_thread_since(before), after.shortest_since(before, self._processors)
-        self._times.append(_CandidateTime(reply.elapsed_ns, taken_ns, main_cpu_ns, shortest_ns))
+        disturbed = taken_ns == self.host.round_trip_ns and after.waited_since(before) > UNDISTURBED_SHARE * taken_ns
+        self._times.append(_CandidateTime(reply.elapsed_ns, taken_ns, main_cpu_ns, shortest_ns, disturbed))
         return max(1, taken_ns)
 
     def time_baseline(self, called: Sequence[int]) -> int:
@@ -181,6 +185,9 @@ class CpuSampler(Sampler):
 
     def discard_last(self) -> None:
         self._times.pop()
+
+    def last_disturbed(self) -> bool:
+        return self._times[-1].disturbed
 
     def corrected_pairs(self, pairs: Pairs) -> Pairs:
         """The pairs, without the cost of a request and of copying results. A report above that is believed."""

@@ -39,6 +39,7 @@ _WARM_UP_PAIRS = 2
 _UNUSUAL_S = 0.2  # per measurement for pairs with unusual inputs, if that is enough for the fewest
 _FEWEST_UNUSUAL = 3  # a cheat may have a reason to be careful in one of the calls
 _COST_SAMPLES = 4
+_ATTEMPTS = 5  # at a sample that other processes disturb, as for the baseline
 _BASELINE_SAMPLES = 5
 _SLOWED_SHARE = 0.9  # a baseline that needs less than this share without the candidate was slowed down by it
 
@@ -207,7 +208,7 @@ class _PairedTiming:
                 unusual.remove(len(pairs))
                 self._pair(True, unusual=True)
                 self._sampler.discard_last()
-            pairs.append(self._pair(len(pairs) % 2 == 0))
+            pairs.append(self._undisturbed_pair(len(pairs) % 2 == 0))
             if len(pairs) >= settings.min_samples:
                 _, interval = ratio_interval(self._sampler.corrected_pairs(pairs))
                 spent_s = time.monotonic() - start
@@ -221,6 +222,16 @@ class _PairedTiming:
         wanted = max(_FEWEST_UNUSUAL, math.ceil(variants / self._sampler.calls()))
         most = min(max(_FEWEST_UNUSUAL, int(_UNUSUAL_S / pair_s)), self._settings.min_samples)
         return self._rng.sample(range(self._settings.min_samples), min(wanted, most))
+
+    def _undisturbed_pair(self, candidate_first: bool) -> tuple[float, float]:
+        """A pair in which no other process slowed the candidate down, if one can be had in a few attempts."""
+        pair = self._pair(candidate_first)
+        for _ in range(_ATTEMPTS - 1):
+            if not self._sampler.last_disturbed():
+                break
+            self._sampler.discard_last()
+            pair = self._pair(candidate_first)
+        return pair
 
     def _pair(self, candidate_first: bool, *, unusual: bool = False) -> tuple[float, float]:
         """The baseline's time and the candidate's on new data; raises CandidateFailed for a wrong result."""

@@ -79,6 +79,10 @@ class Sampler(ABC):
     def discard_last(self) -> None:  # noqa: B027
         """Forget the last pair: it does not count."""
 
+    def last_disturbed(self) -> bool:
+        """Whether other processes slowed the last sample of the candidate down by an unknown time."""
+        return False
+
     def corrected_pairs(self, pairs: Pairs) -> Pairs:
         """The pairs that count, without what a request costs."""
         return pairs
