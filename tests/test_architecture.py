@@ -15,11 +15,22 @@ import warpsmith
 PACKAGE = Path(warpsmith.__file__).resolve().parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
-    *("model", "system", "hardware", "tasks", "backends", "evaluator", "verification", "profiling", "runtime"),
+    *(
+        "model",
+        "system",
+        "hardware",
+        "tasks",
+        "backends",
+        "kernels",
+        "evaluator",
+        "verification",
+        "profiling",
+        "runtime",
+    ),
     *("run_log", "populations", "methods", "strategies", "kernel_templates", "prompts", "llm", "proposers"),
     *("search", "experiments", "report", "cli"),
 )
-DATA = ("examples", "kernels", "suites")  # shipped, shown and evaluated, never imported
+DATA = ("examples", "suites")  # shipped, shown and evaluated, never imported
 FRONT_DOOR = ("__init__.py", "__main__.py", "_version.py")  # above all rooms: they only point into them
 
 
@@ -125,7 +136,7 @@ def test_python_texts_are_read_in_one_place() -> None:
 SUPERVISED = sorted(
     {
         dotted_name(path)
-        for room in ("model", "system", "backends", *ROOMS[ROOMS.index("run_log") :])
+        for room in ("model", "system", "backends", "kernels", *ROOMS[ROOMS.index("run_log") :])
         for path in (PACKAGE / room).rglob("*.py")
     }
     | {f"warpsmith.hardware.{name}" for name in ("device", "roofline")}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -85,7 +86,7 @@ _FLAGS = (
 )
 DEVICE_LIBRARY = Path(__file__).resolve().parent.parent / "kernels" / "include"
 """The headers that candidates may include as <warpsmith/...>."""
-_LIBRARY_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]warpsmith/', re.MULTILINE)
+_LIBRARY_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](warpsmith/[\w./]+)[>"]', re.MULTILINE)
 _LINK_FLAGS = ("-Xlinker", "--no-undefined", "-Xlinker", "-z", "-Xlinker", "now")
 
 
@@ -136,14 +137,14 @@ class CudaBackend:
 
 def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, arch: str) -> CompileOptions:
     headers = missing_headers((f.text for f in candidate.files), CUDA_NAMES)
-    uses_library = any(_LIBRARY_INCLUDE.search(file.text) for file in candidate.files)
+    library = library_headers(*(file.text for file in candidate.files))
     return CompileOptions(
         compiler=compiler,
-        target=f"{arch} {library_digest()}" if uses_library else arch,
+        target=f"{arch} {library_digest(library)}" if library else arch,
         flags=(
             *_FLAGS,
             f"-gencode=arch=compute_{arch},code=sm_{arch}",
-            *((f"-I{DEVICE_LIBRARY}",) if uses_library else ()),
+            *((f"-I{DEVICE_LIBRARY}",) if library else ()),
             *("-x", "cu"),
         ),
         include_flags=tuple(word for header in headers for word in ("-include", header)),
@@ -156,11 +157,27 @@ def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, arch: 
     )
 
 
+def library_headers(*texts: str) -> Mapping[str, str]:
+    """The headers of the device library that sources include, directly or through other headers, with their texts."""
+    found: dict[str, str] = {}
+    waiting = [name for text in texts for name in _LIBRARY_INCLUDE.findall(text)]
+    while waiting:
+        name = waiting.pop()
+        if name not in found and (text := _library_files().get(name)) is not None:
+            found[name] = text
+            waiting += _LIBRARY_INCLUDE.findall(text)
+    return dict(sorted(found.items()))
+
+
+def library_digest(headers: Mapping[str, str]) -> str:
+    """A hash of headers, so that a changed header gives another build."""
+    return hashlib.sha256("\0".join(f"{name}\0{text}" for name, text in headers.items()).encode()).hexdigest()[:16]
+
+
 @cache
-def library_digest() -> str:
-    """A hash of the device library, so that a changed header gives another build."""
-    files = sorted(DEVICE_LIBRARY.rglob("*.cuh"))
-    return hashlib.sha256(b"\0".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()[:16]
+def _library_files() -> Mapping[str, str]:
+    files = DEVICE_LIBRARY.rglob("*.cuh")
+    return {file.relative_to(DEVICE_LIBRARY).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
 
 PLUGIN: Backend = CudaBackend()

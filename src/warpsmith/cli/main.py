@@ -27,6 +27,7 @@ class _MainCommands(CommandGroup):
         "step": ("ask_tell:step", "Judge the pending kernels of a run."),
         "bench": ("main:bench_app", "Compare methods on a suite of tasks."),
         "suite": ("main:suite_app", "List the tasks that come with Warpsmith."),
+        "kernels": ("main:kernels_app", "List and show the kernels that come with Warpsmith."),
         "pool": ("pool:pool", "Add runs to the pool of known kernels, or search it."),
         "contract": ("contract:contract", "Show the entry point a kernel must have."),
         "demo": ("demo:demo", "Optimise softmax on this machine, to see how it works."),
@@ -54,6 +55,13 @@ class _BenchCommands(CommandGroup):
 
 class _SuiteCommands(CommandGroup):
     table: ClassVar = {"list": ("suite:suite_list", "List the tasks of suites.")}
+
+
+class _KernelCommands(CommandGroup):
+    table: ClassVar = {
+        "list": ("kernels:kernels_list", "List the kernels of the collection."),
+        "show": ("kernels:kernels_show", "Show a kernel: what is known of it, and its source."),
+    }
 
 
 def _group(commands: type[CommandGroup], help: str) -> typer.Typer:
@@ -85,6 +93,7 @@ bench_app = _group(
     "Compare methods on a suite of tasks. `warpsmith bench SUITE` is short for `warpsmith bench run SUITE`.",
 )
 suite_app = _group(_SuiteCommands, "Suites of tasks that come with Warpsmith.")
+kernels_app = _group(_KernelCommands, "The collection: kernels that come with Warpsmith, and what is known of them.")
 
 
 def _show_version(wanted: bool) -> None:

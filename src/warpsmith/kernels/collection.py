@@ -1,0 +1,92 @@
+"""The kernels of the collection: which tasks have one, its source, and what is known of it."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from warpsmith.backends.cuda import library_headers
+from warpsmith.backends.source import read_candidate
+from warpsmith.kernels.facts import DeviceFacts, KernelFacts, KernelState, read_facts, state_of
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.errors import UsageError
+from warpsmith.tasks.suites import SHIPPED, SuiteTask, suite_tasks
+
+SOURCES = Path(__file__).resolve().parent / "cuda"
+"""Kernels written for one task each: `cuda/NAME.cu` for the task NAME of a suite."""
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """What is known of a kernel on one device."""
+
+    state: KernelState
+    device: str = ""  # "": on no device
+    facts: KernelFacts | None = None
+    date: str = ""
+    versions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class CollectedKernel:
+    """One kernel of the collection."""
+
+    task: SuiteTask
+    candidate: Candidate
+    form: str  # what it computes, whatever the sizes: "2-d convolution"; "" for a kernel of its task alone
+
+    @property
+    def precision(self) -> str:
+        """The precision class it is for."""
+        return self.task.precisions[0].value if self.task.precisions else ""
+
+    @property
+    def source(self) -> str:
+        """Its text."""
+        return self.candidate.main.text
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """The headers of the device library that it includes, directly or through others."""
+        return tuple(library_headers(self.source))
+
+    def states(self, known: tuple[DeviceFacts, ...] | None = None) -> tuple[DeviceState, ...]:
+        """What is known of it, one entry per device on which it was judged; one without a device if on none."""
+        found = []
+        for each in read_facts() if known is None else known:
+            facts = each.kernels.get(self.task.title)
+            if facts is not None:
+                versions = tuple((facts.versions or each.versions).items())
+                state = state_of(self.candidate, facts)
+                found.append(DeviceState(state, each.device, facts, facts.date or each.date, versions))
+        return tuple(found) or (DeviceState(KernelState.NOT_JUDGED),)
+
+    def state_on(self, device: str, known: tuple[DeviceFacts, ...] | None = None) -> DeviceState:
+        """What is known of it on one kind of GPU, by the GPU's name."""
+        return next((s for s in self.states(known) if s.device == device), DeviceState(KernelState.NOT_JUDGED))
+
+
+@cache
+def collection() -> tuple[CollectedKernel, ...]:
+    """All kernels, in the order of the suites' tasks."""
+    found = (collected(task) for suite in SHIPPED for task in suite_tasks(suite))
+    return tuple(kernel for kernel in found if kernel is not None)
+
+
+def collected(task: SuiteTask) -> CollectedKernel | None:
+    """The kernel for a task of a suite; None if the collection has none."""
+    path = SOURCES / f"{task.name}.cu"
+    return CollectedKernel(task, read_candidate(path), "") if path.is_file() else None
+
+
+def find_kernel(name: str) -> CollectedKernel:
+    """The kernel of a task, by "matmul" or "warpsmith-100/matmul"."""
+    known = collection()
+    for kernel in known:
+        if name in (kernel.task.title, kernel.task.name):
+            return kernel
+    near = difflib.get_close_matches(name, [k.task.name for k in known] + [k.task.title for k in known], n=3)
+    hint = f"did you mean {' or '.join(near)}" if near else "`warpsmith kernels list` shows all"
+    raise UsageError(f"the collection has no kernel {name!r}; {hint}.")

@@ -1,0 +1,123 @@
+"""The collection: which kernels there are, and that nothing more is said of them than is known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from warpsmith.backends import cuda
+from warpsmith.cli.kernels import kernels_list, kernels_show
+from warpsmith.kernels.collection import collection, find_kernel
+from warpsmith.kernels.facts import (
+    DeviceFacts,
+    KernelFacts,
+    KernelState,
+    identity,
+    read_device,
+    read_facts,
+    state_of,
+    write_facts,
+)
+from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.errors import UsageError
+
+KERNEL = Candidate((SourceFile("kernel.cu", "#include <warpsmith/scan.cuh>\n"),), "cuda")
+JUDGED = KernelFacts(
+    task="warpsmith-100/cumsum",
+    family="scan",
+    candidate=identity(KERNEL),
+    status="ok",
+    reason="",
+    speedup=2.0,
+    interval=(1.9, 2.1),
+    latency_ms=(1.0,),
+    eager_ms=(2.0,),
+    share_of_floor=(0.5, 0.4),
+    error=0.1,
+    verified=None,
+    objection="",
+    seconds=1.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        (None, KernelState.NOT_JUDGED),
+        (replace(JUDGED, status="fault"), KernelState.NOT_JUDGED),
+        (JUDGED, KernelState.JUDGED),
+        (replace(JUDGED, verified=True), KernelState.VERIFIED),
+        (replace(JUDGED, verified=False), KernelState.NOT_VERIFIED),
+        (replace(JUDGED, status="wrong", verified=True), KernelState.NOT_VALID),
+        (replace(JUDGED, candidate="0123456789ab", verified=True), KernelState.CHANGED),
+    ],
+)
+def test_the_state_says_no_more_than_is_known(facts: KernelFacts | None, state: KernelState) -> None:
+    assert state_of(KERNEL, facts) is state
+
+
+def test_a_changed_header_is_a_changed_kernel_and_another_header_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = dict(cuda._library_files())
+    verified = replace(JUDGED, verified=True)
+
+    for name, state in (
+        ("warpsmith/packs.cuh", KernelState.CHANGED),  # through scan.cuh
+        ("warpsmith/pool.cuh", KernelState.VERIFIED),
+    ):
+        changed = {**files, name: files[name] + "\n"}
+        monkeypatch.setattr(cuda, "_library_files", lambda changed=changed: changed)
+        assert state_of(KERNEL, verified) is state
+
+
+def test_facts_are_written_and_read_again(tmp_path: Path) -> None:
+    facts = DeviceFacts("NVIDIA H200", "2026-01-01", {"driver": "1"}, {JUDGED.task: JUDGED})
+
+    write_facts(tmp_path / "h200.json", facts)
+
+    assert read_device(tmp_path / "h200.json") == facts
+    assert read_facts(tmp_path) == (facts,)
+    assert read_device(tmp_path / "other.json") is None
+
+
+def test_every_fact_of_the_package_is_of_a_kernel_of_the_collection() -> None:
+    known = {kernel.task.title for kernel in collection()}
+
+    assert {title for device in read_facts() for title in device.kernels} <= known
+    assert {device.device for device in read_facts()} == {"NVIDIA H200"}
+
+
+def test_the_list_says_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert kernels_list(json=True) == 0
+    entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert len(entries) == len(collection())
+    for entry in entries:
+        for device in entry["devices"]:
+            verified = device["facts"]["verified"] is True and device["state"] == "verified"
+            assert device["verified"] is verified
+    assert kernels_list(family=["scan"]) == 0
+    shown = capsys.readouterr().out
+    assert "warpsmith-100/cumsum_reverse" in shown
+    assert "5 kernels" in shown
+    with pytest.raises(UsageError, match=r"no kernel is of the family 'scans'; the families are .*scan"):
+        kernels_list(family=["scans"])
+
+
+def test_show_prints_the_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert kernels_show("warpsmith-100/cumsum") == 0
+    shown = capsys.readouterr().out
+    assert "warpsmith/packs.cuh, warpsmith/scan.cuh" in shown
+    assert find_kernel("cumsum").source.strip() in shown
+
+    assert kernels_show("cumsum", json=True) == 0
+    assert json.loads(capsys.readouterr().out)["source"] == find_kernel("cumsum").source
+
+
+def test_an_unknown_kernel_names_near_ones() -> None:
+    with pytest.raises(UsageError, match=r"no kernel 'cumsumm'; did you mean cumsum"):
+        find_kernel("cumsumm")
+    with pytest.raises(UsageError, match="warpsmith kernels list"):
+        find_kernel("zzz")
