@@ -25,7 +25,7 @@ BACKENDS = ("cpu", "cuda")
 
 @lru_cache(maxsize=64)
 def abilities(problem: Problem) -> tuple[Strategy, ...]:
-    """The strategies that can be carried out for this problem; () where no template fits."""
+    """The strategies that the templates can carry out for a problem; () where no template fits."""
     layout = _layout(problem)
     if layout is None:
         return ()
@@ -40,13 +40,13 @@ def abilities(problem: Problem) -> tuple[Strategy, ...]:
 
 
 def risky_strategies(problem: Problem) -> frozenset[str]:
-    """The strategies that are better left out of the first kernel of a search."""
+    """The strategies that the first kernel of a search leaves out: they may cost more than they gain."""
     layout = _layout(problem)
     return frozenset() if layout is None else _abilities.risky_strategies(problem, layout)
 
 
 def translate(problem: Problem, plan: Plan) -> str:
-    """The source of a kernel that carries out a plan, as far as it can be; `Unsupported` where `abilities` is ()."""
+    """The source of a kernel that carries out a plan; strategies that `abilities` lacks are left out."""
     layout = _layout(problem)
     able = abilities(problem)
     if layout is None or not able:
@@ -61,7 +61,7 @@ def plan_in_source(problem: Problem, source: str) -> Plan | None:
 
 
 def _shows(problem: Problem, layout: KernelLayout, known: tuple[Strategy, ...], strategy: Strategy) -> bool:
-    """Whether a strategy, with what it needs, can be read back from the code written for it."""
+    """Whether `plan_in_source` finds a strategy in the code written for it and the strategies it needs."""
     wanted, names = [strategy.name], {s.name: s for s in known}
     for name in wanted:
         wanted += [need for need in names[name].needs if need not in wanted]

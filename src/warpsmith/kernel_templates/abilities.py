@@ -18,11 +18,11 @@ from warpsmith.model.strategy import Plan, Strategy, StrategyChoice, StrategyPar
 from warpsmith.model.task import Precision
 from warpsmith.system.plugins import plugins
 
-_FUNCTIONS = frozenset(("exp", "expm1", "tanh", "erf", "log", "log1p"))  # those that `functions` has vector forms of
+_FUNCTIONS = frozenset(("exp", "expm1", "tanh", "erf", "log", "log1p"))  # `math_functions` has vector forms of these
 
 
 def able_strategies(problem: Problem, layout: KernelLayout) -> tuple[Strategy, ...]:
-    """The strategies that make a difference to the code of this kernel, with the values that make sense for it."""
+    """The strategies that change the code of a kernel, with the parameter values that suit its sizes."""
     names = _cpu(layout) if problem.backend == "cpu" else _cuda(problem, layout)
     catalogue = plugins("warpsmith.strategies")
     found = []
@@ -48,7 +48,7 @@ _NEEDS = {
     ("cuda", "split-k"): ("shared-tile",),
     ("cuda", "vector-loads"): ("shared-tile",),
 }
-"""What a strategy needs in matrix products of one backend only."""
+"""The strategies that a strategy needs in matrix products, by backend and name."""
 
 _WARP_ROW = 4096  # longer rows were never best with one warp each, on an H200
 Values = Mapping[str, tuple[str, ...]]
@@ -61,7 +61,7 @@ def _is_columns(stage: TemplateStage) -> bool:
 
 
 def _fuses(stage: TemplateStage) -> bool:
-    """Whether loops along a row can be joined, or a costly value kept for the last one."""
+    """Whether two loops along a row can be joined, or the storing loop can reuse a costly value of a reduction."""
     groups = [[r for r in level if not r.name.startswith("arg")] for level in levels(stage)]
     if any(len(group) > 1 for group in groups):
         return True
@@ -141,8 +141,8 @@ def _cuda(problem: Problem, layout: KernelLayout) -> dict[str, Values]:
         found["two-stage-reduction"] = {"block": ()}
         found["atomic-reduction"] = _ANY
     if StageKind.PRODUCT in kinds:
-        # Of those that exclude each other, the first is in the first kernel. A double buffer is faster than
-        # asynchronous copies on an H200; that tensor cores are faster than either has not been measured.
+        # Of strategies that exclude each other, the first kernel uses the one listed first. On an H200 a double buffer
+        # is faster than asynchronous copies; tensor cores have not been compared with them.
         found["shared-tile"] = {"depth": ("8", "16", "32")}
         if _tensor_cores(problem, layout) and not leaves_sms_idle(problem, layout):
             found["tensor-cores"] = _ANY
@@ -162,7 +162,7 @@ def _has_clusters(problem: Problem) -> bool:
 
 
 def _short_rows(problem: Problem, layout: KernelLayout, rows: Sequence[TemplateStage], blocks: int) -> list[str]:
-    """The strategies for rows up to some length, if the task has rows that short."""
+    """The strategies for short rows that the shortest row of the task is short enough for."""
     shortest = min(length(layout, s.along, w) for s in rows for w in problem.task.workloads)
     nbytes = min(row_bytes(layout, s, shortest) for s in rows)
     limits = {
@@ -174,7 +174,7 @@ def _short_rows(problem: Problem, layout: KernelLayout, rows: Sequence[TemplateS
 
 
 def _threads(problem: Problem, layout: KernelLayout, rows: Sequence[TemplateStage], *, clustered: bool) -> Values:
-    """Sizes of blocks, first the one with about 32 elements of a long row for each thread.
+    """Threads of a block: first the number that leaves each thread about 32 elements of the longest row.
 
     On an H200 rows of 65535 floats take 10.1 ms with 256 threads each and 7.3 ms with 1024, or 5.0 and 7.6 ms where
     the eight blocks of a cluster share a row.
@@ -187,7 +187,7 @@ def _threads(problem: Problem, layout: KernelLayout, rows: Sequence[TemplateStag
 
 
 def _factors(problem: Problem, layout: KernelLayout, rows: Sequence[TemplateStage]) -> Values:
-    """How often to unroll: also so often that a thread of a cluster loads all it has of a row for softmax at once."""
+    """Unroll factors; also 12 where a thread of a cluster then loads its whole part of a softmax row at once."""
     pairs = [s for s in rows if softmax_pair(s)]
     longest = max((length(layout, s.along, w) for s in pairs for w in problem.task.workloads), default=0)
     packs = longest / (MOST_BLOCKS * 1024 * 4)
@@ -195,7 +195,7 @@ def _factors(problem: Problem, layout: KernelLayout, rows: Sequence[TemplateStag
 
 
 def risky_strategies(problem: Problem, layout: KernelLayout) -> frozenset[str]:
-    """Strategies that may cost as much as they gain, and are left out of the first kernel of a search.
+    """Strategies that may cost more than they gain; the first kernel of a search leaves them out.
 
     Measured on an H200: a grid-stride loop (the best kernels of gelu reached 0.96x to 1.01x with it, 1.02x without),
     several packs for each thread of an element-wise kernel (3.13 ms with four, 3.01 ms with one). Online softmax is a
@@ -229,7 +229,7 @@ def _tensor_cores(problem: Problem, layout: KernelLayout) -> bool:
 
 @dataclass(frozen=True)
 class CodePattern:
-    """How the code of a kernel shows that it carries out a strategy."""
+    """A pattern by which a strategy is recognised in the code of a kernel."""
 
     pattern: str  # found in the code without comments
     settings: Mapping[str, str] = field(default_factory=dict)  # parameter -> macro, or a pattern with one group

@@ -1,4 +1,4 @@
-"""C++17 with OpenMP: files, element-wise stages and reductions over everything.
+"""C++17 with OpenMP: whole files, element-wise stages and reductions over all elements.
 
 Reductions along axes are in `cpu_rows` and `cpu_columns`, matrix products in `cpu_product`.
 """
@@ -20,7 +20,7 @@ _STREAM = """
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
-// Writes a block past the caches: it will not be read again soon, and nothing is fetched only to be overwritten.
+// Writes a block without loading it into the caches: the data are not read again soon.
 template <typename T>
 static inline void stream_out(T* to, const T* from, int64_t count) {
   int64_t bytes = count * static_cast<int64_t>(sizeof(T));
@@ -41,7 +41,7 @@ static inline void stream_out(T* to, const T* from, int64_t count) {
 
 
 def translate(problem: Problem, layout: KernelLayout, on: PlanSwitches) -> str:
-    """The text of a whole C++ file."""
+    """The source of a whole C++ file."""
     context = Context(problem, layout, device=False, vector="vector-exp" in on)
     body: list[str] = []
     slots, total = slot_offsets(layout, context)
@@ -82,7 +82,7 @@ def _streams(layout: KernelLayout) -> bool:
 
 
 def _map_stage(context: Context, stage: TemplateStage, on: PlanSwitches) -> list[str]:
-    """Element by element, in blocks of the fastest axis that threads share out."""
+    """The loop of an element-wise stage, in blocks along the fastest axis that are divided among the threads."""
     row = RowLoop(context, stage, on)
     block = on.tune("BLOCK", "4096", ("4096", "1024", "16384", "65536"))
     lines = [
@@ -111,7 +111,7 @@ def _map_stage(context: Context, stage: TemplateStage, on: PlanSwitches) -> list
 
 
 def _whole_stage(context: Context, stage: TemplateStage, on: PlanSwitches) -> list[str]:
-    """Everything into a few numbers: blocks summed in the task's precision, blocks added up in double."""
+    """A reduction over all elements: blocks in the task's precision, float sums and products of blocks in double."""
     row = RowLoop(context, stage, on)
     operands = [r.args[0] for r in stage.reduces]
     block = on.macro("REDUCE_BLOCK", "two-stage-reduction", "block") if "two-stage-reduction" in on else "4096"

@@ -11,7 +11,7 @@ from warpsmith.kernel_templates.stages import TemplateStage
 
 
 def columns_stage(context: Context, stage: TemplateStage, on: PlanSwitches) -> list[str]:
-    """[outer, along, inner]: every thread has tiles of the inner axis; sums are small arrays."""
+    """The loops of a reduction along the middle of [outer, along, inner], with an array of sums per tile of columns."""
     tile = on.macro("TILE", "cache-blocking", "tile") if "cache-blocking" in on else "1"
     groups = stage.outer
     where = [(group, f"o{n}_") for n, group in enumerate(groups)]
@@ -115,7 +115,7 @@ class _Tile:
         return [*unroll, "for (int64_t k_ = 0; k_ < along_; ++k_) {", *indented, "}"]
 
     def _hoisted(self, exprs: Sequence[Expr]) -> list[str]:
-        """What hangs on reductions but not on the step along them, once per column."""
+        """Compute once per column the values that depend on reductions but not on the index along the column."""
         bound = set(self._stage.along)
         wanted: list[tuple[Expr, bool]] = []
         seen: set[Expr] = set()

@@ -1,4 +1,4 @@
-"""C++: the loops along rows that all row-wise stages are made of."""
+"""C++: the loops along a row, used by every stage that reads or writes rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OMP = {"sum": "+", "prod": "*", "max": "max", "min": "min"}
 
 
 def parallel(on: PlanSwitches) -> list[str]:
-    """The pragma before a loop over independent items."""
+    """The pragma before a loop over independent items; [] without `parallel-rows`."""
     if "parallel-rows" not in on:
         return []
     chunk = f", {on.macro('CHUNK', 'static-chunks', 'chunk')}" if "static-chunks" in on else ""
@@ -50,7 +50,7 @@ class RowLoop:
         return " * ".join(f"({self.context.extent(g)})" for g in self.groups) or "1"
 
     def open(self, index: str, exprs: Sequence[Expr], first: str = "0") -> list[str]:
-        """The indices of one step and the pointers to its rows."""
+        """Lines that compute the outer indices of one step and the pointers to its rows."""
         lines, rest = [], index
         for n in range(len(self.groups) - 1, -1, -1):
             if n == 0:
@@ -76,7 +76,7 @@ class RowLoop:
         return f"{self.context.element(store.target)}* {name} = {self._base(store.target)} + {offset};", name
 
     def at(self, index: str) -> Emitter:
-        """Writes loads at an index along the row."""
+        """An emitter that loads at an index along the row."""
 
         def load(expr: Expr) -> str:
             if expr in self.pointers:
@@ -103,7 +103,7 @@ def reduce_loop(
     group: Sequence[Expr],
     keep: tuple[Expr, str] | None,
 ) -> list[str]:
-    """One loop along the row for reductions that can go together."""
+    """One loop along the row for all reductions of a group; argmax and argmin have loops of their own."""
     places = [r for r in group if r.name.startswith("arg")]
     plain = [r for r in group if r not in places]
     lines = [line for r in places for line in _position_loop(context, row, on, scope, r)]
@@ -145,7 +145,7 @@ def reduce_loop(
 def _tail(
     row: RowLoop, scope: Emitter, plain: Sequence[Expr], accumulators: dict[Expr, list[str]], begin: str
 ) -> list[str]:
-    """The rest of a row that does not divide into the stretches."""
+    """The loop over the last elements of a row whose length is no multiple of the number of stretches."""
     inner = row.at("k_")
     inner.known, inner.inverse = dict(scope.known), dict(scope.inverse)
     for r in plain:
@@ -155,7 +155,7 @@ def _tail(
 
 
 def _position_loop(context: Context, row: RowLoop, on: PlanSwitches, scope: Emitter, found: Expr) -> list[str]:
-    """Where the largest or smallest element is: its value first, in a loop that vectorises, then its place."""
+    """An argmax or argmin: a loop that vectorises finds the value, a second loop its first position."""
     kind = found.name.removeprefix("arg")
     (operand,) = found.args
     best, place = context.fresh("best"), context.fresh("place")

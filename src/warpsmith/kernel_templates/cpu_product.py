@@ -1,4 +1,4 @@
-"""C++: matrix products as a plain triple loop, as one that walks memory in order, and on packed panels."""
+"""C++: matrix products as a plain triple loop, as a loop that reads memory in order, and on packed panels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from warpsmith.kernel_templates.stages import MatrixProduct, TemplateStage, prod
 
 
 class ProductOperands:
-    """Extents, strides and the element-wise end of a product, in C."""
+    """A matrix product in C: extents, strides, elements, and the element-wise operations after the sum."""
 
     def __init__(self, context: Context, stage: TemplateStage) -> None:
         product = product_of(stage.reduces[0])
@@ -28,7 +28,7 @@ class ProductOperands:
         ]
 
     def element(self, side: str, row: str, column: str, raw: bool = False) -> str:
-        """An element of A at (row, depth) or of B at (depth, column), in the type of the sum unless it is left raw."""
+        """The element of A or B at (row, column), converted to the type of the sum unless `raw`."""
         batch = "batch_at_"
         load = self.product.left if side == "left" else self.product.right
         outer = self.product.m if side == "left" else (self.product.k,)
@@ -45,12 +45,12 @@ class ProductOperands:
         return self.context.stride(load.axes, (axis,))
 
     def store(self, total: str, row: str, column: str) -> list[str]:
-        """The element-wise end for one element, and its store."""
+        """Lines that apply the element-wise operations to one sum and store the results."""
         lines, ends = self.end(total, row, column)
         return [*lines, *(f"{pointer}[0] = {value};" for _, pointer, value in ends)]
 
     def end(self, total: str, row: str, column: str) -> tuple[list[str], list[tuple[str, str, str]]]:
-        """The element-wise end for one element: its lines, and for each output its type, its place and the value."""
+        """Lines that apply the element-wise operations to one sum, and type, pointer and value of each output."""
         batch = "batch_at_"
         where = [(self.batch, batch), (self.product.m, row), (self.product.n, column)]
 
@@ -69,7 +69,7 @@ class ProductOperands:
 
 
 def product_stage(context: Context, stage: TemplateStage, on: PlanSwitches, used: str) -> tuple[list[str], str]:
-    """The lines of a product, and the workspace it takes ("" where none)."""
+    """The lines of a matrix product, and the bytes of workspace used after it, in C ("" if it needs no workspace)."""
     operands = ProductOperands(context, stage)
     if "register-tile" in on and "packed-panels" in on:
         return _packed(operands, on, used)
@@ -86,7 +86,7 @@ def _rows(on: PlanSwitches) -> list[str]:
 
 
 def _plain(operands: ProductOperands, on: PlanSwitches) -> list[str]:
-    """One sum after the other."""
+    """A triple loop that finishes one sum before the next."""
     simd = ["#pragma omp simd reduction(+ : total_)"] if "simd" in on else []
     unroll = [f"#pragma GCC unroll {on.get('unroll', 'factor')}"] if "unroll" in on and not simd else []
     left, right = operands.element("left", "row_at_", "k_"), operands.element("right", "k_", "j_")
@@ -107,7 +107,7 @@ def _plain(operands: ProductOperands, on: PlanSwitches) -> list[str]:
 
 
 def _in_order(operands: ProductOperands, on: PlanSwitches) -> list[str]:
-    """A stretch of the output row at a time, so that rows of B are read in order and stay in the cache."""
+    """Loops over tiles of an output row, so that rows of B are read in order and stay in the cache."""
     tile = on.macro("TILE", "cache-blocking", "tile")
     simd = ["#pragma omp simd"] if "simd" in on else []
     left, right = operands.element("left", "row_at_", "k_"), operands.element("right", "k_", "(first_ + j_)")
@@ -134,7 +134,7 @@ def _in_order(operands: ProductOperands, on: PlanSwitches) -> list[str]:
 
 
 def _packed(operands: ProductOperands, on: PlanSwitches, used: str) -> tuple[list[str], str]:
-    """Both operands in panels that the innermost loop reads straight through; sums stay in vector registers."""
+    """Loops that copy the operands to panels, which the innermost loop reads in order; sums are in vector registers."""
     rows = on.macro("TILE_ROWS", "register-tile", "rows")
     on.tune("TILE_VECTORS", "2", ("2", "1", "3"))
     kind = operands.kind
@@ -190,7 +190,7 @@ def _packed(operands: ProductOperands, on: PlanSwitches, used: str) -> tuple[lis
 
 
 def _micro(operands: ProductOperands, on: PlanSwitches, rows: str, columns: str, lanes: int) -> list[str]:
-    """Blocks of strips against one panel after the other; one register tile at a time."""
+    """The loops over the packed panels: groups of strips of A times each panel of B, one register tile at a time."""
     kind = operands.kind
     blocked = on.macro("TILE", "cache-blocking", "tile") if "cache-blocking" in on else ""
     group = f"std::max<int64_t>(1, {blocked} / {rows})" if blocked else "strips_"

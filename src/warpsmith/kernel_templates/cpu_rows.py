@@ -1,4 +1,4 @@
-"""C++: reductions along the last axes, with element-wise parts before, between and after."""
+"""C++: reductions along the last axes, with element-wise operations before, between and after."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warpsmith.kernel_templates.stages import Store, TemplateStage
 
 
 def rows_stage(context: Context, stage: TemplateStage, on: PlanSwitches) -> list[str]:
-    """Element-wise stages and reductions along the last axes."""
+    """The loop over rows of a stage that reduces along the last axes."""
     row = RowLoop(context, stage, on)
     exprs = [s.expr for s in stage.stores]
     lines = [
@@ -42,7 +42,7 @@ def rows_stage(context: Context, stage: TemplateStage, on: PlanSwitches) -> list
 
 
 def _picked(row: RowLoop, scope: Emitter, expr: Expr, index: str) -> str:
-    """An expression at one place of the row."""
+    """The value of an expression at one index of the row."""
     there = row.at(index)
     there.known = {e: n for e, n in scope.known.items() if not e.free & row.bound}
     value = there.value(expr)
@@ -53,7 +53,7 @@ def _picked(row: RowLoop, scope: Emitter, expr: Expr, index: str) -> str:
 def _passes(
     context: Context, row: RowLoop, stage: TemplateStage, on: PlanSwitches, scope: Emitter, targets: dict[str, str]
 ) -> list[str]:
-    """Every loop along one row."""
+    """All loops along one row: reductions first, stores last."""
     lines: list[str] = []
     kept: dict[Expr, str] = {}  # expressions that an earlier loop left in an output row
     pair = softmax_pair(stage) if "online-softmax" in on else None
@@ -85,7 +85,7 @@ def _passes(
 def _worth_keeping(
     context: Context, row: RowLoop, group: Sequence[Expr], wide: Sequence[Store], targets: dict[str, str]
 ) -> tuple[Expr, str] | None:
-    """A costly part of the last reduction that the one output needs again, and the row it can wait in."""
+    """A costly part of the last reduction that the only output needs again, and the output row to keep it in."""
     if len(wide) != 1 or context.element(wide[0].target) not in ("float", "double"):
         return None
     (store,) = wide
@@ -98,7 +98,7 @@ def _worth_keeping(
 
 
 def _online(context: Context, row: RowLoop, scope: Emitter, largest: Expr, total: Expr) -> list[str]:
-    """The maximum and the shifted sum in one walk over memory: a block that is in the cache is looked at twice."""
+    """The maximum and the shifted sum in one pass over memory: each block is read twice while it is in the cache."""
     kind = largest.ctype
     row.on.tune("ONLINE_BLOCK", "2048", ("2048", "512", "8192"))
     most, sum_, mine, part = (context.fresh(stem) for stem in ("most", "sum", "mine", "part"))

@@ -1,4 +1,4 @@
-"""CUDA C++: files, element-wise kernels and reductions over everything.
+"""CUDA C++: whole files, element-wise kernels and reductions over all elements.
 
 Reductions along axes are in `cuda_rows` and `cuda_columns`, matrix products in `cuda_product`.
 """
@@ -16,11 +16,11 @@ from warpsmith.kernel_templates.plan_switches import PlanSwitches
 from warpsmith.kernel_templates.stages import KernelLayout, StageKind, TemplateStage
 from warpsmith.model.brief import Problem
 
-MOST_PARTS = 8192  # blocks of a reduction over everything, each with a partial result in the workspace
+MOST_PARTS = 8192  # blocks of a reduction over all elements; each leaves a partial result in the workspace
 
 
 def translate(problem: Problem, layout: KernelLayout, on: PlanSwitches) -> str:
-    """The text of a whole CUDA file."""
+    """The source of a whole CUDA file."""
     context = Context(problem, layout, device=True, fast="fast-intrinsics" in on)
     slots, total = slot_offsets(layout, context)
     total = total if slots else "0"
@@ -80,14 +80,14 @@ def _kernel(context: Context, stage: TemplateStage, on: PlanSwitches, number: in
 
 
 def _unrolled(on: PlanSwitches) -> tuple[str, str]:
-    """How many packs a thread has in flight, and as what that is written."""
+    """The number of packs that a thread loads before it uses them: as a macro and as a number."""
     if "unroll" in on:
         return on.macro("UNROLL", "unroll", "factor"), on.get("unroll", "factor")
     return "1", "1"
 
 
 def _walk(packs: Packs, on: PlanSwitches, first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """The loop over packs of all elements: what is loaded for several packs, then what is done with each."""
+    """The loop over the packs of all elements: `first` loads several packs, `second` computes with each of them."""
     unroll, _ = _unrolled(on)
     stride = f"int64_t(gridDim.x) * THREADS * {unroll}"
     guard = "if (p_ < total_) {"
@@ -106,7 +106,7 @@ def _walk(packs: Packs, on: PlanSwitches, first: Sequence[str], second: Sequence
 
 
 def _grid(packs: Packs, on: PlanSwitches, most: str = "") -> str:
-    """How many blocks to launch."""
+    """The number of blocks to launch, in C, with WIDTH for the elements of a pack."""
     unroll, _ = _unrolled(on)
     whole = f"(({packs.items}) * ({packs.length}) / WIDTH + THREADS * {unroll} - 1) / (THREADS * {unroll})"
     if "grid-stride" in on:
@@ -118,7 +118,7 @@ def _grid(packs: Packs, on: PlanSwitches, most: str = "") -> str:
 
 
 def launched(packs: Packs, on: PlanSwitches, name: str, grid: str, extra: str = "") -> list[str]:
-    """The call: wide where every row divides into packs, one element at a time where not."""
+    """The launch: with packs if the row length is a multiple of the pack width, else with single elements."""
     call = f"<<<blocks_, THREADS, 0, stream_>>>({arguments(packs.context)}{extra});"
     narrow = [f"const int64_t blocks_ = {grid.replace('WIDTH', '1')};", f"{name}<1>{call}"]
     if "vector-loads" not in on:
@@ -196,7 +196,7 @@ def _finished(
     wide: dict[Expr, str],
     finish: list[str],
 ) -> CudaKernel:
-    """How the blocks' results become one: there is one block only, or a second kernel, or the last block does it."""
+    """The kernel of a full reduction: one block, or many whose results a second kernel or the last block combines."""
     name, count = f"whole{number}_", len(stage.reduces)
     head = ["template <int W>", f"__global__ void __launch_bounds__(THREADS) {name}({parameters(context)}"]
     if "two-stage-reduction" not in on and "atomic-reduction" not in on:
@@ -247,7 +247,7 @@ def _finished(
 def _gathered(
     stage: TemplateStage, on: PlanSwitches, slots: dict[Expr, str], names: dict[Expr, str], wide: dict[Expr, str]
 ) -> list[str]:
-    """All blocks' results as one, by one block, in an order that does not change."""
+    """Lines in which one block combines the results of all blocks, always in the same order."""
     gather: list[str] = []
     for r in stage.reduces:
         gather.append(f"{wide[r]} all_{names[r]} = {initial(r.name, wide[r])};")

@@ -1,4 +1,4 @@
-"""CUDA: reductions along an axis that is not the last: lanes take neighbouring columns, warps share the depth."""
+"""CUDA: reductions along an axis that is not the last: one column per lane; the warps of a block divide its length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warpsmith.kernel_templates.plan_switches import PlanSwitches
 from warpsmith.kernel_templates.stages import TemplateStage
 
 _ACROSS = """
-// Combines what the warps of a block have found for the same column.
+// Combines the partial results of the warps of a block for the same column.
 template <typename T, typename Op>
 __device__ __forceinline__ T across_warps(T value, Op op) {
   __shared__ T cells[THREADS];
@@ -26,7 +26,7 @@ __device__ __forceinline__ T across_warps(T value, Op op) {
 
 
 def columns_kernel(context: Context, stage: TemplateStage, on: PlanSwitches, number: int) -> CudaKernel:
-    """[outer, along, inner]: one block for 32 columns."""
+    """The kernel of a reduction along the middle of [outer, along, inner]: one block for 32 columns."""
     return _Columns(context, stage, on, number).kernel()
 
 
@@ -44,7 +44,6 @@ class _Columns:
         self.scope.pick = self._picked
 
     def kernel(self) -> CudaKernel:
-        """The kernel and its launch."""
         context, stage = self.context, self.stage
         for level in levels(stage):
             self._reduce(level)
@@ -84,7 +83,7 @@ class _Columns:
         return value
 
     def _reduce(self, level: Sequence[Expr]) -> None:
-        """One walk down the columns for the reductions that wait for nothing more."""
+        """One loop down the columns for reductions that do not depend on each other."""
         scope = self.scope
         scope.hoist([r.args[0] for r in level], self.bound)
         inner = scope.child(self._load)
@@ -111,7 +110,7 @@ class _Columns:
         scope.lines += [*before, *guarded, *after]
 
     def _store(self) -> None:
-        """Whole columns, and single values by the first warp."""
+        """Store whole columns with all warps and single values of a column with the first warp."""
         scope, context = self.scope, self.context
         wide = [s for s in self.stage.stores if set(s.axes) & self.bound]
         scope.lines.append("if (!active_) return;")

@@ -1,4 +1,4 @@
-"""Device functions that the CUDA templates bring along: packs of elements, and reductions across lanes."""
+"""Device functions that generated CUDA files contain: packs of elements, and reductions across threads."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ __device__ __forceinline__ T across_block(T value, Op op) {
 """
 
 _CLUSTER = """
-// Afterwards every thread of the cluster has the result. A cluster has one row, and every reduction of it a SLOT of its
-// own: a slot is written once, so nobody overwrites what others still read, and one meeting is enough, when all have
-// written. No block may leave before the others have read its last slot: the kernel sees to that at its end.
+// Afterwards every thread of the cluster has the result. Every reduction has a SLOT of its own, which is written once:
+// one barrier after the writes is enough. A barrier at the end of the kernel keeps the shared memory of a block until
+// the other blocks have read its last slot.
 template <int SLOT, typename T, typename Op>
 __device__ __forceinline__ T across_cluster(T value, Op op) {
   __shared__ T part;
@@ -101,7 +101,7 @@ __device__ __forceinline__ T across_cluster(T value, Op op) {
   return value;
 }
 """
-# Every thread reads one part, or all of them.
+# How threads read the parts: with shuffles each thread reads one part, without them each thread reads all.
 _GATHER_SHUFFLE = """
   static_assert((CLUSTER & (CLUSTER - 1)) == 0, "CLUSTER has to be a power of two");
   value = *cluster.map_shared_rank(&part, threadIdx.x % CLUSTER);
@@ -125,7 +125,7 @@ static int multiprocessors() {
 
 
 def library(on: PlanSwitches, kernels: str, *, counts: bool) -> str:
-    """What the kernels of a file need before them."""
+    """The device functions that the kernels of a file call."""
     source = "reinterpret_cast<const W*>(from)"
     load = f"__ldg({source} + i)" if "read-only-loads" in on else f"{source}[i]"
     word = "reinterpret_cast<const W*>(&pack)[i]"

@@ -1,8 +1,8 @@
-"""CUDA: reductions along rows that are too long for one block. The blocks of a cluster share a row, each keeps its part
-in shared memory where it fits, and they read each other's results there.
+"""CUDA: reductions along rows that are too long for one block, in two forms.
 
-CUDA: reductions along few, long rows. Several blocks share a row, and a kernel ends where each of them needs what
-all have found; their parts lie in the workspace in between.
+cluster: the blocks of a cluster share a row and exchange partial results through shared memory, which also keeps the
+row where it fits. split: several blocks share a row and leave partial results in the workspace; each level of
+reductions is a kernel of its own.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LEAST_BYTES = 100 << 10  # of a row; a shorter one fits into one block, beside 
 
 
 def row_bytes(layout: KernelLayout, stage: TemplateStage, columns: int) -> int:
-    """What a row takes of the widest tensor that is read along it."""
+    """The bytes of a row of the widest tensor that is read along the row."""
     read = [e for e in loads(*(s.expr for s in stage.stores)) if e.free & frozenset(stage.along)]
     return columns * max((DTYPE_BYTES[layout.dtypes[e.name]] for e in read), default=1)
 
 
 def clustered(problem: Problem, layout: KernelLayout, stage: TemplateStage) -> tuple[bool, bool]:
-    """Whether the rows of a stage are too long for one block in some workload, and whether they are in all."""
+    """Whether the rows of a stage are too long for one block in at least one workload, and in all workloads."""
     if stage.kind is not StageKind.ROWS or stage.inner:
         return False, False
     found = [row_bytes(layout, stage, length(layout, stage.along, w)) >= _LEAST_BYTES for w in problem.task.workloads]
@@ -38,7 +38,7 @@ def clustered(problem: Problem, layout: KernelLayout, stage: TemplateStage) -> t
 
 
 def cluster_kernel(context: Context, stage: TemplateStage, on: PlanSwitches, number: int) -> CudaKernel:
-    """[outer, along], each row by the blocks of a cluster."""
+    """The kernel of a reduction along the rows of [outer, along], with one cluster of blocks per row."""
     return _Clustered(context, stage, on, number).kernel()
 
 
@@ -77,23 +77,23 @@ class _Clustered(RowKernel):
         return f"{self.across}<{next(self._slots)}>({value}, {kind}_of())"
 
     def _store(self, body: RowBody) -> list[str]:
-        """Between the two halves of a last meeting: no block waits for the others' stores."""
+        """Stores between the two halves of the last barrier, so that no block waits for the stores of another."""
         cluster = "cooperative_groups::this_cluster()"
         return [
-            f"{cluster}.barrier_arrive();  // this thread has read all it needs from other blocks",
+            f"{cluster}.barrier_arrive();  // this thread reads nothing more from other blocks",
             *super()._store(body),
-            f"{cluster}.barrier_wait();  // all have: only now may this block leave, and its shared memory with it",
+            f"{cluster}.barrier_wait();  // no other block reads this block's shared memory any more",
         ]
 
 
 _FEW_ROWS = 512
 _LONG_ROW = 1 << 15
 _CELL = 8  # bytes for a part of any type
-_LEAST_PER_THREAD = 16  # elements; below that, a block more costs more than it gives
+_LEAST_PER_THREAD = 16  # elements; with fewer, one more block per row costs more than it gains
 
 
 def long_rows(problem: Problem, layout: KernelLayout, stage: TemplateStage) -> tuple[bool, bool]:
-    """Whether the rows of a stage are few and long in some workload, and whether they are in all."""
+    """Whether the rows of a stage are few and long in at least one workload, and in all workloads."""
     if stage.kind is not StageKind.ROWS or stage.inner or any(r.name.startswith("arg") for r in stage.reduces):
         return False, False
     outer = [axis for group in stage.outer for axis in group]
@@ -105,7 +105,7 @@ def long_rows(problem: Problem, layout: KernelLayout, stage: TemplateStage) -> t
 
 
 def split_kernel(context: Context, stage: TemplateStage, on: PlanSwitches, number: int, used: str) -> CudaKernel:
-    """[outer, along], each row by several blocks."""
+    """The kernels of a reduction along the rows of [outer, along], with several blocks per row."""
     return _Split(context, stage, on, number).kernels(used)
 
 
@@ -120,7 +120,7 @@ class _Split(RowKernel):
         self._cells = {r: n for n, r in enumerate(stage.reduces)}
 
     def kernels(self, used: str) -> CudaKernel:
-        """One for every level of reductions, and one that stores."""
+        """One kernel for every level of reductions, and one that stores."""
         self.on.macro("ROW_BLOCKS", "split-rows", "blocks")
         known: dict[Expr, str] = {}
         texts = []
@@ -160,7 +160,7 @@ class _Split(RowKernel):
         return f"reinterpret_cast<{found.ctype}*>(shares_ + {_CELL * self._cells[found]} * cells_)"
 
     def _gathered(self, found: Expr, name: str) -> list[str]:
-        """What all blocks of the row have found, in an order that does not change."""
+        """Lines that combine the results of all blocks of a row, always in the same order."""
         part = f"{self._cell(found)}[row_ * parts_ + b_]"
         return [
             f"{found.ctype} {name} = {initial(found.name, found.ctype)};",

@@ -1,9 +1,7 @@
-"""CUDA: walking a tensor in packs of neighbouring elements, with loads that are wide where memory allows it.
+"""CUDA: loops over a tensor in packs of neighbouring elements, each loaded and stored as one.
 
-CUDA: a loop that loads several packs before it uses any, so that all of them are on their way together.
-
-Left to itself, nvcc may use the first packs before it loads the next, to get by with fewer registers: a gain where more
-blocks fit on a multiprocessor that way, a loss where shared memory has room for one block only.
+`walk_early` loads several packs before it uses the first. Without it nvcc may use a pack before it loads the next, to
+save registers: a gain where more blocks then fit on a multiprocessor, a loss where shared memory holds one block only.
 """
 
 from __future__ import annotations
@@ -19,15 +17,15 @@ from warpsmith.model.contract import ArgumentKind
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """Kernels of one stage and the lines that launch them."""
+    """The kernels of one stage and the lines that launch them."""
 
     text: str
     launch: list[str]
-    workspace: str = ""  # how many bytes are taken after it, in C; "" where it takes none of its own
+    workspace: str = ""  # the bytes of workspace used after this stage, in C; "" if the stage uses none
 
 
 def parameters(context: Context) -> str:
-    """The parameters every kernel gets: all tensors, all axes, all workspace tensors."""
+    """The parameter list of every kernel: all tensors, all axes, all workspace tensors."""
     words = []
     for argument in context.problem.contract.arguments:
         if argument.kind in (ArgumentKind.INPUT, ArgumentKind.OUTPUT):
@@ -39,7 +37,7 @@ def parameters(context: Context) -> str:
 
 
 def arguments(context: Context) -> str:
-    """The same in a call."""
+    """The arguments of a kernel call, in the order of `parameters`."""
     kinds = (ArgumentKind.INPUT, ArgumentKind.OUTPUT, ArgumentKind.AXIS)
     return ", ".join([a.name for a in context.problem.contract.arguments if a.kind in kinds] + [*context.layout.slots])
 
@@ -64,23 +62,23 @@ class Packs:
 
     @property
     def items(self) -> str:
-        """How many steps the outer groups have together."""
+        """The number of index combinations of the outer groups, in C."""
         return " * ".join(f"({self.context.extent(g)})" for g in self.outer) or "1"
 
     @property
     def length(self) -> str:
-        """How many elements lie along the fastest group."""
+        """The number of elements along the fastest group, in C."""
         return self.context.extent(self.along)
 
     def indices(self) -> list[str]:
-        """The place of pack p_ in every group."""
+        """Lines that compute the index of pack p_ in every group."""
         if not self.outer:
             return ["const int64_t i_ = p_ * W;"]
         lines = [f"const int64_t i_ = p_ * W % ({self.length});", f"int64_t o_ = p_ * W / ({self.length});"]
         return [*lines, *split(self.context, self.outer)]
 
     def loading(self, exprs: Sequence[Expr], many: str) -> list[str]:
-        """Lines that load the packs of all loads that are contiguous; `many` is the index of one of several packs."""
+        """Lines that load a pack for every contiguous load; `many` is the index of the pack, "" for a single pack."""
         lines = []
         self._many = many
         for load in loads(*exprs):
@@ -96,12 +94,12 @@ class Packs:
         return [f"Pack<{self.context.element(e.name)}, W> {name}[{count}];" for e, name in self._names.items()]
 
     def pointer(self, name: str, axes: Sequence[int]) -> str:
-        """Where a pack of a tensor begins."""
+        """The pointer to the first element of a pack of a tensor."""
         offset = self.context.offset(axes, [*self.where, (self.along, "i_")])
         return f"{self.context.names.get(name, name)} + {offset}"
 
     def fixed(self, exprs: Sequence[Expr]) -> Emitter:
-        """Computes what is the same for all elements of a pack."""
+        """An emitter that has computed the values which are the same for all elements of a pack."""
 
         def load(expr: Expr) -> str:
             text = f"{self.context.names.get(expr.name, expr.name)}[{self.context.offset(expr.axes, self.where)}]"
@@ -112,7 +110,7 @@ class Packs:
         return scope
 
     def each(self, scope: Emitter) -> Emitter:
-        """Writes one element j_ of the pack."""
+        """An emitter for element j_ of a pack."""
 
         def load(expr: Expr) -> str:
             if expr in self._names:
@@ -126,7 +124,7 @@ class Packs:
 
 
 def split(context: Context, groups: Sequence[tuple[int, ...]]) -> list[str]:
-    """An index o_ over all outer groups as one index per group."""
+    """Lines that turn the index o_ over all outer groups into one index per group."""
     lines = []
     for n in range(len(groups) - 1, -1, -1):
         extent = context.extent(groups[n])
@@ -140,25 +138,25 @@ def split(context: Context, groups: Sequence[tuple[int, ...]]) -> list[str]:
     return lines
 
 
-_MOST_BYTES = 192  # that a thread loads before it uses any; one of 1024 threads has registers for 256 in all
+_MOST_BYTES = 192  # a thread loads before it uses them; in a block of 1024 threads each has 256 bytes of registers
 
 
 @dataclass(frozen=True)
 class Early:
-    """A load that is made for several packs at once."""
+    """A load made for several packs before the first of them is used."""
 
     kind: str  # "Pack<float, W>"
-    name: str  # of the array in which the packs wait
-    value: str  # for pack p_
+    name: str  # of the array that holds the packs
+    value: str  # the load of pack p_, in C
 
 
 def walk_early(
     span: tuple[str, str, str],  # the first pack of a lane, where the packs end, and the lanes
     count: str,  # how many packs to load at once, where the registers suffice
     early: Sequence[Early],
-    inside: Sequence[str],  # what is done with pack p_, which lies in place u_ of the arrays
+    inside: Sequence[str],  # computes with pack p_, which is element u_ of the arrays
 ) -> list[str]:
-    """The loop of a lane over its packs of a row. nvcc keeps the order: it moves no load behind the first branch."""
+    """The loop of a lane over its packs of a row. nvcc keeps the loads first: it moves none behind the first branch."""
     begin, end, lanes = span
     nbytes = " + ".join(f"sizeof({load.kind})" for load in early)
 
@@ -168,7 +166,7 @@ def walk_early(
         return ["#pragma unroll", "for (int u_ = 0; u_ < EARLY; ++u_) {", *nest([place, *guarded]), "}"]
 
     return [
-        "// EARLY packs of a thread are on their way before it uses the first.",
+        "// A thread loads EARLY packs before it uses the first.",
         f"constexpr int ROOM = {_MOST_BYTES} / int({nbytes});",
         f"constexpr int EARLY = ROOM < 1 ? 1 : ROOM < {count} ? ROOM : {count};",
         f"for (int64_t begin_ = {begin}; begin_ < {end}; begin_ += int64_t(EARLY) * {lanes}) {{",

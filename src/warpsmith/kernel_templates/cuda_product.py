@@ -1,9 +1,7 @@
-"""CUDA: matrix products. One thread per element, or tiles through shared memory and registers.
+"""CUDA: matrix products with one thread per element, or with tiles in shared memory and registers.
 
-What differs between plans (how tiles are copied, buffered and stored) is put together from small pieces of text; the
-kernel on tensor cores is in `cuda_tensor`.
-
-CUDA: into how many tiles and parts a matrix product is cut, so that it fills a large device.
+Also chooses into how many tiles and parts of the depth a product is cut, so that it fills a large device. `cuda_tiles`
+copies tiles; the kernel on tensor cores is in `cuda_tensor`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from warpsmith.model.brief import Problem
 
 
 def product_kernel(context: Context, stage: TemplateStage, on: PlanSwitches, used: str) -> CudaKernel:
-    """The kernel, or two where the depth is shared between blocks."""
+    """The kernel of a matrix product, or two kernels where several blocks share the depth."""
 
     operands = ProductOperands(context, stage)
     if "shared-tile" not in on:
@@ -35,7 +33,7 @@ def product_kernel(context: Context, stage: TemplateStage, on: PlanSwitches, use
 
 
 def _plain(operands: ProductOperands) -> CudaKernel:
-    """One element of the result per thread."""
+    """The kernel with one thread per element of the result."""
     left, right = operands.element("left", "row_at_", "k_"), operands.element("right", "k_", "column_")
     body = [
         "const int64_t at_ = int64_t(blockIdx.x) * 256 + threadIdx.x;",
@@ -65,7 +63,7 @@ def _extents(operands: ProductOperands) -> dict[str, str]:
 
 
 class _Tiled:
-    """Tiles of both operands in shared memory, a tile of sums per thread in registers."""
+    """The kernel with tiles of both operands in shared memory and a tile of sums per thread in registers."""
 
     def __init__(self, operands: ProductOperands, on: PlanSwitches, used: str) -> None:
         self.operands = operands
@@ -123,7 +121,7 @@ class _Tiled:
         return CudaKernel("\n".join(text) + "\n", lines, workspace)
 
     def _divides(self) -> str:
-        """Whether rows of operands and result can be read and written in packs."""
+        """The condition, in C, under which operands and result are read and written in packs."""
         extents = _extents(self.operands)
         words = {extents["k"] if t.by_depth else extents[name] for t, name in zip(self.tiles, "mn", strict=True)}
         return " && ".join(f"({word}) % VECTOR == 0" for word in sorted({*words, extents["n"]}))
@@ -149,7 +147,7 @@ class _Tiled:
         ]
 
     def _places(self) -> list[str]:
-        """Where the block and the thread are."""
+        """Lines that compute the tile of a block and the place of a thread in it."""
         batch = "blockIdx.z / SPLIT" if self.split else "blockIdx.z"
         first, last = (
             ("depth_ * part_at_ / SPLIT / W * W", "depth_ * (part_at_ + 1) / SPLIT / W * W")
@@ -157,7 +155,7 @@ class _Tiled:
             else ("0", "depth_")
         )
         return [
-            # Eight rows of tiles at a time: blocks that run together then read much of the same.
+            # Blocks are numbered eight rows of tiles at a time, so that blocks that run together read the same data.
             "const unsigned tiles_m_ = (m_ + TILE_M - 1) / TILE_M, tiles_n_ = (n_ + TILE_N - 1) / TILE_N;",
             "const unsigned strip_ = blockIdx.x / (8 * tiles_n_) * 8, inner_ = blockIdx.x % (8 * tiles_n_);",
             "const unsigned high_ = tiles_m_ - strip_ < 8 ? tiles_m_ - strip_ : 8;",
@@ -179,7 +177,7 @@ class _Tiled:
         ]
 
     def _compute(self, buffer: str) -> list[str]:
-        """All products of one tile."""
+        """Lines that multiply one tile of A by one tile of B and add to the sums."""
         return [
             "#pragma unroll",
             "for (int k_ = 0; k_ < DEPTH; ++k_) {",
@@ -198,7 +196,7 @@ class _Tiled:
         ]
 
     def _loop(self) -> list[str]:
-        """Through the depth, tile by tile."""
+        """The loop along the depth, one tile per step."""
         tiles = self.tiles
 
         def fetched(first: bool = False, when: str = "") -> list[str]:
@@ -225,13 +223,13 @@ class _Tiled:
             body += ["if (more_ > 0) {", *nest([*copied("now_ ^ 1"), *ahead]), "}"]
             body += [*self._compute("now_"), "if (more_ == 0) break;"]
         else:
-            # Something is fetched and placed after the last tile, too: see `Tile.fetched`.
+            # A pack is fetched and placed after the last tile, too: see `Tile.fetched`.
             body = [*fetched(when="more_ > 0"), *ahead, *self._compute("now_"), *placed("now_ ^ 1")]
             body += ["__syncthreads();", "if (more_ == 0) break;"]
         return [*begin, loop, *nest([*body, "now_ ^= 1;"]), "}"]
 
     def _end(self) -> list[str]:
-        """The element-wise end and the stores, a group of neighbouring columns at a time."""
+        """Lines that apply the element-wise operations to the sums and store them, one group of columns at a time."""
         if self.split:
             place = "partial_ + ((part_at_ * batch_ + batch_at_) * m_ + row_at_) * n_"
             lines = list[str]()
@@ -272,7 +270,7 @@ class _Tiled:
         ]
 
     def _sum(self) -> tuple[list[str], list[str]]:
-        """The second kernel, which adds the parts."""
+        """The second kernel, which adds the parts of the depth, and its launch."""
         body = [
             "const int64_t at_ = int64_t(blockIdx.x) * 256 + threadIdx.x;",
             "if (at_ >= batch_ * m_ * n_) return;",
@@ -293,16 +291,16 @@ class _Tiled:
 
 
 _MULTIPROCESSORS = 132  # of a large device
-_PLACES = 2 * _MULTIPROCESSORS  # for blocks with tiles of 128 by 128, of which a multiprocessor holds two
-_MOST_TILES = 256  # with fewer, blocks that share the depth of a tile may be a gain
-_LONG = 4096  # a depth that is worth sharing where most of the device is idle
+_PLACES = 2 * _MULTIPROCESSORS  # a multiprocessor holds two blocks with tiles of 128 by 128
+_MOST_TILES = 256  # with no more tiles, several blocks per tile may be a gain
+_LONG = 4096  # a depth worth dividing among blocks where most of the device is idle
 _LEAST_DEPTH = 256  # of a part
 _MOST_PARTS = 128
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """A product in one workload."""
+    """The sizes of a matrix product in one workload."""
 
     batch: int
     m: int
@@ -311,7 +309,7 @@ class _Shape:
 
     @property
     def tiles(self) -> int:
-        """Of 128 by 128 results."""
+        """The number of tiles of 128 by 128 results."""
         return self.batch * math.ceil(self.m / 128) * math.ceil(self.n / 128)
 
     @property
@@ -320,7 +318,7 @@ class _Shape:
 
     @property
     def parts(self) -> int:
-        """How many parts of the depth give every place of the device a block, as a power of two."""
+        """The number of parts of the depth, a power of two, with which every place of the device has a block."""
         wanted = 1 << round(math.log2(max(1.0, _PLACES / max(1, self.tiles))))
         return max(2, min(wanted, _most_parts(self.depth)))
 
@@ -338,18 +336,18 @@ def _shapes(problem: Problem, layout: KernelLayout) -> Iterator[_Shape]:
 
 
 def few_tiles(problem: Problem, layout: KernelLayout) -> bool:
-    """Whether a product has so few results, in some workload, that they leave a device idle."""
+    """Whether a product has, in at least one workload, too few tiles to fill a device."""
     return any(shape.few for shape in _shapes(problem, layout))
 
 
 def leaves_sms_idle(problem: Problem, layout: KernelLayout) -> bool:
-    """Whether in every workload the results keep less than a quarter of a device busy, for long."""
+    """Whether in every workload the depth is long and the tiles fill less than a quarter of a device."""
     shapes = list(_shapes(problem, layout))
     return bool(shapes) and all(4 * s.tiles < _MULTIPROCESSORS and s.depth >= _LONG for s in shapes)
 
 
 def tile_rows(problem: Problem, layout: KernelLayout) -> tuple[str, ...]:
-    """Rows of results of a thread: 16 first where tiles of 256 by 128 fill a device and their sums fit in registers.
+    """Rows of results per thread: 16 first where tiles of 256 by 128 fill a device and their sums fit in registers.
 
     On an H200 a product of 2048 by 8192 by 4096 took a kernel written by hand in this form 2.9 ms with 16 rows, 3.1 ms
     with 8.

@@ -1,7 +1,5 @@
-"""CUDA: how kernels with a reduction along the last axes are called: which instance for which length of a row.
-
-CUDA: reductions along the last axes. A thread, a warp or a block has a row; the row is read again for every pass, or
-kept in registers or shared memory.
+"""CUDA: reductions along the last axes. A thread, a warp or a block has a row; every pass reads the row again, or the
+row is kept in registers or shared memory. The launch chooses the instance of the kernel by the length of a row.
 """
 
 from __future__ import annotations
@@ -28,19 +26,19 @@ from warpsmith.kernel_templates.stages import TemplateStage
 
 MEMORY, REGISTERS, SHARED = "memory", "registers", "shared"
 MOST_KEPT = 32768  # elements of a row in the registers of a block
-MOST_SHARED_BYTES = 208 << 10  # what one block may have on current devices, less what reductions take
+MOST_SHARED_BYTES = 208 << 10  # of one block on current devices, less the bytes that reductions need
 
 
 class RowLaunch:
-    """The calls of a kernel over rows; what the kernel computes is in `cuda_rows`."""
+    """The launches of a kernel over rows."""
 
     context: Context
     stage: TemplateStage
     on: PlanSwitches
     name: str
     lanes: str  # threads of a row: "1", "32" or "THREADS"
-    modes: list[str]  # where a row may wait between passes
-    row_loads: list[Expr]  # what of a row is worth keeping
+    modes: list[str]  # where a row may be kept between passes
+    row_loads: list[Expr]  # the loads of a row that are worth keeping
     kept_length = "along_"  # how many elements of a row a block keeps in shared memory
 
     def _outer(self) -> str:
@@ -81,7 +79,7 @@ class RowLaunch:
         return [*self._keep_for(), *lines, "}"]
 
     def _keep_for(self) -> list[str]:
-        """How many packs a thread holds of a row of some length; 0 where that is too many for its registers."""
+        """`keep_for(length, width)` in C: the packs of a row that a thread keeps; 0 if too many for its registers."""
         if REGISTERS not in self.modes:
             return []
         most = f"{64 // max(1, len(self.row_loads))}"
@@ -96,7 +94,7 @@ class RowLaunch:
         ]
 
     def _shared_call(self, width: str) -> list[str]:
-        """The launch with as much shared memory as `shared_` says."""
+        """The launch with `shared_` bytes of shared memory."""
         kernel = f"{self.name}<{width}, -1>"
         allow = "cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_)"
         return [
@@ -106,41 +104,41 @@ class RowLaunch:
         ]
 
     def _shared_bytes(self) -> str:
-        """What the part of a row that a block keeps takes."""
+        """The bytes of shared memory that a block needs to keep its part of a row, in C."""
         return " + ".join(f"({self.kept_length} * {self._bytes(e)} + 15) / 16 * 16" for e in self.row_loads)
 
     def _bytes(self, load: Expr) -> str:
         return f"int64_t(sizeof({self.context.element(load.name)}))"
 
 
-_THREAD_ROW = 4096  # elements; the threads of a warp that have a longer row each read from as many pages of memory
+_THREAD_ROW = 4096  # elements; with a longer row per thread, the threads of a warp read from 32 pages of memory
 
 
 @dataclass
 class RowBody:
-    """What the passes of one mode know."""
+    """The state that the passes over a row share, for one mode."""
 
     mode: str
     scope: Emitter
-    kept: dict[Expr, str]  # loads that wait in registers or shared memory
-    filling: dict[Expr, str] = field(default_factory=dict)  # those that the first pass puts there, pack by pack
-    kept_value: tuple[Expr, str] | None = None  # a computed part that has replaced a load there
+    kept: dict[Expr, str]  # loads kept in registers or shared memory
+    filling: dict[Expr, str] = field(default_factory=dict)  # the kept loads that the first pass stores, pack by pack
+    kept_value: tuple[Expr, str] | None = None  # a computed subexpression that replaced a kept load
     early: list[Early] = field(default_factory=list)  # loads that the next loop makes for several packs at once
 
 
 def rows_kernel(context: Context, stage: TemplateStage, on: PlanSwitches, number: int) -> CudaKernel:
-    """[outer, along]."""
+    """The kernel of a reduction along the rows of [outer, along]."""
     return RowKernel(context, stage, on, number).kernel()
 
 
 class RowKernel(RowLaunch):
-    """The kernel of one stage."""
+    """Writes the kernel of one stage that reduces rows."""
 
     bounds = "__launch_bounds__(THREADS)"
-    first = "lane_ == 0"  # who writes what a row has once
-    begin, end = "lane_", "packs_"  # the first pack of a lane, and where the packs of its block end
-    pack_at = "p_"  # where a pack of the row lies in shared memory
-    early = ""  # how many packs a pass that fills shared memory loads before it uses any; "": nvcc's choice
+    first = "lane_ == 0"  # the thread that stores single values of a row
+    begin, end = "lane_", "packs_"  # the first pack of a lane, and the end of the packs of its block
+    pack_at = "p_"  # the index of a pack in shared memory
+    early = ""  # packs that a pass which fills shared memory loads before it uses the first; "": nvcc's choice
 
     def __init__(self, context: Context, stage: TemplateStage, on: PlanSwitches, number: int) -> None:
         self.context = context
@@ -149,7 +147,7 @@ class RowKernel(RowLaunch):
         self.name = f"rows{number}_"
         self.bound = frozenset(stage.along)
         self.where = [(group, f"o{n}_") for n, group in enumerate(stage.outer)]
-        keeps = "row-in-registers" in on or "row-in-shared" in on  # too much for one thread
+        keeps = "row-in-registers" in on or "row-in-shared" in on  # one thread cannot keep a row
         long = lengths(context, stage.along)[0] > _THREAD_ROW
         whole = "block-per-row" in on or keeps or "warp-shuffle-reduction" in on or long
         self.lanes = "32" if "warp-per-row" in on else "THREADS" if whole else "1"
@@ -158,7 +156,7 @@ class RowKernel(RowLaunch):
         self.narrow = [s for s in stage.stores if not set(s.axes) & self.bound]
         rows = {a for group in stage.outer for a in group}
         exprs = [s.expr for s in stage.stores]
-        # Worth keeping: data of this row that several passes read. A vector that all rows share stays in a cache.
+        # Only data of this row are worth keeping: a vector that all rows share stays in a cache.
         self.row_loads = [e for e in loads(*exprs) if e.free & self.bound and e.free & rows and self._contiguous(e)]
         self.modes = [MEMORY]
         if self.lanes != "1" and self.row_loads and self._reads() > 1:
@@ -171,7 +169,7 @@ class RowKernel(RowLaunch):
         return len(levels(self.stage)) + bool(self.wide)
 
     def _places(self) -> list[str]:
-        """Which row a thread works at, and which lane of it it is."""
+        """Lines that compute the row of a thread and its lane in the row."""
         if self.lanes == "THREADS":
             return ["const int64_t row_ = blockIdx.x;", "const int lane_ = threadIdx.x;"]
         end = f"if (row_ >= {self._outer()}) return;"
@@ -208,7 +206,7 @@ class RowKernel(RowLaunch):
         return CudaKernel("\n".join(text) + "\n", self._launch())
 
     def _passes(self, mode: str) -> list[str]:
-        """Every pass over one row."""
+        """All passes over one row: reductions first, stores last."""
         body = self._body(mode)
         lines = self._fill(body)
         pair = softmax_pair(self.stage) if "online-softmax" in self.on and mode != REGISTERS else None
@@ -252,7 +250,7 @@ class RowKernel(RowLaunch):
         return f"{self.context.names.get(name, name)} + {offset}"
 
     def _fill(self, body: RowBody) -> list[str]:
-        """Load the row once, where it is kept: into registers at once, into shared memory in the first pass."""
+        """Declare the storage of a kept row; load it into registers now, into shared memory during the first pass."""
         lines: list[str] = []
         if body.mode == MEMORY:
             return lines
@@ -295,7 +293,7 @@ class RowKernel(RowLaunch):
         return [*unroll, f"for (int64_t p_ = {self.begin}; p_ < {self.end}; p_ += {self.lanes}) {{", *nest(inside), "}"]
 
     def _inner(self, body: RowBody, exprs: Sequence[Expr]) -> tuple[list[str], Emitter]:
-        """Lines that load the packs of some expressions, and an emitter for one element j_ of them."""
+        """Lines that load the packs that expressions need, and an emitter for element j_ of these packs."""
         filling, body.filling = body.filling, {}
         names = {load: text for load, text in body.kept.items() if load not in filling}
         lines: list[str] = []
@@ -330,7 +328,7 @@ class RowKernel(RowLaunch):
         return lines, inner
 
     def _worth_keeping(self, body: RowBody, group: Sequence[Expr]) -> tuple[Expr, str] | None:
-        """A costly part that the outputs need again and that can take the place of the kept row."""
+        """A costly part that the outputs need again, and the storage of the kept row, which the part can overwrite."""
         if not self.wide or len(self.row_loads) != 1 or self.row_loads[0] not in body.kept:
             return None
         (load,) = self.row_loads
@@ -380,7 +378,7 @@ class RowKernel(RowLaunch):
         return [*lines, *self._walk(body, [*fetch, *each]), *after]
 
     def _online(self, body: RowBody, largest: Expr, total: Expr) -> list[str]:
-        """Running maximum and sum of a lane; then all lanes' sums relative to the largest maximum."""
+        """Online softmax: running maximum and sum of each lane, then all sums relative to the largest maximum."""
         pool, kind = self.context.layout.pool, largest.ctype
         scope = body.scope
         scope.lines = []

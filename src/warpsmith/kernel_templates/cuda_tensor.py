@@ -9,13 +9,13 @@ from warpsmith.kernel_templates.plan_switches import PlanSwitches
 
 
 def header(operands: ProductOperands, name: str, threads: str, extra: str = "", template: str = "") -> list[str]:
-    """The first lines of a kernel: its parameters and the extents."""
+    """The first lines of a kernel: its signature and the extents."""
     first = f"__global__ void __launch_bounds__({threads}) {name}({parameters(operands.context)}{extra}) {{"
     return [*([template] if template else []), first, *nest(operands.sizes)]
 
 
 def tensor_kernel(operands: ProductOperands, on: PlanSwitches) -> CudaKernel:
-    """128 by 128 results per block of eight warps, 64 by 32 per warp; sums in float."""
+    """The kernel on tensor cores: 128 by 128 results per block of eight warps, 64 by 32 per warp; sums in float."""
     on.macro("TILE_DEPTH", "shared-tile", "depth")
     context, product = operands.context, operands.product
     constants = ["constexpr int DEPTH = TILE_DEPTH < 16 ? 16 : TILE_DEPTH;"]
@@ -29,7 +29,7 @@ def tensor_kernel(operands: ProductOperands, on: PlanSwitches) -> CudaKernel:
 
 
 def _sums(operands: ProductOperands) -> list[str]:
-    """All products of a block's tile."""
+    """The loop along the depth that sums the products of a block's tile."""
 
     context, product = operands.context, operands.product
     element = context.element(product.left.name)
@@ -75,7 +75,7 @@ def _sums(operands: ProductOperands) -> list[str]:
 
 
 def _filled(side: str, by_depth: bool, element: str, rounded: str, zero: str) -> list[str]:
-    """One tile from global to shared memory, neighbours in memory by neighbouring threads."""
+    """The loop that copies a tile from global to shared memory; neighbouring threads copy neighbouring elements."""
     place = "left_[x_][k_]" if side == "left" else "right_[k_][x_]"
     fast, slow = ("k_", "x_") if by_depth else ("x_", "k_")
     width = "DEPTH" if by_depth else "128"
@@ -91,7 +91,7 @@ def _filled(side: str, by_depth: bool, element: str, rounded: str, zero: str) ->
 
 
 def _end(operands: ProductOperands) -> list[str]:
-    """The element-wise end, from a small tile per warp in shared memory."""
+    """Lines that apply the element-wise operations to the sums, through a tile per warp in shared memory, and store."""
     return [
         "#pragma unroll",
         "for (int i_ = 0; i_ < 8; ++i_) {",

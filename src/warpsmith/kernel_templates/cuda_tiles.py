@@ -1,8 +1,8 @@
-"""CUDA: the tile of one operand of a matrix product, on its way from global to shared memory.
+"""CUDA: copies tiles of one operand of a matrix product from global to shared memory.
 
-A thread works out once where its packs of a tile lie: they are a fixed distance apart, and from one tile to the next
-its pointer moves on. The first tile takes what is left when the depth is cut into whole tiles, so that all others are
-whole and only their place across the operand has to be looked at; sums still run from the first element to the last.
+A thread computes the address of its packs once: they are a fixed distance apart, and its pointer advances from tile to
+tile. The first tile has the remainder of the depth, so that all other tiles are whole along the depth and need no check
+there; sums still run from the first element to the last.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from warpsmith.kernel_templates.emitter import nest
 
 
 class Tile:
-    """The text that moves tiles of one operand; names of the left one end in `_a_`, of the right one in `_b_`."""
+    """Writes the code that copies tiles of an operand; names of the left one end in `_a_`, of the right one `_b_`."""
 
     def __init__(self, operands: ProductOperands, side: str, held: str) -> None:
         product = operands.product
@@ -23,13 +23,13 @@ class Tile:
         self.shared = f"{side}_"
         self.width = "TILE_M" if left else "TILE_N"
         self.mark = "a_" if left else "b_"
-        self.held = f"{held}_{self.mark}"  # the registers it passes through
+        self.held = f"{held}_{self.mark}"  # the registers that packs pass through
         self.origin, self.room = ("row0_", "rows_") if left else ("column0_", "columns_")
         self.element = operands.context.element(self.load.name)
-        self.by_depth = operands.stride(side, product.k) == "1"  # neighbours along the depth lie side by side
+        self.by_depth = operands.stride(side, product.k) == "1"  # neighbours along the depth are neighbours in memory
 
     def places(self) -> list[str]:
-        """What a thread has to know: its first pack, how far the next ones are, and where it reads the first."""
+        """Lines that compute a thread's first pack, the distance to its next packs, and the pointer to the first."""
         mark, context, operands = self.mark, self.operands.context, self.operands
         fast, slow = (f"k_{mark}", f"x_{mark}") if self.by_depth else (f"x_{mark}", f"k_{mark}")
         run = "DEPTH" if self.by_depth else self.width
@@ -47,20 +47,19 @@ class Tile:
         ]
 
     def declared(self) -> str:
-        """The registers that `fetched` fills."""
+        """The declaration of the registers that `fetched` fills."""
         return f"Pack<{self.element}, W> {self.held}[EACH_{self.mark}];"
 
     def moved(self, count: str) -> str:
-        """The pointer `count` further along the depth."""
+        """The line that advances the pointer by `count` along the depth."""
         stride = self._stride(across=False)
         return f"from_{self.mark} += {count if stride == '1' else f'{count} * ({stride})'};"
 
     def fetched(self, *, first: bool, when: str = "") -> list[str]:
-        """Global memory to registers, with zeros for what is outside along the depth.
+        """Load packs from global memory into registers, with zeros beyond the end of the depth.
 
-        What is outside across the operand, or not wanted (`when`), is anything: only results that nobody stores hang on
-        it. So every pack is loaded, from a place that exists: were the loads conditions of something, the compiler
-        would move them behind the products, and nothing would hide how long they take.
+        Packs beyond the rows or columns, or for which `when` is false, are loaded from a valid address and never used:
+        conditional loads would be moved behind the products by the compiler, which would expose their latency.
         """
         base = self.operands.context.names.get(self.load.name, self.load.name)
         if first:
@@ -72,7 +71,7 @@ class Tile:
         return self._each(first, [f"{self.held}[i_] = load_pack<W>({test} ? at_ : {base});"])
 
     def placed(self, buffer: str) -> list[str]:
-        """Registers to shared memory, in one piece where the tile lies like the operand."""
+        """Store packs from registers to shared memory, as one word where tile and operand have the same order."""
         kind, mark = self.operands.kind, self.mark
         value = f"{self.held}[i_].at[j_]"
         value = value if self.element == kind else f"static_cast<{kind}>({value})"
@@ -93,7 +92,7 @@ class Tile:
         return [*self._loop(), *nest([f"if ({self._mine()}) {{", *nest(body), "}"]), "}"]
 
     def copied(self, buffer: str, *, first: bool) -> list[str]:
-        """Global to shared memory, asynchronously; elements one by one where the tile lies across the operand."""
+        """Copy asynchronously from global to shared memory; single elements where tile and operand differ in order."""
         kind, mark = self.operands.kind, self.mark
         size = f"sizeof({kind})"
         source = "inside_ ? at_{} : " + self.operands.context.names.get(self.load.name, self.load.name)
@@ -126,12 +125,12 @@ class Tile:
         return ["#pragma unroll", f"for (int i_ = 0; i_ < EACH_{self.mark}; ++i_) {{"]
 
     def _mine(self) -> str:
-        """Whether pack i_ is there for this thread: always, at compile time, where the packs divide among threads."""
+        """The condition that pack i_ exists for a thread; a compile-time truth where every thread has as many packs."""
         packs = f"PACKS_{self.mark}"
         return f"{packs} % TILE_THREADS == 0 || int(threadIdx.x) + i_ * TILE_THREADS < {packs}"
 
     def _each(self, first: bool, body: list[str]) -> list[str]:
-        """The loop of a thread over its packs: `body` sees i_, at_ (where it is read) and inside_."""
+        """The loop of a thread over its packs; `body` may use i_, at_ (the address to read) and inside_."""
         mark = self.mark
         skip = f" + i_ * SKIP_{mark}"
         x, k = (f"x_{mark}{skip}", f"k_{mark}") if self.by_depth else (f"x_{mark}", f"k_{mark}{skip}")

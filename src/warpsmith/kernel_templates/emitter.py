@@ -1,6 +1,6 @@
-"""Writes expressions as C++: scalar functions, temporaries, loads, and what a loop can have computed before it.
+"""Writes expressions as C++: scalar functions, temporaries, loads, and values computed before a loop.
 
-Shared by the CPU and the CUDA templates; loops and kernels are theirs.
+Shared by the CPU and the CUDA templates, which write the loops and kernels.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&&", "or": "||
 _INFIX |= {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 Load = Callable[[Expr], str]
-"""How a load is written at the place of the loop."""
+"""A function that writes a load, for the current indices of the loop."""
 
 
 class Context:
-    """What all stages of one kernel file share: names, types, extents."""
+    """Names, types and extents that all stages of one kernel file share."""
 
     def __init__(
         self, problem: Problem, layout: KernelLayout, *, device: bool, vector: bool = False, fast: bool = False
@@ -37,9 +37,9 @@ class Context:
         self.problem = problem
         self.layout = layout
         self.device = device
-        self.vector = vector  # exponentials and their like without library calls
-        self.fast = fast  # CUDA's intrinsics of lower accuracy
-        self.helpers: dict[str, None] = {}  # functions of ours the code calls, in order
+        self.vector = vector  # exp, log, tanh, … as inline functions that vectorise
+        self.fast = fast  # use CUDA's intrinsics of lower accuracy
+        self.helpers: dict[str, None] = {}  # functions of `math_functions` that the code calls, in order
         self.names = {a.source: a.name for a in contract.arguments}
         self.types = {a.source: a.ctype for a in contract.arguments}
         taken = {a.name for a in contract.arguments}
@@ -54,7 +54,7 @@ class Context:
 
     @property
     def sizes(self) -> list[str]:
-        """The axes among the parameters."""
+        """The names of the axes among the parameters."""
         return [a.name for a in self.problem.contract.arguments if a.kind is ArgumentKind.AXIS]
 
     def element(self, name: str) -> str:
@@ -70,23 +70,23 @@ class Context:
         return " * ".join(self.names.get(word, word) for word in dim.split("*"))
 
     def extent(self, axes: Iterable[int]) -> str:
-        """How many steps a group of axes has."""
+        """The number of elements of a group of axes, in C."""
         words = [self.dim(self.layout.axes.extent(a)) for a in axes]
         return " * ".join(words) if words else "1"
 
     def fresh(self, stem: str = "t") -> str:
-        """A name nobody has."""
+        """A name that is not yet used in the file."""
         self._count += 1
         return f"{stem}{self._count}_"
 
     def stride(self, axes: Sequence[int], group: Sequence[int]) -> str:
-        """The distance between steps of a group in a row-major tensor; "" where it does not have the group."""
+        """The distance between neighbours along a group in a row-major tensor; "" where the tensor lacks the group."""
         if not group or group[-1] not in axes:
             return ""
         return self.extent(axes[axes.index(group[-1]) + 1 :])
 
     def offset(self, axes: Sequence[int], where: Sequence[tuple[Sequence[int], str]]) -> str:
-        """The place in a tensor for an index of each group."""
+        """The offset of an element of a tensor, for an index of each group."""
         terms = []
         for group, index in where:
             stride = self.stride(axes, group)
@@ -97,12 +97,12 @@ class Context:
         return " + ".join(terms) or "0"
 
     def call(self, helper: str, *args: str) -> str:
-        """A call of one of our functions, which is then part of the file."""
+        """A call of a function of `math_functions`, which `prelude` then defines."""
         self.helpers[helper] = None
         return f"{helper}({', '.join(args)})"
 
     def prelude(self) -> str:
-        """The functions of ours that were called, with those they need."""
+        """The definitions of the called functions of `math_functions`, after those they need."""
         qualifier = "__device__ __forceinline__" if self.device else "static inline"
         done: dict[str, str] = {}
 
@@ -118,7 +118,7 @@ class Context:
 
 
 def slot_offsets(layout: KernelLayout, context: Context) -> tuple[list[tuple[str, str]], str]:
-    """Where each workspace tensor begins, and how many bytes all take, in C."""
+    """The offset of each workspace tensor and the bytes of all together, in C."""
     total, found = "0", []
     for name, dims in layout.slots.items():
         found.append((name, total))
@@ -139,7 +139,7 @@ def literal(number: float | int | bool, ctype: str) -> str:
 
 
 def initial(kind: str, ctype: str) -> str:
-    """What a reduction begins with."""
+    """The value that a reduction starts with, in C."""
     if kind == "sum" or kind == "prod":
         return literal(0 if kind == "sum" else 1, ctype)
     low = kind.endswith("max")
@@ -149,25 +149,25 @@ def initial(kind: str, ctype: str) -> str:
 
 
 def combined(kind: str, one: str, other: str) -> str:
-    """Two partial results of a reduction as one."""
+    """The combination of two partial results of a reduction, in C."""
     if kind in ("sum", "prod"):
         return f"{one} {'+' if kind == 'sum' else '*'} {other}"
     return f"{one} < {other} ? {other} : {one}" if kind == "max" else f"{other} < {one} ? {other} : {one}"
 
 
 class Emitter:
-    """Writes expressions at one place of the code; what is in `known` is there already."""
+    """Writes the lines that compute expressions at one place of the code; `known` has the values computed before."""
 
     def __init__(self, context: Context, load: Load, known: Mapping[Expr, str] | None = None) -> None:
         self.context = context
         self.load = load
         self.known: dict[Expr, str] = dict(known or {})
-        self.inverse: dict[Expr, str] = {}  # quotients by these are products with the names
+        self.inverse: dict[Expr, str] = {}  # divisors, and the names of their reciprocals
         self.lines: list[str] = []
         self.pick: Callable[[Expr, str], str] | None = None  # an expression at another place along the reduced axis
 
     def child(self, load: Load) -> Emitter:
-        """An emitter for an inner place, which knows what this one knows."""
+        """An emitter for an inner scope, in which all values known here are known."""
         inner = Emitter(self.context, load, self.known)
         inner.inverse = dict(self.inverse)
         inner.pick = self.pick
@@ -197,7 +197,7 @@ class Emitter:
         return name
 
     def hoist(self, exprs: Sequence[Expr], axes: frozenset[int]) -> None:
-        """Compute what does not hang on the axes, and the inverse of what is only divided by."""
+        """Compute the parts that do not depend on the axes, and the reciprocals of divisors among them."""
         stack, seen, order = list(reversed(exprs)), set[Expr](), list[Expr]()
         while stack:
             expr = stack.pop()
@@ -267,29 +267,29 @@ class Emitter:
 
 
 def nest(lines: Iterable[str]) -> list[str]:
-    """Lines one step further in; preprocessor lines stay at the margin."""
+    """Indented lines; preprocessor lines stay at the margin."""
     return [line if line.startswith("#") else f"  {line}" for line in lines]
 
 
 def stored(context: Context, store: Store, value: str) -> str:
-    """A value in the element type of the tensor it is written to."""
+    """A value converted to the element type of the tensor that the store writes."""
     kind = context.element(store.target)
     return value if kind == store.expr.ctype else f"static_cast<{kind}>({value})"
 
 
 def length(layout: KernelLayout, axes: Iterable[int], workload: Workload) -> int:
-    """How long a group of axes is in a workload."""
+    """The number of elements of a group of axes in a workload."""
     words = [word for axis in axes for word in str(layout.axes.extent(axis)).split("*")]
     return math.prod(int(word) if word.isdigit() else workload.sizes[word] for word in words)
 
 
 def lengths(context: Context, axes: Collection[int]) -> list[int]:
-    """How long it is in the task's workloads, shortest first."""
+    """The distinct numbers of elements of a group of axes in the task's workloads, smallest first."""
     return sorted({length(context.layout, axes, workload) for workload in context.problem.task.workloads})
 
 
 def levels(stage: TemplateStage) -> list[list[Expr]]:
-    """The reductions of a stage by how many others they wait for."""
+    """The reductions of a stage in levels: a reduction needs results of earlier levels only."""
     level: dict[Expr, int] = {}
     for found in stage.reduces:
         inner = [level[r] for r in subexpressions(*found.args) if r in level]
@@ -298,7 +298,7 @@ def levels(stage: TemplateStage) -> list[list[Expr]]:
 
 
 def is_small(expr: Expr) -> bool:
-    """Whether an expression is certainly at most 88, so that its exponential fits a float."""
+    """Whether an expression is known to be at most 88, so that its exponential fits a float."""
     if expr.op == "sub":
         value, largest = expr.args
         return largest.op == "reduce" and largest.name == "max" and largest.args[0] is value
@@ -308,7 +308,7 @@ def is_small(expr: Expr) -> bool:
 
 
 def softmax_pair(stage: TemplateStage) -> tuple[Expr, Expr] | None:
-    """A maximum and the sum of exponentials shifted by it, which one pass can find together."""
+    """A maximum and the sum of exponentials shifted by it, which one pass can compute together; None without one."""
     for total in stage.reduces:
         (operand,) = total.args
         if total.name == "sum" and operand.op == "exp" and operand.args[0].op == "sub":

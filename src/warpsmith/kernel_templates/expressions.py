@@ -1,8 +1,8 @@
-"""Expressions over loop axes: what a kernel computes, without how.
+"""Expressions over loop axes: the values that a kernel computes, independent of its loops.
 
 An expression is a tree of scalar functions over loads, each of which names the axis behind every dimension of its
-tensor; a reduction binds the axes it goes along. Equal expressions are the same object. Nothing here knows ATen
-(`lower` does) or C++ (`emitter` does).
+tensor; a reduction binds the axes it reduces. Equal expressions are the same object. ATen operators are read in
+`lower`, C++ is written in `emitter`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _RANK = {"bool": 0, "int64_t": 1, "float": 2, "double": 3}
 
 
 class Unsupported(Exception):
-    """The templates do not cover this; callers turn it into "no template fits"."""
+    """The templates do not cover an operation or a layout; callers report that no template fits."""
 
 
 def wider(first: str, second: str) -> str:
-    """The C type in which two operands meet."""
+    """The C type to which two operands are converted."""
     return first if _RANK[first] >= _RANK[second] else second
 
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """One value per point of the loop axes; made by a `ExpressionPool` only."""
+    """One value per point of the loop axes; made by an `ExpressionPool` only."""
 
     op: str  # "load", "const", "reduce", "pick", or a scalar function of `emitter`
     ctype: str
@@ -55,7 +55,7 @@ class Expr:
 
 
 class ExpressionPool:
-    """Makes expressions; the same arguments give the same object."""
+    """Makes expressions; equal arguments give the same object."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Expr] = {}
@@ -70,7 +70,7 @@ class ExpressionPool:
         axes: tuple[int, ...] = (),
         number: float | int | bool = 0,
     ) -> Expr:
-        """The expression."""
+        """An expression, the same object for the same arguments."""
         args = tuple(args)
         key = (op, ctype, tuple(id(a) for a in args), name, axes, type(number), repr(number))
         if key not in self._known:
@@ -83,11 +83,11 @@ class ExpressionPool:
         return self._known[key]
 
     def const(self, number: float | int | bool, ctype: str) -> Expr:
-        """A number."""
+        """A constant."""
         return self.make("const", ctype, number=number)
 
     def rewrite(self, expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
-        """The expression with every part for which `change` gives another one replaced, outermost first."""
+        """The expression with every part replaced for which `change` returns another one, outermost parts first."""
         done: dict[Expr, Expr] = {}
 
         def visit(part: Expr) -> Expr:
@@ -105,7 +105,7 @@ class ExpressionPool:
         return visit(expr)
 
     def renamed(self, expr: Expr, axes: Mapping[int, int]) -> Expr:
-        """The expression over other axes, bound ones included."""
+        """The expression with axes replaced, the bound ones included."""
         done: dict[Expr, Expr] = {}
 
         def visit(part: Expr) -> Expr:
@@ -118,7 +118,7 @@ class ExpressionPool:
         return visit(expr)
 
     def divided(self, expr: Expr, axes: Mapping[int, tuple[int, ...]]) -> Expr:
-        """The expression with some axes each seen as several: the same elements in the same order."""
+        """The expression with axes replaced by several axes each, over the same elements in the same order."""
         done: dict[Expr, Expr] = {}
 
         def visit(part: Expr) -> Expr:
@@ -132,7 +132,7 @@ class ExpressionPool:
 
 
 def subexpressions(*exprs: Expr) -> Iterator[Expr]:
-    """Every sub-expression once, operands before what uses them."""
+    """Every subexpression once, operands before the expressions that use them."""
     seen: set[Expr] = set()
     for root in exprs:
         stack = [(root, False)]
@@ -157,7 +157,7 @@ def reduces(*exprs: Expr) -> list[Expr]:
 
 
 def needed_loads(exprs: Iterable[Expr], known: Mapping[Expr, str]) -> list[Expr]:
-    """The loads that are still to be made, not counting those inside what is known already."""
+    """The loads of expressions, except those inside known subexpressions."""
     found: dict[Expr, None] = {}
     seen: set[Expr] = set()
     stack = list(exprs)
@@ -173,7 +173,7 @@ def needed_loads(exprs: Iterable[Expr], known: Mapping[Expr, str]) -> list[Expr]
 
 
 def without(pool: ExpressionPool, exprs: Iterable[Expr], part: Expr) -> list[Expr]:
-    """Expressions with a part of them replaced by a number, to see what they need besides it."""
+    """Expressions with one part replaced by a constant, which shows what else they need."""
 
     def change(expr: Expr) -> Expr | None:
         return pool.const(0, expr.ctype) if expr is part else None
@@ -182,7 +182,7 @@ def without(pool: ExpressionPool, exprs: Iterable[Expr], part: Expr) -> list[Exp
 
 
 class Axes:
-    """Axes and their extents; those found to be the same are joined."""
+    """Axes and their extents; axes that must be the same are joined."""
 
     def __init__(self) -> None:
         self._parent: list[int] = []
@@ -200,17 +200,17 @@ class Axes:
 
     @property
     def count(self) -> int:
-        """How many axes there are, joined ones counted each."""
+        """The number of axes, joined ones counted separately."""
         return len(self._parent)
 
     def find(self, axis: int) -> int:
-        """The axis that stands for all it is joined with."""
+        """The axis that represents all axes joined with this one."""
         while axis != NO_AXIS and self._parent[axis] != axis:
             axis = self._parent[axis]
         return axis
 
     def join(self, first: int, second: int) -> int:
-        """Make two axes one; NO_AXIS is broadcast."""
+        """Join two axes and return the representative; NO_AXIS joins with any axis."""
         first, second = self.find(first), self.find(second)
         if NO_AXIS in (first, second):
             return max(first, second)
@@ -220,5 +220,5 @@ class Axes:
         return min(first, second)
 
     def extent(self, axis: int) -> Dim:
-        """How long an axis is."""
+        """The length of an axis."""
         return 1 if axis == NO_AXIS else self._extents[self.find(axis)]

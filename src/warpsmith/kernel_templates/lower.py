@@ -1,7 +1,7 @@
-"""From an outline's ATen operations to expressions over loop axes.
+"""Turns the ATen operations of an outline into expressions over loop axes.
 
-Views and constants are understood here, reductions in `reduction`, element-wise operators in `pointwise`. Whatever is
-not known raises `Unsupported`: a template that guesses would be worse than none.
+Views and constants are read here, reductions in `reduction`, element-wise operators in `pointwise`. An operation that
+none of them knows raises `Unsupported`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def lower(task: Task, outline: Outline) -> Lowered:
 
 
 def _structural(call: OperationCall) -> list[Term] | None:
-    """Views, copies and constants."""
+    """The result of a view, a copy or a constant; None for other operators."""
     lowering = call.lowering
     name, dims = call.name, call.result.dims
     if name in _SAME:
@@ -58,12 +58,12 @@ def _structural(call: OperationCall) -> list[Term] | None:
         padded = (NO_AXIS,) * (len(dims) - len(term.axes)) + term.axes
         fresh = tuple(lowering.axes.fresh(d) if a == NO_AXIS else a for a, d in zip(padded, dims, strict=True))
         return [Term(term.expr, fresh)]
-    if name == "empty" and 0 in dims:  # a batch norm makes one for its backward pass
+    if name == "empty" and 0 in dims:  # a batch norm creates such a tensor for its backward pass
         return [Term(lowering.pool.const(0, "int64_t"), (NO_AXIS,) * len(dims))]
     if name in _FILLS or name in ("full", "full_like", "scalar_tensor"):
         number = _FILLS.get(name, call.args[0 if name == "scalar_tensor" else 1] if name not in _FILLS else 0.0)
         if not isinstance(number, int | float) or call.result.dtype not in CTYPES:
-            raise Unsupported("a constant that hangs on the sizes")
+            raise Unsupported("a constant that depends on the sizes")
         value = lowering.pool.const(number, CTYPES[call.result.dtype])
         return [Term(value, tuple(lowering.axes.fresh(d) for d in dims))]
     return None

@@ -44,7 +44,7 @@ class Lowered:
     pool: ExpressionPool
     axes: Axes
     results: list[LoweredOutput]
-    dtypes: dict[str, str]  # element types of what is loaded
+    dtypes: dict[str, str]  # element types of the inputs
 
 
 class Lowering:
@@ -60,17 +60,17 @@ class Lowering:
         self._dtypes = {v.name: v.dtype for v in outline.inputs}
 
     def define(self, node: Operation, terms: Sequence[Term]) -> None:
-        """Remember what an operation made."""
+        """Record the results of an operation."""
         for value, term in zip(node.results, terms, strict=False):
             self._values[value.name] = value
             self._terms[value.name] = term
 
     def knows(self, name: str) -> bool:
-        """Whether a name is that of a tensor."""
+        """Whether a name belongs to a tensor."""
         return name in self._values
 
     def term(self, name: str) -> Term:
-        """What a name stands for; an input becomes a load at its first use."""
+        """The term of a tensor; an input becomes a load at its first use."""
         if name not in self._terms:
             if name not in self._values or name.startswith("%"):
                 raise Unsupported(f"value {name} is not known")
@@ -78,7 +78,7 @@ class Lowering:
         return self._terms[name]
 
     def load(self, name: str, dims: Sequence[Dim]) -> Term:
-        """A row-major tensor with axes of its own."""
+        """The load of a row-major tensor over new axes."""
         dtype = self._dtypes[name]
         if dtype not in CTYPES:
             raise Unsupported(f"element type {dtype}")
@@ -86,7 +86,7 @@ class Lowering:
         return Term(self.pool.make("load", CTYPES[dtype], name=name, axes=axes), axes)
 
     def view(self, term: Term, dims: Sequence[Dim]) -> Term:
-        """The same elements in the same order under other dimensions."""
+        """A tensor with the same elements in the same order and other dimensions."""
         old = [a for a in term.axes if a != NO_AXIS]
         new = [d for d in dims if d != 1]
         if [self.axes.extent(a) for a in old] == new:
@@ -110,7 +110,7 @@ class Lowering:
         return Term(again, fresh)
 
     def _divided(self, old: Sequence[int], new: Sequence[Dim]) -> dict[int, tuple[int, ...]] | None:
-        """For each axis the new ones it falls into; None where the new extents do not divide the old ones in order."""
+        """The new axes that replace each divided axis; None where the new extents do not divide the old in order."""
         found: dict[int, tuple[int, ...]] = {}
         rest = list(new)
         for axis in old:
@@ -126,7 +126,7 @@ class Lowering:
         return None if rest else found
 
     def copy(self, term: Term) -> Term:
-        """The same tensor over axes of its own, for an operation that uses one tensor twice in different ways."""
+        """A tensor over new axes, for an operation that uses one tensor twice in different ways."""
         every = {a for e in subexpressions(term.expr) for a in e.axes} | set(term.axes)
         fresh = {a: a if a == NO_AXIS else self.axes.fresh(self.axes.extent(a)) for a in every}
         by_class: dict[int, int] = {}
@@ -137,7 +137,7 @@ class Lowering:
         return Term(self.pool.renamed(term.expr, fresh), tuple(fresh[a] for a in term.axes))
 
     def finish(self) -> Lowered:
-        """All outputs, with joined axes replaced by the one that stands for them."""
+        """All outputs, with joined axes replaced by their representative."""
         results = []
         for spec, name in zip(self._task.outputs, self._outline.outputs, strict=True):
             term = self.term(name)
@@ -162,7 +162,7 @@ class Lowering:
 
 
 def _factors(dims: Sequence[Dim]) -> tuple[int, list[str]]:
-    """A product of extents in a form that can be compared."""
+    """A product of extents as a number and sorted names, which can be compared."""
     number, names = 1, list[str]()
     for word in (word for dim in dims for word in str(dim).split("*")):
         if word.isdigit():
@@ -173,7 +173,7 @@ def _factors(dims: Sequence[Dim]) -> tuple[int, list[str]]:
 
 
 class OperationCall:
-    """One operation with its arguments read."""
+    """One operation of an outline with its decoded arguments."""
 
     def __init__(self, lowering: Lowering, node: Operation, name: str, args: list[Any], kwargs: dict[str, Any]) -> None:
         self.lowering = lowering
@@ -187,7 +187,7 @@ class OperationCall:
 
     @property
     def ctype(self) -> str:
-        """The C type of its first result."""
+        """The C type of the operation's first result."""
         if self.result.dtype not in CTYPES:
             raise Unsupported(f"element type {self.result.dtype}")
         return CTYPES[self.result.dtype]
@@ -204,14 +204,14 @@ class OperationCall:
         return self.lowering.term(self.args[place]["$"])
 
     def number(self, place: int, key: str = "", default: Any = None) -> Any:
-        """A number, list or word given by position or by name."""
+        """A number, list or string argument, by position or by name."""
         value = self.args[place] if 0 <= place < len(self.args) else self.kwargs.get(key, default)
         if isinstance(value, dict):
-            raise Unsupported(f"{self.name} with a number that hangs on the sizes")
+            raise Unsupported(f"{self.name} with a number that depends on the sizes")
         return value
 
     def broadcast(self, terms: Sequence[Term]) -> tuple[int, ...]:
-        """The axes of an element-wise result; joins those that meet."""
+        """The axes of an element-wise result; joins the operands' axes dimension by dimension."""
         rank = max((len(t.axes) for t in terms), default=0)
         found = [NO_AXIS] * rank
         for term in terms:

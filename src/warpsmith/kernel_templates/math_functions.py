@@ -1,7 +1,7 @@
-"""Scalar functions that the templates bring along, in C++ that a compiler can vectorise.
+"""Scalar functions that generated files contain, in C++ that a compiler can vectorise.
 
 The polynomials were fitted for this file (weighted least squares, near minimax); errors are below two units in the
-last place of a float. `INLINE` is replaced by what the language calls an inline function.
+last place of a float. `INLINE` is replaced by the qualifier of an inline function in C++ or CUDA.
 """
 
 from __future__ import annotations
@@ -142,4 +142,4 @@ MATH_FUNCTIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "vector_log1p": (("vector_log",), _VECTOR_LOG1P),
     "fast_tanh": ((), _FAST_TANH),
 }
-"""Functions by name: those they call, and their text."""
+"""Functions by name: the functions they call, and their definition."""

@@ -1,4 +1,4 @@
-"""Which strategies of a plan a template acts on: known here, allowed here, not in each other's way."""
+"""Which strategies of a plan a template carries out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from warpsmith.model.strategy import Plan, Strategy, StrategyChoice
 
 
 class PlanSwitches:
-    """A plan as a template reads it; what cannot be carried out is left out silently."""
+    """A plan without the strategies that are unknown, exclude each other, or lack a strategy that they need."""
 
     def __init__(self, plan: Plan, able: Sequence[Strategy]) -> None:
         known = {strategy.name: strategy for strategy in able}
@@ -38,21 +38,21 @@ class PlanSwitches:
         return self._chosen[name][parameter]
 
     def macro(self, macro: str, name: str, parameter: str) -> str:
-        """The same as a macro with a `// tune:` line, the chosen value first."""
+        """A macro for a parameter of a strategy that is on, with a `// tune:` line; the chosen value is first."""
         values = next(p.values for p in self._known[name].parameters if p.name == parameter)
         return self.tune(macro, self.get(name, parameter), values)
 
     def tune(self, macro: str, first: str, values: Sequence[str]) -> str:
-        """A macro that belongs to no strategy."""
+        """A macro with a `// tune:` line that belongs to no strategy."""
         self._tunes[macro] = (first, *(v for v in values if v != first))
         return macro
 
     @property
     def tune_lines(self) -> str:
-        """The lines that declare the macros that were asked for."""
+        """The `// tune:` lines of all requested macros."""
         return "".join(f"// tune: {macro} = {', '.join(values)}\n" for macro, values in self._tunes.items())
 
     @property
     def plan(self) -> Plan:
-        """What is left of the plan."""
+        """The strategies that are carried out, with their parameters."""
         return Plan(tuple(StrategyChoice(name, tuple(sorted(values.items()))) for name, values in self._chosen.items()))

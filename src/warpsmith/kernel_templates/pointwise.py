@@ -1,7 +1,6 @@
 """Element-wise ATen operators as expressions of a few scalar functions.
 
-Activations are spelled out here once, in a form that keeps its accuracy in float32; `emitter` knows how each scalar
-function is written in C++ and CUDA.
+Activations have a form that keeps its accuracy in float32; `emitter` writes each scalar function in C++ and CUDA.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Algebra:
         return self._pool.make(op, kind, exprs)
 
     def cast(self, expr: Expr, ctype: str = "") -> Expr:
-        """In the type of this algebra, or another."""
+        """An expression converted to the type of this algebra, or to another type."""
         kind = ctype or self.ctype
         if expr.ctype == kind:
             return expr
@@ -50,7 +49,7 @@ def silu(do: Algebra, x: Expr) -> Expr:
 
 
 def gelu(do: Algebra, x: Expr, approximate: str) -> Expr:
-    """Both kinds; the tanh of the approximate one is a logistic function in disguise."""
+    """GELU with erf, or its tanh approximation, written with the equivalent logistic function."""
     if approximate == "tanh":
         inner = do("mul", do("add", do("mul", do("mul", do("mul", x, x), x), 0.044715), x), 2 * math.sqrt(2 / math.pi))
         return do("div", x, do("add", do("exp", do("neg", inner)), 1.0))
@@ -58,7 +57,7 @@ def gelu(do: Algebra, x: Expr, approximate: str) -> Expr:
 
 
 def clamp(do: Algebra, x: Expr, low: float | Expr | None, high: float | Expr | None) -> Expr:
-    """Between two bounds; NaN stays."""
+    """x limited to two bounds; NaN stays NaN."""
     x = x if low is None else do("max", x, low)
     return x if high is None else do("min", x, high)
 
@@ -91,7 +90,7 @@ def mish(do: Algebra, x: Expr) -> Expr:
 
 
 def power(do: Algebra, x: Expr, exponent: float) -> Expr:
-    """Small whole exponents by multiplication, roots by roots."""
+    """x to a constant power: products for small whole exponents, sqrt for 0.5."""
     if exponent == 1:
         return x
     if exponent == 0.5:
@@ -172,7 +171,7 @@ _LOGIC |= {"__and__": "and", "__or__": "or"}
 
 
 def apply(call: OperationCall) -> list[Term] | None:
-    """The result of an element-wise operator; None where it is none that is known."""
+    """The result of an element-wise operator; None for other operators."""
     name = call.name
     if name in _UNARY or name in _OPTIONED:
         do = Algebra(call.pool, call.ctype)

@@ -17,7 +17,7 @@ _MEAN, _SUM = 1, 2  # torch's numbers of a loss's "reduction"
 
 
 def apply(call: OperationCall) -> list[Term] | None:
-    """The results of a reducing operator; None where it is none that is known."""
+    """The results of a reducing operator; None for other operators."""
     if call.name in ("max", "min") and call.overload in ("other",):
         return None
     handler = _HANDLERS.get(call.name)
@@ -25,7 +25,7 @@ def apply(call: OperationCall) -> list[Term] | None:
 
 
 def reduce_over(call: OperationCall, kind: str, expr: Expr, axes: Sequence[int], ctype: str = "") -> Expr:
-    """A reduction along axes; without any left it is the operand itself."""
+    """A reduction along axes; the operand itself where all axes have extent one."""
     real = tuple(a for a in axes if a != NO_AXIS)
     if not real:
         if kind.startswith("arg"):
@@ -35,7 +35,7 @@ def reduce_over(call: OperationCall, kind: str, expr: Expr, axes: Sequence[int],
 
 
 def _places(call: OperationCall, rank: int, dims: Any) -> list[int]:
-    """Which dimensions are meant; none given means all."""
+    """The dimensions that a `dim` argument names, counted from 0; all dimensions where it names none."""
     if dims is None or dims == []:
         return list(range(rank))
     listed = dims if isinstance(dims, list) else [dims]
@@ -51,12 +51,12 @@ def _rest(axes: Sequence[int], places: Sequence[int], keep: bool) -> tuple[int, 
 
 
 def element_count(call: OperationCall, axes: Sequence[int], ctype: str) -> Expr:
-    """How many elements lie along axes."""
+    """The number of elements along axes, as an expression."""
     return call.pool.make("extent", ctype, axes=tuple(a for a in axes if a != NO_AXIS))
 
 
 def _simple(kind: str) -> Callable[[OperationCall], list[Term]]:
-    """sum, mean, extremes and products along some or all dimensions."""
+    """A handler for sum, mean, max, min, prod, argmax or argmin along some or all dimensions."""
 
     def handle(call: OperationCall) -> list[Term]:
         x = call.term(0)
@@ -161,7 +161,7 @@ def _layer_norm(call: OperationCall) -> list[Term]:
 
 
 def _batch_norm(call: OperationCall) -> list[Term]:
-    """With the statistics of the batch, for each channel; instance norm is one with a channel for each instance."""
+    """Batch norm with the statistics of the batch, and instance norm, which has one channel per instance."""
     legit = call.name == "_native_batch_norm_legit"
     if legit and call.overload != "no_stats":
         raise Unsupported("running statistics of a batch norm")
@@ -240,7 +240,7 @@ def _reduced(call: OperationCall, do: Algebra, made: Expr, axes: tuple[int, ...]
 
 
 def _nll(call: OperationCall) -> list[Term]:
-    """The negative of what stands at a label, row by row."""
+    """The negative log-likelihood loss: in each row the negative of the element at the label."""
     logs, labels = call.term(0), call.term(1)
     if call.is_tensor(2) or len(logs.axes) not in (1, 2):
         raise Unsupported("weights or further dimensions of a loss")
@@ -261,11 +261,11 @@ def _nll(call: OperationCall) -> list[Term]:
 
 
 def _product(call: OperationCall) -> list[Term]:
-    """Every kind of matrix product, with the matrix or vector that is added to it."""
+    """A matrix product, with the matrix or vector that addmm, baddbmm and addmv add."""
     adds = call.name in ("addmm", "baddbmm", "addmv")
     first = 1 if adds else 0
     left = call.term(first)
-    right = call.lowering.copy(call.term(first + 1))  # the same tensor may stand on both sides
+    right = call.lowering.copy(call.term(first + 1))  # both operands may be the same tensor
     do = Algebra(call.pool, call.ctype)
     join = call.lowering.axes.join
     batch: tuple[int, ...] = ()

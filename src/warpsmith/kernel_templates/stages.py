@@ -1,11 +1,11 @@
-"""Cuts a lowered reference into stages, each of which one template can write as one loop nest or kernel.
+"""Divides a lowered reference into stages, each of which one template writes as one loop nest or kernel.
 
     map      every result element from one element of each operand
-    rows     reductions along one axis, [outer, along, inner], with element-wise parts before, between and after
-    whole    reductions over everything, to single numbers
-    product  one matrix product with an element-wise end
+    rows     reductions along one axis, [outer, along, inner], with element-wise operations before, between and after
+    whole    reductions over all elements, to single numbers
+    product  one matrix product, followed by element-wise operations
 
-Values that cross from one stage to a later one lie in the workspace.
+Values that a later stage needs are kept in the workspace.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from warpsmith.kernel_templates.expressions import (
 from warpsmith.kernel_templates.lowering import Lowered, LoweredOutput
 from warpsmith.model.task import Dim
 
-MOST_ROUNDS = 8  # a reference that takes more stages than this is nothing a template should try
+MOST_ROUNDS = 8  # the templates do not write references with more rounds of stages
 
 
 class StageKind(StrEnum):
@@ -55,25 +55,25 @@ class TemplateStage:
 
     kind: StageKind
     stores: tuple[Store, ...]
-    outer: tuple[tuple[int, ...], ...]  # groups of axes that can be walked as one, slowest first
-    along: tuple[int, ...] = ()  # the axes reduced, as one group
-    inner: tuple[int, ...] = ()  # the axes inside them, as one group; for a map the fastest group
-    reduces: tuple[Expr, ...] = ()  # inner ones first
+    outer: tuple[tuple[int, ...], ...]  # groups of axes that one index covers, slowest first
+    along: tuple[int, ...] = ()  # the reduced axes, as one group
+    inner: tuple[int, ...] = ()  # the axes after the reduced ones, as one group; for a map the fastest group
+    reduces: tuple[Expr, ...] = ()  # the reductions, inner ones first
 
 
 @dataclass
 class KernelLayout:
-    """A whole kernel before it is written."""
+    """All stages of a kernel, before they are written as code."""
 
     pool: ExpressionPool
     axes: Axes
-    dtypes: dict[str, str]  # of everything loaded or stored
+    dtypes: dict[str, str]  # of every loaded or stored tensor
     slots: dict[str, tuple[Dim, ...]] = field(default_factory=dict)  # workspace tensors by name
     stages: list[TemplateStage] = field(default_factory=list)
 
 
 def plan_stages(lowered: Lowered) -> KernelLayout:
-    """The stages, in order; `Unsupported` where no cut is known."""
+    """The stages of a lowered reference, in order; raises `Unsupported` where the templates cannot divide it."""
     layout = KernelLayout(lowered.pool, lowered.axes, dict(lowered.dtypes))
     layout.dtypes |= {r.name: r.dtype for r in lowered.results}
     results = list(lowered.results)
@@ -85,7 +85,7 @@ def plan_stages(lowered: Lowered) -> KernelLayout:
 
 
 def _round(layout: KernelLayout, results: list[LoweredOutput]) -> list[LoweredOutput]:
-    """Add one or more stages; gives the results with what they computed replaced by loads. [] when done."""
+    """Add one or more stages and return the results, with values of these stages replaced by loads; [] when done."""
     found = reduces(*(r.expr for r in results))
     if not found:
         for axes in dict.fromkeys(_real(r.axes) for r in results):
@@ -117,7 +117,7 @@ def _stored(results: Sequence[LoweredOutput]) -> tuple[Store, ...]:
 
 
 def _slot(layout: KernelLayout, expr: Expr, axes: Sequence[int]) -> tuple[Store, Expr]:
-    """A place in the workspace for an expression: how it is written, how it is read."""
+    """A new workspace tensor for an expression: its store and its load."""
     name = f"ws{len(layout.slots)}"
     dtype = {"float": "float32", "double": "float64", "int64_t": "int64", "bool": "int64"}[expr.ctype]
     layout.slots[name] = tuple(layout.axes.extent(a) for a in axes)
@@ -132,7 +132,7 @@ def _replace(layout: KernelLayout, results: Sequence[LoweredOutput], what: dict[
 
 
 def _whole_stage(layout: KernelLayout, results: list[LoweredOutput], found: list[Expr]) -> list[LoweredOutput]:
-    """The reductions that wait for no other; the results themselves where they are single numbers and nothing waits."""
+    """Add a stage of the reductions that need no other; returns the results, [] if the stage stores them."""
     first = [r for r in found if not reduces(*r.args)]
     orders = {_order_of(layout, loads(*r.args), set(r.axes)) for r in first}
     order = max(orders, key=len)
@@ -146,7 +146,7 @@ def _whole_stage(layout: KernelLayout, results: list[LoweredOutput], found: list
 
 
 def _nested(layout: KernelLayout, results: list[LoweredOutput], found: list[Expr]) -> list[LoweredOutput]:
-    """Reductions along different axes: values of the inner ones first, into the workspace."""
+    """Reductions along different axes: add a stage that stores the values of the inner ones in the workspace."""
     inner = [r for r in found if not reduces(*r.args)]
     along = frozenset(inner[0].axes)
     if any(frozenset(r.axes) != along for r in inner):
@@ -164,7 +164,7 @@ def _nested(layout: KernelLayout, results: list[LoweredOutput], found: list[Expr
     if operand.free & along:
         if target.name not in ("sum", "max", "min", "prod") or not along < frozenset(target.axes):
             raise Unsupported("an index over what was reduced")
-        # All of it at once is the same as row by row and then over the rows.
+        # A reduction over all axes equals one along each row, followed by one over the rows.
         rows = layout.pool.make("reduce", target.ctype, (operand,), name=target.name, axes=tuple(sorted(along)))
         rest = tuple(a for a in target.axes if a not in along)
         split = layout.pool.make("reduce", target.ctype, (rows,), name=target.name, axes=rest)
@@ -214,7 +214,7 @@ def _rows_stage(
 def _order_of(
     layout: KernelLayout, reads: Sequence[Expr], every: set[int], stores: Sequence[tuple[int, ...]] = ()
 ) -> tuple[int, ...]:
-    """All axes in the order of a tensor that has them all: the order in which memory is walked."""
+    """All axes in the order of a tensor that has all of them, which is the order of memory accesses."""
     sequences = [_real(e.axes) for e in reads] + list(stores)
     for sequence in sequences:
         if set(sequence) == every:
@@ -227,7 +227,7 @@ def _order_of(
 
 
 def _walked(reads: Sequence[Expr], wanted: frozenset[int]) -> tuple[int, ...]:
-    """Some axes in the order in which the tensors that have them lie in memory."""
+    """The wanted axes in the memory order of the loaded tensors."""
     order: list[int] = []
     for load in sorted(reads, key=lambda e: -len(e.free & wanted)):
         order += [a for a in _real(load.axes) if a in wanted and a not in order]
@@ -237,7 +237,7 @@ def _walked(reads: Sequence[Expr], wanted: frozenset[int]) -> tuple[int, ...]:
 def collapse_axes(
     layout: KernelLayout, order: Sequence[int], stores: Sequence[tuple[int, ...]], reads: Sequence[tuple[int, ...]]
 ) -> tuple[tuple[int, ...], ...]:
-    """Neighbouring axes as groups that every tensor walks in one stride."""
+    """Groups of neighbouring axes along which every tensor has one stride."""
     groups: list[tuple[int, ...]] = []
     for axis in order:
         if groups and all(_adjacent(_real(t), groups[-1][-1], axis) for t in (*stores, *reads)):
@@ -248,7 +248,7 @@ def collapse_axes(
 
 
 def _adjacent(axes: tuple[int, ...], first: int, second: int) -> bool:
-    """Whether one axis follows the other directly, or neither is there."""
+    """Whether a tensor has the second axis directly after the first, or has neither."""
     if first not in axes and second not in axes:
         return True
     return first in axes and axes.index(first) + 1 < len(axes) and axes[axes.index(first) + 1] == second
@@ -256,18 +256,18 @@ def _adjacent(axes: tuple[int, ...], first: int, second: int) -> bool:
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """A matrix product: which axis plays which part."""
+    """The operands and axes of a matrix product."""
 
     left: Expr  # the load of A, with axis m
     right: Expr  # the load of B, with axis n
     batch: tuple[int, ...]
-    m: tuple[int, ...]  # the rows of A, perhaps over several axes that lie one after the other
+    m: tuple[int, ...]  # the rows of A, perhaps over several consecutive axes
     n: tuple[int, ...]  # the columns of B
     k: int
 
 
 def product_of(found: Expr) -> MatrixProduct | None:
-    """The product that a sum is; None where it is a sum of something else, or a matrix times a vector."""
+    """The matrix product that a sum computes; None for other sums and for matrix times vector."""
     (operand,) = found.args
     if found.name != "sum" or operand.op != "mul" or len(found.axes) != 1:
         return None
@@ -301,7 +301,7 @@ def _product_stage(
     places, reads = [s.axes for s in stores], [e.axes for e in loads(*(s.expr for s in stores))]
     sides = [collapse_axes(layout, side, places, reads) for side in (product.m, product.n)]
     if len(batch) > 1 or any(len(side) != 1 for side in sides):
-        raise Unsupported("rows, columns or a batch over axes that do not lie one after the other")
+        raise Unsupported("rows, columns or a batch over axes that are not consecutive")
     return TemplateStage(StageKind.PRODUCT, stores, (*batch, product.m, product.n), (product.k,), reduces=(found,))
 
 
