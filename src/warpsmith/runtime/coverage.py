@@ -150,5 +150,21 @@ class KernelCoverage:
         return ", ".join(shown[:6]) + (", …" if len(shown) > 6 else "")
 
 
+class NoCoverage(KernelCoverage):
+    """No call is covered: there is no kernel that may be used here."""
+
+    def __init__(self, program: Program, why: str) -> None:
+        super().__init__(program, "cpu", any_shape=True)
+        self._why = why
+
+    def mismatch(self, tensors: Sequence[Tensor]) -> Mismatch | None:
+        """Always a mismatch."""
+        return "none", 0
+
+    def describe(self, mismatch: Mismatch, tensors: Sequence[Tensor]) -> str:
+        """Why there is no kernel."""
+        return self._why
+
+
 def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

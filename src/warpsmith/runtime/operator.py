@@ -84,13 +84,14 @@ class Operator:
         registered: Callable[..., Any],
         *,
         strict: bool,
+        path: str = "",
     ) -> None:
         self.manifest = bundle.manifest
         self.source = bundle.candidate.main.text
         self.reference = reference.function
         self.strict = strict
         self.state = tuple(spec for spec in program.task.inputs if spec.role is TensorRole.STATE)
-        self._folder = str(bundle.folder.absolute())
+        self._path = path or str(bundle.folder.absolute())
         self._program = program
         self._reference = reference
         self._plain = reference.inputs if reference.plain and not reference.unsupported else -1
@@ -108,10 +109,10 @@ class Operator:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle holds the path of the bundle, which must exist when the pickle is read."""
+        """A pickle holds what `load` was given; a bundle must still be in its folder when the pickle is read."""
         from warpsmith.runtime.load import load_pickled
 
-        return load_pickled, (self._folder, self.strict, self._coverage.any_shape)
+        return load_pickled, (self._path, self.strict, self._coverage.any_shape)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the reference for these arguments, computed by the kernel if it covers the call."""
