@@ -16,13 +16,14 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import random
 import secrets
 import select
 import signal
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -42,6 +43,7 @@ _END_S = 30.0
 _STANDSTILL_S = 5.0  # a thread that leaves the kernel later than this never does
 _STOPPING_NS = 500_000  # stopping a process that computes or sleeps takes a tenth of this
 _SPIN_NS, _POLL_S = 300_000, 0.0001
+_ASLEEP = "S"  # a state of proc(5); a sleeping thread stops when another has begun to
 _NEAR_BYTES = 1 << 20  # the width of the guard area on each side of a CPU buffer
 _REPLY_BYTES = 1 << 20  # no honest reply is longer
 _MOST_CHARS = 2000  # of text that a candidate's process sends
@@ -73,21 +75,25 @@ class ProcessPause:
         """
         self._send(signal.SIGSTOP)
         start_ns = time.perf_counter_ns()
-        moving = self._usage.moving()
-        waited_ns = {thread: self._usage.waited_ns(thread) for thread in moving}
-        late_ns = passed_ns = 0
-        while moving:
-            seen_ns, passed_ns = passed_ns, time.perf_counter_ns() - start_ns
+        states = self._usage.moving()
+        waited_ns = {thread: self._usage.waited_ns(thread) for thread in states}
+        active_ns = dict.fromkeys(states, 0)  # for how long each thread was neither stopped nor asleep
+        while states:
+            passed_ns, before = time.perf_counter_ns() - start_ns, states
             if passed_ns > 1e9 * timeout_s:
                 reason = f"its threads went on for {passed_ns / 1e9:.3g} s in the kernel after an answer."
                 raise CandidateFailed(Status.TIMED_OUT, f"{title(6)}: {reason}")
             if passed_ns > _SPIN_NS:
                 time.sleep(_POLL_S)
-            left = self._usage.moving()
-            for thread in moving - left:  # this process may have lost its CPU after it had seen the thread move
-                late_ns = max(late_ns, seen_ns - (self._usage.waited_ns(thread) - waited_ns[thread]))
-            moving &= left  # a process that is being stopped starts no threads
+            seen_ns, states = time.perf_counter_ns() - start_ns, self._usage.moving()
+            for thread in states.keys() & before.keys():
+                if _ASLEEP not in (states[thread], before[thread]):
+                    active_ns[thread] += seen_ns - passed_ns
+        late_ns = max((ns - self._waited_since(t, waited_ns) for t, ns in active_ns.items()), default=0)
         return late_ns if late_ns > _STOPPING_NS else 0
+
+    def _waited_since(self, thread: str, before_ns: Mapping[str, int]) -> int:
+        return self._usage.waited_ns(thread) - before_ns.get(thread, 0)
 
     def resume(self) -> None:
         """Let all threads continue."""
@@ -235,6 +241,28 @@ class HostClient:
             self.waited_s += (time.perf_counter_ns() - start) / 1e9
         self.round_trip_ns = self._replied_ns - start
         return reply
+
+    def ask_watched(
+        self, request: Any, expected: type[Reply], timeout_s: float, look: Callable[[], None], every_s: float
+    ) -> Reply:
+        """Send a request and stop the process at random moments until it replies, in order to look at it.
+
+        `every_s` is CPU time of the process, from look to look: on a busy machine, a process that is stopped by the
+        clock on the wall would be found where it was stopped before.
+        """
+        deadline, usage = time.monotonic() + timeout_s, ProcessUsage(self.pid)
+        self.send(request)
+        next_ns = usage.total_ns()
+        while self._pause is not None and time.monotonic() < deadline:
+            with contextlib.suppress(WireTimeout):
+                self._channel.wait(_POLL_S)
+                break
+            if usage.total_ns() >= next_ns:
+                self._pause.pause()
+                look()
+                next_ns = usage.total_ns() + round(random.uniform(0.1, 1.9) * 1e9 * every_s)
+                self._pause.resume()
+        return self.receive(expected, deadline - time.monotonic())
 
     def close(self) -> None:
         """Close the channel: an idle host then ends itself."""

@@ -79,12 +79,15 @@ class ProcessUsage:
         used, waits = {}, {}
         for thread in self.threads():
             used[thread], waits[thread], *_ = [*map(int, self._read(thread, "schedstat").split()), 0, 0]
-        try:
-            total_ns = time.clock_gettime_ns(self._clock)
-        except OSError:
-            total_ns = 0
         main = str(self._pid)
-        return CpuUsage(used.get(main, 0), used, waits, waits.get(main, 0), _own_wait_ns(), total_ns)
+        return CpuUsage(used.get(main, 0), used, waits, waits.get(main, 0), _own_wait_ns(), self.total_ns())
+
+    def total_ns(self) -> int:
+        """CPU time of all threads, ended ones included."""
+        try:
+            return time.clock_gettime_ns(self._clock)
+        except OSError:
+            return 0
 
     def threads(self) -> list[str]:
         """The ids of all living threads."""
@@ -97,9 +100,10 @@ class ProcessUsage:
         """The one-letter states of proc(5) that the threads are in."""
         return {self._state(thread) for thread in self.threads()}
 
-    def moving(self) -> set[str]:
-        """The ids of the threads that a stop has not reached yet."""
-        return {thread for thread in self.threads() if self._state(thread) not in _STOPPED}
+    def moving(self) -> dict[str, str]:
+        """The ids and states of the threads that a stop has not reached yet."""
+        states = {thread: self._state(thread) for thread in self.threads()}
+        return {thread: state for thread, state in states.items() if state not in _STOPPED}
 
     def waited_ns(self, thread: str) -> int:
         """How long a thread was ready to run and had no CPU."""
