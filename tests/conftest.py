@@ -132,6 +132,7 @@ def cache_folder() -> Iterator[Path]:
     before = os.environ.get("WARPSMITH_CACHE")
     os.environ["WARPSMITH_CACHE"] = str(folder)
     os.environ["WARPSMITH_POOL"] = str(folder / "pool.jsonl")
+    os.environ["WARPSMITH_CONFIG"] = str(folder / "config")
     shutil.copytree(_peaks(), folder / "peaks")
     yield folder
     if before is None:

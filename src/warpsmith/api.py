@@ -38,6 +38,7 @@ from warpsmith.search.loop import SearchObserver, judge_pending
 from warpsmith.search.options import RunOptions
 from warpsmith.search.profiles import kernel_profiler, profile_next
 from warpsmith.search.session import Session
+from warpsmith.search.trust import allow_proposer, allow_task, proposer_of, task_to_execute
 from warpsmith.tasks.capture import ExampleInputs, task_file
 
 if TYPE_CHECKING:
@@ -172,12 +173,20 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, options: RunOptions | None = None) -> Run:
-        """Open an existing run, exactly as its log left it; `options` may give new limits or another proposer."""
+    def open(cls, folder: str | os.PathLike[str], *, options: RunOptions | None = None, trust: bool = False) -> Run:
+        """Open an existing run, exactly as its log left it; `options` may give new limits or another proposer.
+
+        Judging executes the task file in the folder. Where this user did not create the run on this machine, `tell`
+        and `optimize` refuse that, unless `trust` is given: read the file first. Then `options` must name the proposer.
+        """
         given = options or RunOptions()
         path = open_run.find(str(folder))
         with Session.read(path) as before:
-            budget = given.budget(before.budget)
+            budget, setup = given.budget(before.budget), before.state.setup
+        if trust:
+            allow_task(path, setup)
+        if given.proposer:
+            allow_proposer(path, setup, given.proposer)
         with ExitStack() as stack:
             session = stack.enter_context(Session.resume(path, given.proposer, budget, keep=True))
             return cls(session, given, stack.pop_all())
@@ -238,6 +247,7 @@ class Run:
     def tell(self, brief: Brief, kernel: str | os.PathLike[str]) -> TrialResult:
         """Hand in a kernel for a brief and judge it: its source, a model's reply that holds it, or a file."""
         text, name = _kernel_text(kernel, self._session.state.setup.config.backend)
+        task_to_execute(self.folder, self._session.state.setup)
         record = self._session.answer(brief, Reply(text, _BY_HAND, file=name))
         if record.outcome is TrialOutcome.PENDING:
             evaluator = self._running_evaluator()
@@ -255,9 +265,9 @@ class Run:
         """Let the proposer of the run search until a budget is spent, Ctrl-C, or `stop`."""
         options, session = self._options, self._session
         begun = session.state.setup
-        choice = choose_proposer(
-            options.proposer or session.proposer, options.models, skip=session.recorded_trials, roles=begun.method.roles
-        )
+        task_to_execute(session.folder, begun)  # refused before anything is spent
+        spec = options.proposer or proposer_of(session.folder, begun, session.proposer)
+        choice = choose_proposer(spec, options.models, skip=session.recorded_trials, roles=begun.method.roles)
         self._active = ActiveRun(
             session,
             self._running_evaluator(),
@@ -280,8 +290,8 @@ class Run:
 
     def _running_evaluator(self) -> Evaluator:
         if self._evaluator is None:
-            config = self._session.state.setup.config
-            self._evaluator = self._stack.enter_context(open_run.evaluator_for(config, self._options.device))
+            made = open_run.evaluator_for(self.folder, self._session.state.setup, self._options.device)
+            self._evaluator = self._stack.enter_context(made)
         return self._evaluator
 
 

@@ -139,7 +139,7 @@ def test_two_shares_of_the_roofline_have_two_names(tmp_path: Path) -> None:
 
 def test_a_run_of_the_cpu_does_not_blame_an_option_that_was_not_given(tmp_path: Path) -> None:
     with finished(tmp_path / "run") as session, pytest.raises(UsageError) as refused:
-        evaluator_for(session.state.setup.config, "cuda")
+        evaluator_for(session.folder, session.state.setup, "cuda")
     assert str(refused.value) == "this run's kernels are cpu kernels, which do not run on cuda; leave out --device."
 
 
@@ -264,7 +264,8 @@ def test_one_verdict_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(ask_tell, "_profile", lambda *_: None)
     with new_session(Path("run"), FULL) as session:
         proposed(session, 1)
-    result = CliRunner().invoke(app, ["step", "run"])
+    Path("run/task.py").write_text("")
+    result = CliRunner().invoke(app, ["step", "run", "--trust"])
     assert "1 verdict reached; best: none yet" in result.stderr, result.output
 
 
@@ -279,7 +280,7 @@ def test_what_could_not_be_judged_is_not_called_invalid(
     new_session(Path("run"), FULL).__exit__(None, None, None)
     Path("run/task.py").write_text("")
     Path("kernel.cpp").write_text(source(1))
-    told = CliRunner().invoke(app, ["tell", "run", "kernel.cpp"])
+    told = CliRunner().invoke(app, ["tell", "run", "kernel.cpp", "--trust"])
     assert told.exit_code == status == exit_status([verdict if isinstance(verdict, Status) else Status.OK]), told.output
 
 

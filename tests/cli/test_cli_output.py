@@ -265,7 +265,7 @@ FIELDS = {
         "speedup_interval",
     ),
     *("error", "error_limit", "precision", "floor_ms", "share_of_floor", "resources", "sandbox", "workloads"),
-    *("candidate", "cached", "seconds", "notes", "environment", "verified", "certificate"),
+    *("candidate", "cached", "seconds", "notes", "without", "environment", "verified", "certificate"),
 }
 
 

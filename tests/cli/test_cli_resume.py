@@ -70,7 +70,7 @@ def test_limits_are_taken_and_what_the_run_has_anyway_does_no_harm(
     own = "--seed 0 --repairs 1 --baseline eager --time-budget 1 --precision fp32 --backend cpu --run run --roofline"
     told = "--method evoengineer-full --proposer template --no-pool --no-profile --json"
     limits = "--trials 50 --time 9999 --tokens 9999 --device-time 999 --stop-at 0.4"
-    words = f"optimize --resume run {own} {told} {limits}".split()
+    words = f"optimize --resume run --trust {own} {told} {limits}".split()
     result = CliRunner().invoke(app, words, prog_name="warpsmith")
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["stopped_because"] == "speed_of_light"
@@ -100,5 +100,5 @@ def test_a_limit_of_cost_must_hold_for_whoever_goes_on(tmp_path: Path, monkeypat
     assert result.exit_code == 2
     Path("prices.toml").write_text("[openai.mine]\ninput = 1\noutput = 1\n")
     Path("run/task.py").write_text("")
-    result = CliRunner().invoke(app, [*words, "--prices", "prices.toml", "--no-tune", "--no-pool"])
+    result = CliRunner().invoke(app, [*words, "--trust", "--prices", "prices.toml", "--no-tune", "--no-pool"])
     assert "Stopped: all trials are spent." in result.stderr

@@ -85,7 +85,7 @@ def _run(target: Target, seed: str, numbers: Sequence[int], begin: Callable[[int
         begin(number)
         given = target.make(Mutator(target.name, seed, number))
         try:
-            with _deadline(target.limit_s):
+            with deadline(target.limit_s):
                 counts[target.feed(given)] += 1
         except Hung:
             raise Failure(target.name, seed, number, f"no answer within {target.limit_s:g} s") from None
@@ -95,7 +95,9 @@ def _run(target: Target, seed: str, numbers: Sequence[int], begin: Callable[[int
 
 
 @contextlib.contextmanager
-def _deadline(limit_s: float) -> Iterator[None]:
+def deadline(limit_s: float) -> Iterator[None]:
+    """Raise `Hung` in this block after so much processor time, or much more time on a clock."""
+
     def ring(_number: int, _frame: FrameType | None) -> None:
         raise Hung
 

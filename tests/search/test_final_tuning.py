@@ -22,8 +22,8 @@ from warpsmith.run_log.events import Budget, StopReason, TrialJudged, TrialTuned
 from warpsmith.run_log.log import RunLog
 from warpsmith.search.final_tuning import POINTS, can_tune, tune_and_judge, tune_best
 from warpsmith.search.loop import judge_pending
-from warpsmith.search.open_run import TASK_FILE
 from warpsmith.search.session import Session, read_state
+from warpsmith.search.trust import TASK_FILE, sign_run
 
 FREE = load("evoengineer-free")
 HEAD = 'extern "C" int launch(const float* x, float* out, int64_t n, void* workspace, void* stream)'
@@ -182,6 +182,7 @@ def test_a_run_is_finished_with_its_own_evaluator_which_stays_as_it_was(tmp_path
     with new_session(tmp_path / "run", FREE, budget=Budget(trials=1)) as session:
         tell(session, TUNABLE, faster)
         (tmp_path / "run" / TASK_FILE).write_text("# the task")
+        sign_run(tmp_path / "run", session.state.setup)
         tuned = tune_and_judge(session, cast(Evaluator, stand))
         assert tuned.improved
         assert session.state.trials[session.state.best].score == 1.5
@@ -195,6 +196,7 @@ def test_whoever_stops_the_end_of_a_run_keeps_what_it_has(tmp_path: Path) -> Non
     with new_session(tmp_path / "run", FREE, budget=Budget(trials=1)) as session:
         tell(session, TUNABLE, faster)
         (tmp_path / "run" / TASK_FILE).write_text("# the task")
+        sign_run(tmp_path / "run", session.state.setup)
         tune_and_judge(session, cast(Evaluator, stand), lambda: stand.judged > 0)
         assert session.state.best == 1
         session.end(StopReason.INTERRUPTED)

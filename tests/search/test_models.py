@@ -20,6 +20,7 @@ from warpsmith.run_log.log import RunLog
 from warpsmith.search import open_run
 from warpsmith.search.loop import SearchLoop, SearchObserver
 from warpsmith.search.session import Session
+from warpsmith.search.trust import task_of
 
 KEY = "sk-very-secret-0123456789"
 LAUNCH = 'extern "C" int launch(const float* x, float* out, int64_t n, void* workspace, void* stream)'
@@ -158,4 +159,4 @@ def test_a_task_with_other_line_ends_is_known_again(
         settings=evaluator.settings,
     )
     with open_run.begin(config, load("evoengineer-full"), evaluator, folder=tmp_path / "run") as session:
-        assert open_run.task_of(session.folder, session.state.setup.config) == str(task)
+        assert task_of(session.folder, session.state.setup.config) == str(task)

@@ -24,6 +24,7 @@ import typer
 from typer.core import TyperGroup
 
 from warpsmith.model.errors import WarpsmithError
+from warpsmith.model.text import printable
 
 _ClickUsageError: type[Any] = typer.BadParameter.__bases__[0]
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # a disk that is full or broken
@@ -118,7 +119,7 @@ def start(app: typer.Typer) -> NoReturn:
     except OSError as error:
         if error.errno not in _NO_SPACE:
             raise
-        where = error.filename or "standard output"
+        where = printable(str(error.filename or "standard output"))
         sys.stderr.write(f"error: {where} cannot be written ({error.strerror}); free some space and run again.\n")
         _discard_output(2)
 
@@ -127,7 +128,7 @@ def _usage_error(error: Any) -> int:
     """Print what is wrong with the words of a command in one line; print the help where no words were given."""
     text = error.format_message().strip()
     if "\n" in text:
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{printable(text)}\n")
         return 2
     command = error.ctx.command_path if error.ctx else "warpsmith"
     text = text.replace(". Did you mean", "; did you mean").replace("Value error, ", "").rstrip(".?")
@@ -182,4 +183,4 @@ def _print_error(line: str) -> None:
 
         print_error(line)
     else:
-        sys.stderr.write(line + "\n")
+        sys.stderr.write(printable(line) + "\n")

@@ -21,7 +21,9 @@ from warpsmith.cli import cards
 from warpsmith.cli.checks import check_task_file, exit_status, writable_paths
 from warpsmith.cli.json_documents import ask_document, print_document, trial_document
 from warpsmith.cli.live import best_line, verdict_line
-from warpsmith.cli.options import AsJson, DeviceHere, RunArgument, TimeBudget
+from warpsmith.cli.options import AsJson, DeviceHere, RunArgument, TimeBudget, Trust
+from warpsmith.cli.resume import confirm_task
+from warpsmith.cli.terminal import write
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.model.brief import Brief, Prompt, Reply, Role, TrialOutcome, TrialRecord
 from warpsmith.model.errors import CandidateError, RunError, UsageError
@@ -122,13 +124,17 @@ def tell(
         bool, typer.Option("--later", help="Only keep it; `warpsmith step` judges it, here or elsewhere.")
     ] = False,
     device: DeviceHere = None,
+    trust: Trust = False,
     json: AsJson = False,
 ) -> int:
     """Answer a brief with a kernel. The kernel is judged, and the next brief includes the verdict.
 
     Exit status: 0 valid (or kept for later), 1 not valid, 2 it could not be judged.
     """
-    with Session.resume(open_run.find(run), keep=True) as session:
+    folder = open_run.find(run)
+    if not later:
+        confirm_task(folder, open_run.config_of(folder), trust=trust)
+    with Session.resume(folder, keep=True) as session:
         reply = _reply(file, session.state.setup.config.backend)
         answered = _brief(session, brief)
         session.received(answered, reply)
@@ -141,20 +147,23 @@ def tell(
     return exit_status([record.status]) if record.status else 1
 
 
-def step(run: RunArgument, device: DeviceHere = None, json: AsJson = False) -> int:
+def step(run: RunArgument, device: DeviceHere = None, trust: Trust = False, json: AsJson = False) -> int:
     """Judge what `tell --later` left. The run's folder can be copied to a GPU machine and back.
 
+    Judging executes the run's task.py; for a run that was created elsewhere that needs --trust.
     Exit status: 0 everything pending is judged. A run that was closed is closed again afterwards.
     """
     folder = open_run.find(run)
     with Session.read(folder) as seen:
         closed = seen.state.closed
+        if seen.state.pending:
+            confirm_task(folder, seen.state.setup, trust=trust)
     with Session.resume(folder, keep=True) as session, ExitStack() as afterwards:
         if closed is not None:
             afterwards.callback(session.end, closed.reason, closed.detail)
         count = 0
         if session.pending():
-            with open_run.evaluator_for(session.state.setup.config, device) as evaluator:
+            with open_run.evaluator_for(session.folder, session.state.setup, device) as evaluator:
 
                 def judged(record: TrialRecord, evaluation: Evaluation) -> None:
                     _print_record(session, record, evaluation, as_json=json)
@@ -211,7 +220,7 @@ def _show(session: Session, brief: Brief, prompt: Prompt, *, as_json: bool) -> N
         return
     for message in prompt.messages:
         if message.role is not Role.ASSISTANT:
-            sys.stdout.write(message.text.rstrip() + "\n\n")
+            write(message.text.rstrip() + "\n\n")
     hint = f"Brief {brief.number} ({brief.operator}). Answer with: warpsmith tell {session.folder} FILE"
     cards.say(cards.console(stderr=True), hint, "bold", whole=True)
 
@@ -256,7 +265,7 @@ def _reply(file: str, backend: str) -> Reply:
 
 
 def _judge(session: Session, device: str | None, trial: int) -> TrialRecord:
-    with open_run.evaluator_for(session.state.setup.config, device) as evaluator:
+    with open_run.evaluator_for(session.folder, session.state.setup, device) as evaluator:
         judge_pending(session, open_run.task_evaluator(session, evaluator), lambda record, evaluation: None)
         _profile(session, evaluator)
     write_best(session)
@@ -274,9 +283,9 @@ def _report(session: Session, record: TrialRecord, *, as_json: bool) -> None:
     if as_json:
         print_document(trial_document(session, record))
     elif record.outcome is TrialOutcome.WRITTEN:
-        sys.stdout.write("the text is kept.\n")
+        write("the text is kept.\n")
     elif record.outcome is TrialOutcome.PENDING:
-        sys.stdout.write(f"trial {record.trial} is kept; judge it with `warpsmith step {session.folder}`.\n")
+        write(f"trial {record.trial} is kept; judge it with `warpsmith step {session.folder}`.\n")
     elif evaluation is not None:
         proposed = session.proposed(record.trial)
         assert proposed is not None, "it was just told"

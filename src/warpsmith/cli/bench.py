@@ -46,8 +46,10 @@ from warpsmith.cli.options import (
     TimeBudget,
     Tokens,
     Trials,
+    Trust,
     Tuning,
 )
+from warpsmith.cli.resume import confirm_bench
 from warpsmith.experiments.plan import (
     BenchPlan,
     bench_lock,
@@ -193,12 +195,17 @@ def bench_resume(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The bench's folder.")],
     devices: Devices = "",
     retry_failed: RetryFailed = False,
+    trust: Trust = False,
     json: AsJson = False,
 ) -> int:
-    """Continue a bench that was interrupted. Finished cells are not repeated."""
+    """Continue a bench that was interrupted. Finished cells are not repeated.
+
+    This executes the bench's task files; for a bench that was planned elsewhere that needs --trust.
+    """
     writable_paths()
     path = Path(folder)
     plan = read_plan(path)
+    confirm_bench(path, plan, trust=trust)
     asked = {name.strip().partition(":")[0] for name in devices.split(",")}
     if asked & {"cpu", "cuda"} - {plan.device}:
         raise UsageError(f"{folder} is a bench on {plan.device}; it cannot continue on {devices}.")

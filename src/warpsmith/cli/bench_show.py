@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json as json_module
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -22,7 +21,7 @@ from rich.text import Text
 
 from warpsmith.cli import cards
 from warpsmith.cli.json_documents import print_document
-from warpsmith.cli.terminal import Sentence
+from warpsmith.cli.terminal import Sentence, write
 from warpsmith.experiments import formats
 from warpsmith.experiments.collect import results_of
 from warpsmith.experiments.compare import compare
@@ -83,7 +82,7 @@ def bench_show(
     else:
         chosen = tables(results, unverified=unverified)
     if format is not TableFormat.TABLE:
-        sys.stdout.write(_written(chosen, format))
+        write(_written(chosen, format))
         return 0
     console = cards.console()
     if not part:
@@ -107,9 +106,9 @@ def bench_compare(
         records = {table.key: _records(table) for table in (methods, tasks)}
         print_document({"a": a, "b": b, "differences": found.differences, **records})
     elif format is TableFormat.CSV:
-        sys.stdout.write(formats.as_csv(tasks))
+        write(formats.as_csv(tasks))
     elif format is not TableFormat.TABLE:
-        sys.stdout.write(_written(found.tables, format))
+        write(_written(found.tables, format))
     else:
         console = cards.console()
         for letter, name in (("A", a), ("B", b)):

@@ -58,6 +58,8 @@ def card(judged: JudgedFile) -> RenderableType:
     """Everything about one file."""
     evaluation = judged.evaluation
     parts: list[RenderableType] = [Sentence(_title(judged)), Text()]
+    if evaluation.without:
+        parts += [indented(Sentence(Text(evaluation.missing_guards, "bold red"))), Text()]
     if evaluation.ok:
         parts += [indented(line) for line in _headlines(evaluation)]
         parts += [Text(), indented(_figures(evaluation))]
@@ -257,7 +259,8 @@ def _ranking(valid: Sequence[JudgedFile], shown: Mapping[str, str]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for judged in valid:
         evaluation, worst = judged.evaluation, worst_error(judged.evaluation)
-        cells: list[RenderableType] = [_comparison(evaluation, names), shown[judged.file]]
+        left_out = f" (without {', '.join(evaluation.without)})" if evaluation.without else ""
+        cells: list[RenderableType] = [_comparison(evaluation, names), f"{shown[judged.file]}{left_out}"]
         for name in names:
             speedup, interval = evaluation.speedup(name), evaluation.interval(name)
             style = _STYLES.get(classify(interval), "") if interval else ""

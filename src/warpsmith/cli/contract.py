@@ -22,6 +22,7 @@ from warpsmith.cli import cards
 from warpsmith.cli.checks import find_task
 from warpsmith.cli.json_documents import contract_document, print_document
 from warpsmith.cli.options import AsJson, PrecisionOption
+from warpsmith.cli.terminal import write
 from warpsmith.hardware.device import visible_gpus
 from warpsmith.model.contract import CallForm, Contract
 from warpsmith.model.errors import ToolMissing, UsageError, WarpsmithError
@@ -68,7 +69,7 @@ def contract(
         contracts, errors = _contracts(file, precision, backends)
         for error in errors:
             sys.stdout.flush()
-            sys.stderr.write(f"error: {error}\n")
+            sys.stderr.write(f"error: {error}\n")  # an error can be printed
             failed = True
         for task, found in contracts:
             if several and not json:
@@ -76,7 +77,7 @@ def contract(
             if json:
                 print_document(contract_document(found, task, file=file, declaration=_declaration(found, task)))
             else:  # not wrapped: it is meant to be copied into a prompt or a file
-                sys.stdout.write(found.header if header else found.text)
+                write(found.header if header else found.text, exact=header)
                 sys.stdout.flush()
             printed += 1
     return 2 if failed else 0

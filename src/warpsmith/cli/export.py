@@ -12,7 +12,8 @@ from warpsmith.backends.source import backend_named, read_candidate
 from warpsmith.cli import cards
 from warpsmith.cli.checks import choose_device, find_task, writable_paths
 from warpsmith.cli.json_documents import print_document
-from warpsmith.cli.options import AsJson, DeviceHere, PrecisionOption
+from warpsmith.cli.options import AsJson, DeviceHere, PrecisionOption, Trust
+from warpsmith.cli.resume import confirm_task
 from warpsmith.cli.verify import certify, verify_progress
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.model import numbers
@@ -25,6 +26,7 @@ from warpsmith.runtime.bundle import Bundle, BundleContents, bundle_contents, re
 from warpsmith.search import open_run
 from warpsmith.search.best_kernel import best_contents, bundle_folder
 from warpsmith.search.session import Session
+from warpsmith.search.trust import task_to_execute
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class ExportRequest:
     task: str = ""  # of a file
     out: str = ""
     verify: bool = False
+    trust: bool = False
     device: str | None = None
     entry: str = ""
     precision: Precision | None = None
@@ -49,6 +52,7 @@ def export(
     ] = "",
     verify: Annotated[bool, typer.Option("--verify", help="Verify it first, and add the certificate.")] = False,
     device: DeviceHere = None,
+    trust: Trust = False,
     entry: Annotated[
         str, typer.Option(metavar="CALL", help="With a FILE: the function to call, as `verify` takes it.")
     ] = "",
@@ -60,7 +64,7 @@ def export(
     Without --verify a loaded kernel is used only at the shapes of its task's workloads.
     Exit status: 0 written, 1 not valid, or --verify failed, 2 nothing could be judged.
     """
-    request = ExportRequest(what, task, out, verify, device, entry, precision, json)
+    request = ExportRequest(what, task, out, verify, trust, device, entry, precision, json)
     source = open_run.find(what)
     if source.is_file():
         if not task:
@@ -77,13 +81,13 @@ def _export_run(request: ExportRequest, folder: Path) -> int:
     with Session.read(folder) as session:
         made = best_contents(session)
         if request.verify:
-            config = session.state.setup.config
-            precision = Precision(config.precision) if config.precision else None
-            task = open_run.task_of(folder, config)
+            setup = session.state.setup
+            confirm_task(folder, setup, trust=request.trust)
+            task, precision = task_to_execute(folder, setup), open_run.precision_of(setup.config)
             paths = writable_paths()
             with (
                 verify_progress(cards.console(stderr=True)) as progress,
-                open_run.evaluator_for(config, request.device, on_message=progress.message) as evaluator,
+                open_run.evaluator_for(folder, setup, request.device, on_message=progress.message) as evaluator,
             ):
                 certificate = certify(evaluator, paths, task, made.candidate, precision, progress).certificate
             if refused := _refusal(certificate):

@@ -77,6 +77,7 @@ def evaluate_document(evaluation: Evaluation, *, file: str, device: str) -> dict
         "sandbox": environment.pop("sandbox"),
         "workloads": [_workload(result) for result in evaluation.workloads],
         "notes": evaluation.notes,
+        "without": evaluation.without,  # guards that were left out; then nothing here can be trusted
         "cached": evaluation.cached,
         "seconds": round(evaluation.seconds, 3),
         "environment": environment,

@@ -39,10 +39,11 @@ from warpsmith.cli.options import (
     TimeBudget,
     Tokens,
     Trials,
+    Trust,
     Tuning,
 )
 from warpsmith.cli.pool import harvest
-from warpsmith.cli.resume import check_unchanged
+from warpsmith.cli.resume import check_unchanged, confirm_task
 from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
 from warpsmith.model import numbers
 from warpsmith.model.errors import UsageError, WarpsmithError
@@ -54,6 +55,7 @@ from warpsmith.search.best_kernel import check_output, why_no_best
 from warpsmith.search.budget import check_countable, doubled_option
 from warpsmith.search.options import RunOptions
 from warpsmith.search.session import Session
+from warpsmith.search.trust import allow_proposer, proposer_of, task_of
 from warpsmith.strategies import pool
 from warpsmith.tasks.suites import resolve_task
 
@@ -124,6 +126,7 @@ def optimize(
     out: Annotated[
         str, typer.Option(metavar="FILE|DIR", help="The best kernel's source, or its bundle.  [RUN/best.*, RUN/best]")
     ] = "",
+    trust: Trust = False,
     json: AsJson = False,
 ) -> int:
     """Evolve a kernel: propose, compile, check, time, keep the best; until a limit is reached.
@@ -168,7 +171,7 @@ def optimize(
         models=models,
     )
     name = resolve_task(task) if task else None
-    return run_search(OptimizeRequest(name, options, run=run, resume=resume, out=out, as_json=json))
+    return run_search(OptimizeRequest(name, options, run=run, resume=resume, out=out, trust=trust, as_json=json))
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,7 @@ class OptimizeRequest:
     run: str = ""
     resume: str = ""
     out: str = ""
+    trust: bool = False  # execute the task of a run that somebody else created
     as_json: bool = False
 
 
@@ -220,12 +224,14 @@ def _resume(request: OptimizeRequest) -> int:
     console = cards.console(stderr=True)
     relay = _Relay(console)
     with Session.read(folder) as before:
-        spec, given = options.proposer or before.proposer, before.recorded_trials
+        spec, given = options.proposer or proposer_of(folder, begun, before.proposer), before.recorded_trials
         budget = options.budget(before.budget)
     choice = choose(spec, options.models, skip=given, roles=begun.method.roles)
     check_countable(budget, choice)
-    with open_run.evaluator_for(begun.config, options.device, relay.progress, relay.message) as evaluator:
+    confirm_task(folder, begun, trust=request.trust)
+    with open_run.evaluator_for(folder, begun, options.device, relay.progress, relay.message) as evaluator:
         with Session.resume(folder, choice.spec, budget, enough_share=options.stop_at) as session:
+            allow_proposer(folder, begun, choice.spec)
             totals = session.state.totals
             cards.say(console, f"Proposer: {choice.sentence}")
             cards.say(console, f"Resuming {folder}: {totals.trials} trials done, {best_line(session.state)}.")
@@ -330,7 +336,7 @@ def _more(session: Session, reason: StopReason) -> str:
 
 
 def _task(session: Session) -> str:
-    task = open_run.task_of(session.folder, session.state.setup.config)
+    task = task_of(session.folder, session.state.setup.config)
     try:
         return str(Path(task).relative_to(Path.cwd()))
     except ValueError:

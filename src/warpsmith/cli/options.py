@@ -23,6 +23,10 @@ FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The kernel.")
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's folder, its name under runs/, or last for the latest.")
 ]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Execute the task file of a run or bench that was not created here; read it first."),
+]
 DeviceOfFiles = Annotated[str, typer.Option("--device", metavar=_DEVICE, help="Where to run; auto follows the files.")]
 DeviceHere = Annotated[
     str | None, typer.Option("--device", metavar=_DEVICE, help="Where to judge.  [default: the run's own]")

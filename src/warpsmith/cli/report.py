@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from warpsmith.cli.json_documents import print_document
 from warpsmith.cli.options import AsJson
+from warpsmith.cli.terminal import write
 from warpsmith.experiments.collect import results_of
 from warpsmith.experiments.plan import BENCHES, PLAN
 from warpsmith.experiments.results import RESULTS
@@ -23,6 +23,7 @@ from warpsmith.report import page
 from warpsmith.report.bench_page import bench_page
 from warpsmith.report.run_page import run_page
 from warpsmith.search import open_run
+from warpsmith.search.session import consistent
 
 NAME = "report.html"
 _TOLERANCE = 0.05  # how far the floors of these peaks may be from those in the run
@@ -52,7 +53,7 @@ def report(
     if json:
         print_document(document)
     else:
-        sys.stdout.write(f"{document.report}\n")
+        write(f"{document.report}\n")
     if show:
         webbrowser.open(Path(document.report).resolve().as_uri())
     return 0
@@ -65,7 +66,8 @@ def _write(what: str, out: str) -> ReportDocument:
         return ReportDocument(str(path), "bench", page.write(bench_page(results_of(str(bench))), path))
     folder = open_run.find(what)
     path = Path(out) if out else folder / NAME
-    document, texts = run_page(folder, _peaks(open_run.config_of(folder).problem))
+    with consistent(folder):
+        document, texts = run_page(folder, _peaks(open_run.config_of(folder).problem))
     return ReportDocument(str(path), "run", page.write(document, path, texts))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -18,10 +17,9 @@ from warpsmith.cli import cards
 from warpsmith.cli.json_documents import RunDocument, print_document
 from warpsmith.cli.live import best_line, rates, spending, verdict_line
 from warpsmith.cli.options import AsJson, RunArgument
-from warpsmith.cli.terminal import print_columns
+from warpsmith.cli.terminal import print_columns, write
 from warpsmith.model import numbers
 from warpsmith.model.errors import RunError, UsageError
-from warpsmith.run_log.log import LOG_FILE
 from warpsmith.search import open_run
 from warpsmith.search.best_kernel import why_no_best
 from warpsmith.search.session import Session
@@ -44,15 +42,15 @@ def runs(
     root = Path(folder or open_run.RUNS)
     if folder and not root.is_dir():
         raise UsageError(f"there is no folder {root}; name a folder of runs, or none for {open_run.RUNS}.")
-    paths = sorted(root.glob(f"*/{LOG_FILE}"), key=lambda path: path.stat().st_mtime)
+    folders = open_run.run_folders(root)
     errors = cards.console(stderr=True)
-    if not paths and not json:
+    if not folders and not json:
         cards.say(errors, f"there are no runs in {root} yet; start one: warpsmith optimize TASK")
         return 0
     listed = []
-    for path in paths:
+    for each in folders:
         try:
-            document = _summary(path.parent)
+            document = _summary(each)
         except RunError as error:
             cards.say(errors, str(error), "yellow")
             continue
@@ -191,15 +189,15 @@ def _show_part(session: Session, trial: int, part: TrialPart) -> None:
     if part in (TrialPart.PROMPT, TrialPart.REPLY):
         prompt, reply = session.conversation(proposed.brief)
         if part is TrialPart.REPLY:
-            sys.stdout.write(reply.text.rstrip() + "\n" if reply else "")
+            write(reply.text.rstrip() + "\n" if reply else "")
         elif prompt:
             for message in prompt.messages:
-                sys.stdout.write(f"--- {message.role.value}\n{message.text.rstrip()}\n")
+                write(f"--- {message.role.value}\n{message.text.rstrip()}\n")
         return
     if proposed.candidate is None:
         raise RunError(f"trial {trial} has no code: {proposed.failure}")
     if part is TrialPart.CODE:
-        sys.stdout.write(proposed.candidate.main.text)
+        write(proposed.candidate.main.text, exact=True)
         return
     parents = session.state.trials[trial].parents
     if not parents:
@@ -222,4 +220,4 @@ def _print_code(text: str, backend: str) -> None:
     if console.is_terminal:
         console.print(Syntax(text, language, background_color="default", word_wrap=True))
     else:
-        sys.stdout.write(text)
+        write(text)

@@ -7,13 +7,17 @@ is never broken: the terminal shows it over several rows, and copying gives it b
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from warpsmith.model.text import printable
 
 _WORD = re.compile(r"`[^`]*`\S*|\S+")
 
@@ -59,9 +63,24 @@ def show(console: Console, *parts: RenderableType) -> None:
     console.print(*parts, sep="\n", crop=False)
 
 
+class PrintableConsole(Console):
+    """A console that shows a sign for each character that would steer the terminal, whoever wrote the text."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of a renderable; control sequences of rich itself stay."""
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else printable(segment.text)
+            yield segment if text is segment.text else Segment(text, segment.style)
+
+
 def console(*, stderr: bool = False) -> Console:
     """Standard output or standard error for people: as wide as the terminal, 80 columns without one."""
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    return PrintableConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def write(text: str, *, exact: bool = False) -> None:
+    """Write text to standard output, made printable; an `exact` text, such as a program, only on a terminal."""
+    sys.stdout.write(text if exact and not sys.stdout.isatty() else printable(text))
 
 
 def print_error(line: str) -> None:

@@ -19,7 +19,7 @@ from warpsmith.model.certificate import Certificate
 from warpsmith.model.errors import HarnessFault, RunError, TaskError, UsageError
 from warpsmith.model.evaluation import Evaluation, Status
 from warpsmith.model.task import Precision
-from warpsmith.system.files import put_in_place
+from warpsmith.system.files import put_in_place, read_file
 from warpsmith.verification.certificate import read_certificate, write_certificate
 from warpsmith.verification.verify import VerificationEvent, Verifier
 
@@ -129,13 +129,13 @@ def write_evaluation(evaluation: Evaluation, path: Path) -> None:
 
 def _read_evaluation(path: Path) -> Evaluation | None:
     try:
-        return _EVALUATION.validate_json(path.read_bytes())
+        return _EVALUATION.validate_json(read_file(path))
     except (OSError, ValidationError):
         return None
 
 
 def _read_certificate(path: Path) -> Certificate | None:
     try:
-        return read_certificate(path) if path.is_file() else None
+        return read_certificate(path)
     except UsageError:
         return None

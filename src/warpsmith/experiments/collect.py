@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from warpsmith.evaluator.judge.timing.statistics import median
 from warpsmith.experiments.best_kernels import KernelChecks, checks_folder, read_checks
-from warpsmith.experiments.plan import PLAN, BenchPlan, CellKey, read_plan
+from warpsmith.experiments.plan import PLAN, BenchPlan, CellKey, cell_folder, read_plan
 from warpsmith.experiments.results import (
     RESULTS,
     BenchResults,
@@ -34,7 +34,7 @@ from warpsmith.proposers.recorded import is_recording
 from warpsmith.run_log.events import RunClosed, StopReason
 from warpsmith.run_log.log import LOG_FILE, RunLog
 from warpsmith.search.session import Session
-from warpsmith.system.files import put_in_place
+from warpsmith.system.files import put_in_place, read_file
 
 FAILED = "failed.json"
 _BROKEN = (StopReason.PROPOSER_FAILED, StopReason.EVALUATOR_FAILED)  # the search was cut short
@@ -88,15 +88,16 @@ def write_failure(folder: Path, reason: str) -> None:
 
 def collect_cell(plan: BenchPlan, root: Path, key: CellKey) -> CollectedCell:
     """One cell, from its run's log."""
-    folder = root / key.folder
-    failure = _failure(folder)
-    why = failure or "not begun"
-    if (folder / LOG_FILE).is_file():
-        try:
+    failure = why = ""
+    try:
+        folder = cell_folder(root, key)
+        failure = _failure(folder)
+        why = failure or "not begun"
+        if (folder / LOG_FILE).is_file():
             with Session.read(folder) as session:
                 return _collected(plan, root, key, session, failure)
-        except RunError as fault:  # killed before its first event, or about to begin
-            why = failure or str(fault)
+    except RunError as fault:  # killed before its first event, or about to begin
+        why = failure or str(fault)
     status = CellStatus.FAILED if failure else CellStatus.UNFINISHED
     return CollectedCell(Cell(key.task, key.method, key.proposer, key.seed, status, why, key.folder))
 
@@ -174,12 +175,14 @@ def _best(plan: BenchPlan, root: Path, key: CellKey, session: Session) -> tuple[
     own = session.evaluation(trial.number)
     checks = read_checks(checks_folder(root, key.task, trial.candidate))
     again = checks.evaluation
-    shown = again if again is not None and again.ok else own
+    shown = again if again is not None and again.ok and again.speedup() else own
     if shown is None or not shown.ok:  # no valid evaluation
         return None, None
     eager = speedup_of(shown, "eager")
     assert eager is not None, "every evaluation compares with eager"
     verified, why_not = _verified(plan, checks)
+    if left_out := next((each.missing_guards for each in (shown, own) if each and each.without), ""):
+        verified, why_not = False, left_out
     file = next(iter(sorted(session.folder.glob("best.*"))), None)
     best = CellBest(
         candidate=trial.candidate,
@@ -230,7 +233,7 @@ def speedup_of(evaluation: Evaluation, baseline: str) -> MeasuredSpeedup | None:
 
 def _failure(folder: Path) -> str:
     try:
-        return _FAILURE.validate_json((folder / FAILED).read_bytes()).reason
+        return _FAILURE.validate_json(read_file(folder / FAILED)).reason
     except OSError:
         return ""
     except ValidationError:

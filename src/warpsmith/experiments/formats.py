@@ -16,6 +16,7 @@ from warpsmith.experiments.tables import Column, ColumnKind, Table, Value
 from warpsmith.model.evaluation import Interval
 
 _NUMBERS = (ColumnKind.COUNT, ColumnKind.RATIO, ColumnKind.SHARE, ColumnKind.SECONDS, ColumnKind.USD, ColumnKind.MS)
+_FORMULAS = ("=", "+", "-", "@")  # what the cells of a spreadsheet that are formulas begin with
 _LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -166,17 +167,22 @@ def as_csv(table: Table) -> str:
     head = []
     for column, wide in zip(table.columns, spread, strict=True):
         head += [column.name, f"{column.name} low", f"{column.name} high"] if wide else [column.name]
-    writer.writerow(head)
+    writer.writerow(map(_spreadsheet, head))
     for row in table.rows:
         cells: list[object] = []
         for value, wide in zip(row, spread, strict=True):
             bare = plain(value)
-            cells.append("" if bare is None else bare)
+            cells.append("" if bare is None else _spreadsheet(bare) if isinstance(bare, str) else bare)
             if wide:
                 interval = _interval(value)
                 cells += [interval.low, interval.high] if interval else ["", ""]
         writer.writerow(cells)
     return text.getvalue()
+
+
+def _spreadsheet(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: one that begins like a formula gets an apostrophe before it."""
+    return f"'{text}" if text.lstrip()[:1] in _FORMULAS or text[:1] in ("\t", "\r") else text
 
 
 def _interval(value: Value) -> Interval | None:

@@ -7,7 +7,6 @@ are in the run folders.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -18,13 +17,15 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from warpsmith.experiments.selection import PlannedTask
+from warpsmith.methods.check import own_wordings
 from warpsmith.model.errors import RunError, UsageError
 from warpsmith.model.method import Method
 from warpsmith.model.settings import Settings
 from warpsmith.proposers.choose import ProposerOptions
 from warpsmith.run_log.events import Budget
-from warpsmith.system.files import put_in_place
+from warpsmith.system.files import check_below, put_in_place, read_file
 from warpsmith.system.locks import lock_folder
+from warpsmith.system.signatures import canonical, digest, is_signed, sign
 
 PLAN = "plan.json"
 CELLS = "cells"
@@ -32,6 +33,7 @@ WINNERS = "winners"
 BENCHES = "benches"
 """The folder of benches for which none is given."""
 FORMAT = 1
+_MOST_CELLS = 100_000
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class BenchPlan:
     @property
     def id(self) -> str:
         """A hash of the plan without its date and version."""
-        return hashlib.sha256(json.dumps(_content(self), sort_keys=True).encode()).hexdigest()[:10]
+        return digest(_content(self))[:10]
 
     @property
     def cells(self) -> tuple[CellKey, ...]:
@@ -107,6 +109,16 @@ class BenchPlan:
 _PLAN = TypeAdapter(BenchPlan)
 
 
+def cell_folder(root: Path, key: CellKey) -> Path:
+    """The folder of a cell's run; a RunError if a link on the way leads out of the bench."""
+    folder = root / key.folder
+    try:
+        check_below(root, folder / PLAN)
+    except OSError as refused:
+        raise RunError(f"{folder} is not used: {refused.strerror}; put the folder itself there.") from None
+    return folder
+
+
 def slug(text: str) -> str:
     """A folder name for a text: the text itself if possible, else a similar name with a hash."""
     plain = re.sub(r"[^A-Za-z0-9_.@+-]", "_", text)[:60]
@@ -125,13 +137,16 @@ def check_plan(plan: BenchPlan) -> BenchPlan:
             raise UsageError(f"the {what} {twice[0]!r} is named twice; name each once, and repeat with --repeats.")
     if plan.repeats < 1:
         raise UsageError(f"--repeats {plan.repeats} leaves nothing to do; give 1 or more.")
+    if plan.repeats * len(plan.tasks) * len(plan.methods) * len(plan.proposers) > _MOST_CELLS or abs(plan.seed) >> 62:
+        raise UsageError(f"a bench has {_MOST_CELLS} cells at most, and a seed below 2^62.")
     return plan
 
 
 def write_plan(plan: BenchPlan, folder: Path) -> None:
-    """Write the plan of a bench."""
+    """Write the plan of a bench, signed by this user."""
     try:
         put_in_place(folder / PLAN, _PLAN.dump_json(plan, indent=1) + b"\n", mode=0o644)
+        sign(folder, _statement(plan))
     except OSError as refused:
         raise RunError(f"{folder / PLAN} cannot be written ({refused.strerror}); give another --out.") from None
 
@@ -140,15 +155,37 @@ def read_plan(folder: Path) -> BenchPlan:
     """Read the plan of a bench."""
     path = folder / PLAN
     try:
-        plan = _PLAN.validate_json(path.read_bytes())
-    except OSError:
-        raise RunError(f"{folder} holds no bench (no {PLAN}); name the folder that `warpsmith bench` wrote.") from None
+        plan = _PLAN.validate_json(read_file(path))
+    except OSError as refused:
+        why = f"no {PLAN}" if isinstance(refused, FileNotFoundError) else f"{PLAN}: {refused.strerror}"
+        raise RunError(f"{folder} holds no bench ({why}); name the folder that `warpsmith bench` wrote.") from None
     except ValidationError as wrong:
         where = ".".join(str(part) for part in wrong.errors()[0]["loc"]) or "its beginning"
         raise RunError(f"{path} cannot be read as a plan (at {where}); it was changed, or update Warpsmith.") from None
     if plan.format != FORMAT:
         raise RunError(f"{path} is of another release (format {plan.format}, not {FORMAT}); use that release.")
-    return plan
+    return check_plan(plan)
+
+
+def is_own(plan: BenchPlan, folder: Path) -> bool:
+    """True if this user planned the bench on this machine."""
+    return is_signed(folder, _statement(plan))
+
+
+def check_harmless(plan: BenchPlan, folder: Path) -> None:
+    """Raise a UsageError if a plan of somebody else would run commands, send keys or judge by other rules."""
+    settings = replace(Settings(), timing_budget_s=plan.settings.timing_budget_s)
+    files = any(own_wordings(method) for method in plan.methods)
+    if files or set(plan.proposers) - {"template"} or plan.options != ProposerOptions() or plan.settings != settings:
+        raise UsageError(
+            f"{folder} was not planned by this user on this machine, and its proposers, their options, templates of "
+            "prompts and settings are not taken from there: give them again, with "
+            f"`warpsmith bench run SUITE ... --out {folder}`."
+        )
+
+
+def _statement(plan: BenchPlan) -> tuple[str, ...]:
+    return ("bench", digest(_content(plan)))
 
 
 def keep_plan(plan: BenchPlan, folder: Path) -> BenchPlan:
@@ -159,7 +196,12 @@ def keep_plan(plan: BenchPlan, folder: Path) -> BenchPlan:
         write_plan(plan, folder)
         return plan
     there = read_plan(folder)
-    if there.id != plan.id:
+    if _content(there) == _content(plan):
+        try:
+            sign(folder, _statement(plan))
+        except OSError as refused:
+            raise RunError(f"{folder} cannot be written ({refused.strerror}); give another --out.") from None
+    else:
         raise UsageError(
             f"{folder} holds another bench, which differs in {', '.join(differences(there, plan))}; go on with it by "
             f"`warpsmith bench resume {folder}`, or give another --out."
@@ -174,19 +216,9 @@ def differences(one: BenchPlan, other: BenchPlan) -> tuple[str, ...]:
 
 
 def _content(plan: BenchPlan) -> dict[str, object]:
-    """The fields of a plan in a form that does not change by writing and reading: sets sorted, integers as floats."""
-
-    def ordered(value: object) -> object:
-        if isinstance(value, dict):
-            return {key: ordered(each) for key, each in value.items()}
-        if isinstance(value, set | frozenset):
-            return sorted(str(each) for each in value)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        return [ordered(each) for each in value] if isinstance(value, list | tuple) else value
-
+    """The fields of a plan in a form that does not change by writing and reading."""
     dumped = _PLAN.dump_python(replace(plan, created="", version=""))
-    return {name: ordered(value) for name, value in dumped.items()}
+    return {name: canonical(value) for name, value in dumped.items()}
 
 
 def check_tasks(plan: BenchPlan) -> None:

@@ -31,12 +31,14 @@ from pydantic import TypeAdapter, ValidationError
 from warpsmith.model.errors import RunError
 from warpsmith.model.evaluation import Interval
 from warpsmith.run_log.events import Budget
-from warpsmith.system.files import put_in_place
+from warpsmith.system.files import put_in_place, read_file
 
 FORMAT = 1
 """Raised when the meaning of a field changes."""
 
 RESULTS = "results.json"
+_LEAST_RATIO = 1e-12  # of two times that somebody measured
+_MOST_TRIALS = 1_000_000_000
 
 
 class CellStatus(StrEnum):
@@ -92,6 +94,9 @@ class CellBest:
     def __post_init__(self) -> None:
         if bool(self.verified) == bool(self.why_not):
             raise ValueError("a best kernel is verified, or has a reason why not")
+        for each in filter(None, (self.eager, self.compile, self.start)):
+            if not _LEAST_RATIO <= each.low <= each.high <= 1 / _LEAST_RATIO:
+                raise ValueError("no speedup that can be measured")
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,10 @@ class CurvePoint:
 
     trial: int  # trials spent by then
     speedup: float  # over PyTorch eager, as the run measured it
+
+    def __post_init__(self) -> None:
+        if not _LEAST_RATIO <= self.speedup <= 1 / _LEAST_RATIO or not 0 <= self.trial <= _MOST_TRIALS:
+            raise ValueError("no point of a search")
 
 
 @dataclass(frozen=True)
@@ -181,6 +190,15 @@ class BenchResults:
     cells: tuple[Cell, ...] = field(default=())  # by task, seed, method and proposer
     format: int = FORMAT
 
+    def __post_init__(self) -> None:
+        known = ({task.name for task in self.tasks}, set(self.methods), set(self.proposers))
+        if list(map(len, known)) != [len(self.tasks), len(self.methods), len(self.proposers)]:
+            raise ValueError("tasks, methods and proposers have names of their own")
+        if not all(key in names for cell in self.cells for key, names in zip(_key(cell), known, strict=True)):
+            raise ValueError("a cell belongs to a task, a method and a proposer of the bench")
+        if not 0 <= self.budget.trials <= _MOST_TRIALS or not 0 < self.repeats <= _MOST_TRIALS:
+            raise ValueError("no number of trials or repeats")
+
     @property
     def groups(self) -> tuple[tuple[str, str], ...]:
         """Every method with every proposer."""
@@ -197,6 +215,10 @@ class BenchResults:
     def count(self, status: CellStatus) -> int:
         """The number of cells with a status."""
         return sum(cell.status is status for cell in self.cells)
+
+
+def _key(cell: Cell) -> tuple[str, str, str]:
+    return cell.task, cell.method, cell.proposer
 
 
 _BENCH = TypeAdapter(BenchResults)
@@ -232,7 +254,7 @@ def write_results(bench: BenchResults, path: Path) -> None:
 def read_results(path: Path) -> BenchResults:
     """Read results from a file."""
     try:
-        text = path.read_bytes()
+        text = read_file(path)
     except OSError as refused:
         raise RunError(f"{path} cannot be read ({refused.strerror}); name a bench's folder or its results.") from None
     return load_results(text, str(path))

@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
-from warpsmith.experiments.best_kernels import WantedChecks, checks_folder, read_checks, run_checks
+from warpsmith.experiments.best_kernels import EVALUATION, WantedChecks, checks_folder, read_checks, run_checks
 from warpsmith.experiments.collect import (
     FAILED,
     CollectedCell,
@@ -25,7 +25,7 @@ from warpsmith.experiments.collect import (
     why_damaged,
     write_failure,
 )
-from warpsmith.experiments.plan import BenchPlan, CellKey
+from warpsmith.experiments.plan import BenchPlan, CellKey, cell_folder
 from warpsmith.experiments.results import RESULTS, BenchResults, Cell, CellStatus, write_results
 from warpsmith.hardware.device import Device
 from warpsmith.llm.spec import is_spec
@@ -40,8 +40,9 @@ from warpsmith.search.budget import check_countable
 from warpsmith.search.loop import SearchObserver
 from warpsmith.search.next_brief import precedent_of
 from warpsmith.search.session import Session
+from warpsmith.search.trust import TASK_FILE, UntrustedTask, allow_task
 from warpsmith.strategies import pool
-from warpsmith.system.files import remove_tree
+from warpsmith.system.files import check_below, read_file, remove_tree
 from warpsmith.verification.verify import VerificationEvent
 
 _PRECEDENTS = 5  # shown to a strategist, as in a run of its own
@@ -179,7 +180,7 @@ class BenchRunner:
                 return
             if self._cells[key].cell.status is not CellStatus.UNFINISHED:
                 continue
-            folder = self._folder / key.folder
+            folder = cell_folder(self._folder, key)
             try:
                 if why := broken or why_damaged(folder):
                     write_failure(folder, why)
@@ -188,7 +189,7 @@ class BenchRunner:
             except TaskError as fault:  # the other cells of the task would fail too
                 broken = str(fault)
                 write_failure(folder, broken)
-            except (HarnessFault, ProposerFault) as fault:
+            except (HarnessFault, ProposerFault, UntrustedTask) as fault:
                 write_failure(folder, str(fault))
             self.watch.ended(evaluator.device.spec, self._collect(key))
         for key in shard:
@@ -197,11 +198,12 @@ class BenchRunner:
             self._check_best(key, evaluator)
 
     def _search(self, key: CellKey, evaluator: Evaluator) -> None:
-        folder, plan = self._folder / key.folder, self._plan
+        folder, plan = cell_folder(self._folder, key), self._plan
         going_on = is_begun(folder)
         with ExitStack() as stack:
             if going_on:
                 session = stack.enter_context(Session.resume(folder))
+                self._allow_task(key, session)
             else:
                 remove_tree(folder)  # killed before its first event
                 session = stack.enter_context(self._begin(key, folder, evaluator))
@@ -215,6 +217,13 @@ class BenchRunner:
                 run.search(self.watch.searching(device, key, session))
             finally:
                 self._runs.pop(device, None)
+
+    def _allow_task(self, key: CellKey, session: Session) -> None:
+        """Allow the task file of a cell's run if it is that of the plan, which was confirmed."""
+        folder = session.folder
+        with suppress(OSError):
+            if read_file(folder / TASK_FILE) == self._plan.task(key.task).path.read_bytes():
+                allow_task(folder, session.state.setup)
 
     def _begin(self, key: CellKey, folder: Path, evaluator: Evaluator) -> Session:
         plan = self._plan
@@ -243,10 +252,9 @@ class BenchRunner:
         """Measure and verify the best kernel of a cell, unless that was done."""
         cell, device = self._cells[key].cell, evaluator.device.spec
         if cell.status is CellStatus.DONE and cell.best is not None and key not in self._settled:
-            folder = self._folder / key.folder
-            with Session.read(folder) as session:
+            with Session.read(cell_folder(self._folder, key)) as session:
                 candidate = session.candidate(cell.best.trial)
-                task = open_run.task_of(folder, session.state.setup.config)
+            task = self._plan.task(key.task).source
             self.watch.examining(device, key, "")
 
             def say(event: VerificationEvent) -> None:
@@ -255,8 +263,9 @@ class BenchRunner:
 
             where = checks_folder(self._folder, key.task, candidate.id)
             try:
+                check_below(self._folder, where / EVALUATION)
                 run_checks(evaluator, task, candidate, self._precision, self._wanted, where, say)
-            except (HarnessFault, TaskError) as fault:  # a resumed bench tries again
+            except (HarnessFault, TaskError, OSError) as fault:  # a resumed bench tries again
                 self.watch.message(f"the best kernel of {key.task} by {key.method} could not be checked: {fault}")
         self.watch.settled(device, self._collect(key))
 
@@ -275,7 +284,7 @@ class BenchRunner:
     def _reopen_failed(self) -> None:
         """Make failed cells unfinished, so that they are resumed; not those whose run is damaged."""
         for key, each in self._cells.items():
-            folder = self._folder / key.folder
+            folder = cell_folder(self._folder, key)
             if each.cell.status is CellStatus.FAILED and not why_damaged(folder):
                 (folder / FAILED).unlink(missing_ok=True)
                 if is_begun(folder):

@@ -11,6 +11,8 @@ from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec,
 from warpsmith.populations.create import create
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # it becomes part of file names and tables
+_PACKAGED = re.compile(r"[A-Za-z0-9_-]+([./][A-Za-z0-9_-]+)*")  # the name of a template that comes with Warpsmith
+_MOST = 1_000_000  # of anything that a method counts
 ORDERS = ("best_first", "worst_first")
 
 
@@ -139,8 +141,13 @@ def _is(value: object, kind: type) -> bool:
     return isinstance(value, kind)
 
 
+def own_wordings(method: Method) -> tuple[str, ...]:
+    """The prompt templates of a method that do not come with Warpsmith: paths of files."""
+    return tuple(each.wording for each in method.operators if not _PACKAGED.fullmatch(each.wording))
+
+
 def _whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST
 
 
 def _all_are(values: object, kind: type) -> bool:

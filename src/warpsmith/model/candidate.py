@@ -6,6 +6,8 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
+from warpsmith.model.text import plain_name
+
 
 @dataclass(frozen=True)
 class SourceFile:
@@ -13,6 +15,9 @@ class SourceFile:
 
     name: str  # a plain file name, no folders
     text: str
+
+    def __post_init__(self) -> None:
+        plain_name(self.name)
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,11 @@ class Candidate:
     operator: str = field(default="", compare=False)  # which operator of a method made it
     thought: str = field(default="", compare=False)
     strategy: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        names = [file.name for file in self.files]
+        if not names or len(set(names)) < len(names):
+            raise ValueError("a candidate has at least one file, and each name once")
 
     @property
     def digest(self) -> str:

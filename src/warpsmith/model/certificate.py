@@ -86,8 +86,8 @@ class Measurement:
 
     @staticmethod
     def of(evaluation: Evaluation) -> Measurement | None:
-        """From a verdict; None where the candidate is not valid."""
-        if not evaluation.ok:
+        """From a verdict; None where the candidate is not valid, or guards were left out."""
+        if not evaluation.ok or evaluation.without:
             return None
         names = dict.fromkeys(b.name for w in evaluation.workloads for b in w.baselines)
         speedups = []

@@ -15,11 +15,15 @@ A candidate's failure is never an exception: it is a `Status` in an `Evaluation`
 
 from __future__ import annotations
 
+from warpsmith.model.text import printable
 from warpsmith.model.usage import TokenUsage
 
 
 class WarpsmithError(Exception):
-    """Base of all errors meant for a person; the message stands alone, without a traceback."""
+    """Base of all errors meant for a person; the message stands alone, without a traceback, and can be printed."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message))
 
 
 class UsageError(WarpsmithError):

@@ -28,6 +28,9 @@ class Status(StrEnum):
     NOT_JUDGED = "not_judged"  # our own fault, after retries; says nothing about the candidate
 
 
+_LEAST_RATIO = 1e-12  # of two times that somebody measured
+
+
 @dataclass(frozen=True)
 class Interval:
     """A 95 % confidence interval."""
@@ -56,7 +59,8 @@ class Baseline:
     samples: int  # pairs taken
 
     def __post_init__(self) -> None:
-        if not (0 < self.interval.low <= self.interval.high < math.inf and 0 < self.speedup < math.inf):
+        ratios = (self.interval.low, self.interval.high, self.speedup)
+        if not all(_LEAST_RATIO <= each <= 1 / _LEAST_RATIO for each in ratios):
             raise ValueError(f"no ratio of two times: {self.speedup}, {self.interval}")
 
 
@@ -121,6 +125,7 @@ class Evaluation:
     workloads: tuple[WorkloadResult, ...] = ()
     resources: tuple[Resources, ...] = ()
     notes: tuple[str, ...] = ()  # what a reader should know about how it was judged
+    without: tuple[str, ...] = ()  # guards that were left out: then the verdict cannot be trusted
     seconds: float = field(default=0.0, compare=False)  # wall time spent on it
     cached: bool = field(default=False, compare=False)
 
@@ -140,6 +145,11 @@ class Evaluation:
     def ok(self) -> bool:
         """Whether the candidate is valid."""
         return self.status is Status.OK
+
+    @property
+    def missing_guards(self) -> str:
+        """The guards that were left out, in a sentence; "" where all were there."""
+        return f"judged without the guards {', '.join(self.without)}; not to be trusted." if self.without else ""
 
     def speedup(self, baseline: str = "eager") -> float | None:
         """Geometric mean over the workloads of the speedup over one baseline; None when there is none."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateNotFound
 from jinja2.exceptions import TemplateError
+from jinja2.sandbox import SandboxedEnvironment
 
 from warpsmith.backends.c_contract import PRECISION_RULES, code_block
 from warpsmith.model.brief import Brief, Message, Problem, Prompt, Role
@@ -188,7 +189,7 @@ def _sources(files: Sequence[SourceFile], limit: int) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
+    environment = SandboxedEnvironment(
         loader=FunctionLoader(_load),
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -4,19 +4,27 @@ Appended events survive the end of the process. A reply, which may have been pai
 `append` returns when the reply and everything before it are on disk. One process writes at a time (`RunLog.create`,
 `RunLog.open`); any number of processes may read at the same time (`RunLog.read`). A file with events or fields that
 this version does not know was written by a newer version and is refused.
+
+The file may come from a stranger. It is refused if it is a link or no regular file, if it holds anything but the table
+of events with its indexes and triggers, if an event is longer than `_LONGEST_BODY`, or if the next event does not come
+in time. Ctrl-C ends a query.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import math
 import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, cast, get_args
@@ -51,6 +59,12 @@ SCHEMA = f"""
 """
 
 
+_LONGEST_BODY = 64 << 20  # bytes of one event
+_LARGEST_COPY = 1 << 30  # bytes of a log that has to be copied to be read
+_LONGEST_WAIT_S = 3.0  # for the next row of a query
+_STEPS = 20_000  # instructions of SQLite between two looks at the clock
+
+
 def check_version(connection: sqlite3.Connection, path: Path) -> int:
     """The schema version of a file, 0 for an empty file; a RunError if this version of Warpsmith cannot read it."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -67,6 +81,7 @@ def check_version(connection: sqlite3.Connection, path: Path) -> int:
 LOG_FILE = "run.db"
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _READ_ONLY_FOLDER = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY_DIRECTORY)  # readers need files of their own
+_LATEST = 1e11  # seconds since 1970: later is no time of an event
 _RECENT = 32  # latest events held in memory
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {}
 _E = TypeVar("_E")
@@ -80,6 +95,7 @@ class RunLog:
     ) -> None:
         self.folder = folder
         self._connection = connection
+        self._patience = _Patience(connection)
         self._lock = lock  # a file descriptor; None if read-only
         self._clock = clock
         self._guard = threading.RLock()
@@ -93,11 +109,12 @@ class RunLog:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as refused:
             raise RunError(f"the run's folder {folder} cannot be made ({refused.strerror}); choose another.") from None
-        if (folder / LOG_FILE).exists():
+        if os.path.lexists(folder / LOG_FILE):
             raise RunError(
                 f"{folder} already holds a run; go on with `warpsmith ask {folder}` or "
                 f"`warpsmith optimize --resume {folder}`, or choose another folder."
             )
+        _check_files(folder)
         return _open(folder, clock)
 
     @staticmethod
@@ -188,6 +205,8 @@ class RunLog:
         query = "SELECT seq, at, kind, body FROM events WHERE seq > ? ORDER BY seq LIMIT 500"
         while rows := self._rows(query, (after,)):
             for seq, at, kind, body in rows:
+                if not isinstance(at, float) or not 0 <= at < _LATEST:
+                    raise RunError(f"{self.folder / LOG_FILE} holds an event without a time; the file is damaged.")
                 yield LogEntry(seq, at, self._load(kind, body))
             after = rows[-1][0]
 
@@ -224,17 +243,31 @@ class RunLog:
         return found
 
     def _rows(self, query: str, values: tuple[object, ...]) -> list[Any]:
+        """The rows of a query; fewer than all where they are long, but at least one."""
+        found, length = [], 0
         with self._guard:
             try:
-                return self._connection.execute(query, values).fetchall()
+                self._patience.begin()
+                for row in self._connection.execute(query, values):
+                    found.append(row)
+                    length += len(row[-1]) if isinstance(row[-1], str | bytes) else 0
+                    if length > _LONGEST_BODY:
+                        break
+                    self._patience.begin()
             except sqlite3.Error as fault:
+                self._patience.check(fault)
                 raise _unreadable(self.folder / LOG_FILE, fault) from None
+            finally:
+                self._patience.end()
+        return found
 
     def _load(self, kind: str, body: str) -> Event:
         try:
             event: Event = _adapter(kind).validate_json(body)
-        except (KeyError, ValidationError):
-            what = f"an event {kind!r} that this release does not understand"
+        except (KeyError, ValidationError, TypeError) as wrong:
+            place = wrong.errors()[0]["loc"] if isinstance(wrong, ValidationError) else ()
+            where = f" (at {'.'.join(map(str, place))[:100]})" if place else ""
+            what = f"an event {str(kind)[:50]!r} that this release does not understand{where}"
             raise RunError(f"{self.folder / LOG_FILE} holds {what}; update Warpsmith to read it.") from None
         return event
 
@@ -268,25 +301,92 @@ def _adapter(kind: str) -> TypeAdapter[Any]:
     return _ADAPTERS[kind]
 
 
+class _Patience:
+    """Ends a query of SQLite that gives no row in time, and lets Ctrl-C end it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._until = math.inf
+        connection.set_progress_handler(self._is_over, _STEPS)
+
+    def begin(self) -> None:
+        """Wait for the next row from now on."""
+        self._until = time.monotonic() + _LONGEST_WAIT_S
+
+    def end(self) -> None:
+        """Wait for nothing any more."""
+        self._until = math.inf
+
+    def check(self, fault: sqlite3.Error) -> None:
+        """Raise KeyboardInterrupt if Ctrl-C is why the query ended: SQLite swallows exceptions of the handler."""
+        if getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT and time.monotonic() < self._until:
+            raise KeyboardInterrupt
+
+    def _is_over(self) -> bool:
+        return time.monotonic() > self._until
+
+
 def _open(folder: Path, clock: Callable[[], float]) -> RunLog:
     path = folder / LOG_FILE
     lock = lock_folder(folder)
     try:
-        connection = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
-        if check_version(connection, path) == 0:
-            connection.executescript(SCHEMA)
+        if _is_empty(path):  # its process was killed while it made the file
+            path.with_name(f"{LOG_FILE}-journal").unlink(missing_ok=True)
+        connection = _careful(sqlite3.connect(path, timeout=10.0, check_same_thread=False))
+        try:
+            _check_schema(connection, path, new=check_version(connection, path) == 0)
+            connection.execute("PRAGMA journal_mode = WAL")
+            if check_version(connection, path) == 0:
+                connection.executescript(SCHEMA)
+        except (RunError, sqlite3.Error):
+            connection.close()
+            raise
     except sqlite3.Error as fault:
         os.close(lock)
         raise _unreadable(path, fault) from None
-    except RunError:
+    except (RunError, KeyboardInterrupt):
         os.close(lock)
         raise
     return RunLog(folder, connection, lock, clock)
 
 
 def _connect_read_only(path: Path, more: str = "") -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{_quoted(path)}?mode=ro{more}", uri=True, check_same_thread=False)
+    return _careful(sqlite3.connect(f"file:{_quoted(path)}?mode=ro{more}", uri=True, check_same_thread=False))
+
+
+def _careful(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """The same connection, which trusts nothing in its file."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_BODY)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    for setting in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
+        connection.execute(f"PRAGMA {setting}")
+    return connection
+
+
+def _check_schema(connection: sqlite3.Connection, path: Path, *, new: bool = False) -> None:
+    """Raise a RunError unless the file holds the table of events as `SCHEMA` makes it, and nothing else.
+
+    A new file holds nothing at all.
+    """
+    patience = _Patience(connection)
+    patience.begin()
+    try:
+        found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 20").fetchall()
+    except sqlite3.Error as fault:
+        patience.check(fault)
+        raise
+    if _plain(found) != (frozenset() if new else _expected_schema()):
+        raise RunError(f"{path} holds other tables than the log of a run; it was not written by Warpsmith.")
+
+
+@cache
+def _expected_schema() -> frozenset[tuple[str, ...]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as memory:
+        memory.executescript(SCHEMA)
+        return _plain(memory.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall())
+
+
+def _plain(rows: Iterable[tuple[object, ...]]) -> frozenset[tuple[str, ...]]:
+    return frozenset(tuple(" ".join(str(value).split()) for value in row) for row in rows)
 
 
 def _checked(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
@@ -294,7 +394,7 @@ def _checked(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     try:
         if check_version(connection, path) == 0:
             raise RunError(f"{path} is empty: the run ended before it began.")
-        connection.execute("SELECT 1 FROM events LIMIT 1")
+        _check_schema(connection, path)
     except (RunError, sqlite3.Error):
         connection.close()
         raise
@@ -309,19 +409,41 @@ def _connect_read_only_folder(path: Path) -> sqlite3.Connection:
     beside = path.with_name(f"{LOG_FILE}-wal")
     if not beside.exists() or beside.stat().st_size == 0:
         return _connect_read_only(path, "&immutable=1")
-    memory = sqlite3.connect(":memory:", check_same_thread=False)
+    memory = _careful(sqlite3.connect(":memory:", check_same_thread=False))
     with tempfile.TemporaryDirectory(prefix="warpsmith-log-") as folder:
         for each in (path, beside):
-            shutil.copyfile(each, Path(folder) / each.name)
-        with contextlib.closing(sqlite3.connect(Path(folder) / LOG_FILE)) as copied:
+            if each.lstat().st_size > _LARGEST_COPY:
+                raise OSError(errno.EFBIG, "it is too large to be copied", str(each))
+            shutil.copyfile(each, Path(folder) / each.name, follow_symlinks=False)
+        with contextlib.closing(_careful(sqlite3.connect(Path(folder) / LOG_FILE))) as copied:
             copied.backup(memory)
     return memory
 
 
 def _check_there(folder: Path) -> None:
-    if not (folder / LOG_FILE).is_file():
+    if not os.path.lexists(folder / LOG_FILE):
         what = "there is no folder" if not folder.exists() else f"there is no {LOG_FILE} in"
         raise RunError(f"{what} {folder}: name the folder of a run; `warpsmith runs` lists them.")
+    _check_files(folder)
+
+
+def _check_files(folder: Path) -> None:
+    """Raise a RunError unless the log and what SQLite keeps beside it are regular files of the folder."""
+    for ending in ("", "-wal", "-shm", "-journal"):
+        path = folder / f"{LOG_FILE}{ending}"
+        try:
+            found = path.lstat()
+        except OSError:
+            continue
+        if not stat.S_ISREG(found.st_mode):
+            raise RunError(f"{path} is a link or no regular file; copy the log itself into the folder.")
+        # A log has no journal, and a forged one makes SQLite delete other files.
+        if ending == "-journal" and found.st_size and not _is_empty(folder / LOG_FILE):
+            raise RunError(f"{path} does not belong to the log of a run; remove it.")
+
+
+def _is_empty(path: Path) -> bool:
+    return not os.path.lexists(path) or path.lstat().st_size == 0
 
 
 def _unreadable(path: Path, fault: sqlite3.Error | OSError) -> RunError:

@@ -31,7 +31,7 @@ from warpsmith.model.contract import Contract
 from warpsmith.model.errors import UsageError
 from warpsmith.model.evaluation import Environment, Evaluation
 from warpsmith.model.task import Task, Workload
-from warpsmith.system.files import remove_tree
+from warpsmith.system.files import check_below, put_in_place, read_file, remove_tree
 from warpsmith.verification.certificate import document, read_certificate
 
 FORMAT = 1
@@ -144,10 +144,10 @@ def bundle_contents(
 
 def write_bundle(folder: Path, made: BundleContents) -> Manifest:
     """Write a bundle, whole or not at all. An older bundle in the folder is replaced; any other folder is refused."""
-    if folder.exists() and not _is_replaceable(folder):
+    if os.path.lexists(folder) and not _is_replaceable(folder):
         raise UsageError(f"{folder} exists and is no bundle; name another folder.")
     files = {f"{_KERNEL}/{file.name}": file.text.encode("utf-8", "replace") for file in made.candidate.files}
-    task_path = f"{_TASK}/{made.task_name}"
+    task_path = f"{_TASK}/{re.sub(r'[^A-Za-z0-9_.+@-]', '_', made.task_name).lstrip('.')[-100:] or 'task.py'}"
     files[task_path] = made.task_text.encode("utf-8")
     if made.certificate is not None:
         text = json.dumps(document(made.certificate), indent=2, allow_nan=False)
@@ -203,12 +203,15 @@ def read_bundle(folder: Path) -> Bundle:
     wanted = {*manifest.files, manifest.task_spec.partition("::")[0]}
     if not manifest.files or not wanted <= texts.keys():
         raise UsageError(f"{folder} is incomplete: its manifest has no hash of a file that it needs; {_AGAIN}.")
-    candidate = Candidate(
-        tuple(SourceFile(PurePosixPath(path).name, texts[path]) for path in manifest.files),
-        manifest.backend,
-        manifest.defines,
-        manifest.entry,
-    )
+    try:
+        candidate = Candidate(
+            tuple(SourceFile(PurePosixPath(path).name, texts[path]) for path in manifest.files),
+            manifest.backend,
+            manifest.defines,
+            manifest.entry,
+        )
+    except ValueError as wrong:
+        raise UsageError(f"{folder}: its sources are no kernel: {wrong}; {_AGAIN}.") from None
     if candidate.digest != manifest.candidate_digest:
         raise UsageError(
             f"{folder}: its sources and settings are not those of candidate {manifest.candidate}; {_AGAIN}."
@@ -251,10 +254,11 @@ def _hint(path: Path) -> str:
 
 def _checked(folder: Path, path: str, digest: str) -> str:
     """The text of one file; raises UsageError if its hash differs from the manifest."""
-    parts = PurePosixPath(path).parts
-    if not parts or any(not re.fullmatch(r"[\w.+@ -]+", part) or part in (".", "..") for part in parts):
-        raise UsageError(f"{folder}: its manifest names {path!r}, which is no file of a bundle; {_AGAIN}.")
+    parts = path.split("/")
+    if any(not re.fullmatch(r"[\w.+@ -]{1,255}", part) or part in (".", "..") for part in parts):
+        raise UsageError(f"{folder}: its manifest names {path[:200]!r}, which is no file of a bundle; {_AGAIN}.")
     try:
+        check_below(folder, folder / path)
         data = _read(folder / path)
     except OSError as refused:
         raise UsageError(f"{folder} is incomplete: {path} cannot be read ({refused.strerror}); {_AGAIN}.") from None
@@ -264,8 +268,7 @@ def _checked(folder: Path, path: str, digest: str) -> str:
 
 
 def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_MOST_BYTES)
+    return read_file(path, _MOST_BYTES)
 
 
 def _is_replaceable(folder: Path) -> bool:
@@ -278,11 +281,9 @@ def _put(folder: Path, files: Mapping[str, bytes]) -> None:
     staged = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".new-"))
     try:
         for name, data in files.items():
-            path = staged / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            put_in_place(staged / name, data, mode=0o644)
         staged.chmod(0o755)
-        if folder.exists():
+        if os.path.lexists(folder):
             old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".old-"))
             os.replace(folder, old / "bundle")
             remove_tree(old)

@@ -60,6 +60,10 @@ def load(path: str | os.PathLike[str], *, strict: bool = False, any_shape: bool 
         return _load_collected(str(path), strict=strict, any_shape=any_shape)
     bundle = read_bundle(_folder(Path(path)))
     manifest = bundle.manifest
+    if manifest.precision_given and manifest.precision_given not in list(Precision):
+        raise UsageError(
+            f"{bundle.folder} names an unknown precision {manifest.precision_given[:50]!r}; export it again."
+        )
     program = load_task(bundle.task_spec, Precision(manifest.precision_given) if manifest.precision_given else None)
     if program.task.digest != manifest.task_digest:
         raise UsageError(

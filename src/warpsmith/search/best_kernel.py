@@ -8,9 +8,11 @@ from pathlib import Path
 
 from warpsmith.model.certificate import Certificate
 from warpsmith.model.errors import RunError, UsageError
+from warpsmith.model.text import one_line
 from warpsmith.runtime.bundle import MANIFEST, BundleContents, bundle_contents, write_bundle
-from warpsmith.search.open_run import task_of
 from warpsmith.search.session import Session
+from warpsmith.search.trust import task_of
+from warpsmith.system.files import put_in_place, read_file
 
 BUNDLE = "best"
 _COMMENT = {".py": "#"}
@@ -61,11 +63,17 @@ def write_best(session: Session, out: str = "") -> Path | None:
     lines = [
         f"{mark} Found by warpsmith: task {task}, candidate {candidate.id}, trial {trial}.",
         f"{mark} Measured: {measured}; not verified (run `warpsmith verify`)." if measured else "",
+        f"{mark} {evaluation.missing_guards}" if evaluation and evaluation.without else "",
         *(f"{mark} Compiled with {name}={value}." for name, value in candidate.defines),
     ]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([*filter(None, lines), "", candidate.main.text]), encoding="utf-8")
+        text = "\n".join([*(one_line(line) for line in filter(None, lines)), "", candidate.main.text])
+        content = text.encode("utf-8", "replace")
+        if _names_file(out):  # a path of the user, who may name a link or a device
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        else:
+            put_in_place(path, content, mode=0o644)
     except OSError as refused:
         raise UsageError(
             f"the best kernel cannot be written to {path} ({refused.strerror}); give another --out."
@@ -101,7 +109,7 @@ def best_contents(session: Session, certificate: Certificate | None = None) -> B
     problem, config = setup.problem, setup.config
     file = Path(task_of(session.folder, config).partition("::")[0])
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_file(file).decode("utf-8", "replace")
     except OSError as refused:
         raise RunError(f"the task file {file} cannot be read ({refused.strerror}).") from None
     return bundle_contents(
@@ -123,6 +131,7 @@ def _names_file(out: str) -> bool:
 def _has_task(session: Session) -> bool:
     """Whether the task file is still there: a run that was setup without one can be read, but not used elsewhere."""
     try:
-        return Path(task_of(session.folder, session.state.setup.config).partition("::")[0]).is_file()
+        task_of(session.folder, session.state.setup.config)
     except RunError:
         return False
+    return True

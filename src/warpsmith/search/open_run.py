@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,8 +30,9 @@ from warpsmith.search.budget import check_budget, check_countable
 from warpsmith.search.next_brief import find_precedents
 from warpsmith.search.options import RunOptions
 from warpsmith.search.session import FindPrecedents, Session, no_precedents
+from warpsmith.search.trust import TASK_FILE, settings_of, sign_run, task_to_execute
+from warpsmith.system.files import put_in_place
 
-TASK_FILE = "task.py"
 RUNS = "runs"
 ENOUGH = 0.95
 """Share of the hardware limit at which a run stops that is given no other."""
@@ -73,12 +75,15 @@ def begin(
     """
     check_budget(config.budget)
     path, mark, name = config.task.partition("::")
-    precision = Precision(config.precision) if config.precision else None
-    problem = evaluator.survey(config.task, config.backend, precision)
+    problem = evaluator.survey(config.task, config.backend, precision_of(config))
     config = replace(config, task=f"{Path(path).resolve()}{mark}{name}")
     folder = folder or fresh_folder(Path(RUNS), problem.task.name)
     session = Session.create(folder, RunCreated(config, method, problem, __version__), recall)
-    (folder / TASK_FILE).write_bytes(_source(config.task))
+    try:
+        put_in_place(folder / TASK_FILE, _source(config.task), mode=0o644)
+        sign_run(folder, session.state.setup)
+    except OSError as refused:
+        raise RunError(f"{folder} cannot be written ({refused.strerror}); choose another folder.") from None
     return session
 
 
@@ -168,43 +173,38 @@ def fresh_folder(parent: Path, task: str, clock: time.struct_time | None = None)
 def find(name: str) -> Path:
     """The folder of a run, given as a path, or by its name under `runs`, or as "last"."""
     if name == "last":
-        runs = sorted(Path(RUNS).glob(f"*/{LOG_FILE}"), key=lambda path: path.stat().st_mtime)
+        runs = run_folders(Path(RUNS))
         if not runs:
             raise RunError(f"there is no run under {RUNS} yet; start one with `warpsmith optimize TASK`.")
-        return runs[-1].parent
+        return runs[-1]
     path = Path(name)
     return path if path.exists() or not (Path(RUNS) / name).exists() else Path(RUNS) / name
 
 
-def task_of(folder: Path, config: RunConfig) -> str:
-    """The task file of a run: where it was, if it still says the same, else the copy kept with the run."""
-    path, mark, name = config.task.partition("::")
-    copy = folder / TASK_FILE
-    if not copy.exists():
-        if not Path(path).exists():
-            raise RunError(f"neither {path} nor {copy} exists; put the task file back to go on with this run.")
-        return config.task
-    try:
-        same = Path(path).read_bytes() == copy.read_bytes()
-    except OSError:
-        same = False
-    return config.task if same else f"{copy}{mark}{name}"
+def run_folders(parent: Path) -> list[Path]:
+    """The folders of runs in a folder, the latest last."""
+    times = {}
+    for log in parent.glob(f"*/{LOG_FILE}"):
+        with suppress(OSError):  # a link to nothing, or removed meanwhile
+            times[log.parent] = log.stat().st_mtime
+    return sorted(times, key=lambda folder: times[folder])
 
 
 def evaluator_for(
-    config: RunConfig,
+    folder: Path,
+    setup: RunCreated,
     device: str | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> Evaluator:
     """An evaluator for a run on this machine, wherever the run was begun."""
-    kind = (device or "").partition(":")[0]
+    config, kind = setup.config, (device or "").partition(":")[0]
     if kind in _NATIVE and kind not in backend_named(config.backend).devices:
         raise UsageError(
             f"this run's kernels are {config.backend} kernels, which do not run on {kind}; leave out --device."
         )
     chosen, _ = choose(device or config.device, config.backend)
-    return Evaluator(chosen, config.settings, on_progress=on_progress, on_message=on_message)
+    return Evaluator(chosen, settings_of(folder, setup), on_progress=on_progress, on_message=on_message)
 
 
 @dataclass(frozen=True)
@@ -226,9 +226,17 @@ class TaskEvaluator:
 
 def task_evaluator(session: Session, evaluator: Evaluator) -> TaskEvaluator:
     """The evaluator bound to the task and precision of a run."""
-    config = session.state.setup.config
-    precision = Precision(config.precision) if config.precision else None
-    return TaskEvaluator(evaluator, task_of(session.folder, config), precision)
+    setup = session.state.setup
+    return TaskEvaluator(evaluator, task_to_execute(session.folder, setup), precision_of(setup.config))
+
+
+def precision_of(config: RunConfig) -> Precision | None:
+    """The precision that a run was given; None for the task's own."""
+    try:
+        return Precision(config.precision) if config.precision else None
+    except ValueError:
+        known = ", ".join(each.value for each in Precision)
+        raise RunError(f"the run names an unknown precision {config.precision[:50]!r}; known: {known}.") from None
 
 
 def config_of(folder: Path) -> RunCreated:

@@ -18,11 +18,11 @@ from warpsmith.model.errors import WarpsmithError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.method import Method, Product, Show
 from warpsmith.model.settings import Paths
-from warpsmith.model.task import Precision
 from warpsmith.profiling.profiler import Profiler
 from warpsmith.proposers.recorded import is_recording
-from warpsmith.search.open_run import task_of
+from warpsmith.search.open_run import precision_of
 from warpsmith.search.session import Session
+from warpsmith.search.trust import task_to_execute
 
 _PROFILING_ERRORS = (WarpsmithError, OSError, ValueError, LookupError, ArithmeticError, subprocess.SubprocessError)
 
@@ -55,9 +55,8 @@ def kernel_profiler(
     session: Session, evaluator: Evaluator, on_wait: Callable[[], None] = lambda: None
 ) -> Iterator[ProfileKernel]:
     """A profiler for the kernels of a run, on the evaluator's device."""
-    config, problem = session.state.setup.config, session.state.setup.problem
-    task = task_of(session.folder, config)
-    precision = Precision(config.precision) if config.precision else None
+    setup = session.state.setup
+    problem, task, precision = setup.problem, task_to_execute(session.folder, setup), precision_of(setup.config)
     limits = evaluator.settings.limits
     with Profiler(evaluator.device, paths=Paths.from_environment(), limits=limits, on_wait=on_wait) as profiler:
 

@@ -156,6 +156,8 @@ class RunState:
         self._update_confirmation()
 
     def _ask(self, event: BriefAsked) -> None:
+        if not 0 <= event.stage < len(self.setup.method.stages):
+            raise ValueError("a brief belongs to a stage of the method")
         self.briefs = max(self.briefs, event.brief)
         self.in_flight[event.brief] = event
         if event.stage > self.stage.index:
@@ -300,6 +302,8 @@ class RunState:
         first = trial.measured == 0
         failed = evaluation.status is Status.NOT_JUDGED
         score = evaluation.speedup() if evaluation.ok else None
+        if evaluation.ok and score is None:
+            raise ValueError("a valid trial was compared with PyTorch eager")
         trial = replace(trial, measured=trial.measured + 1)
         kept_score = trial.score if failed else None  # an earlier evaluation was valid and stays
         if kept_score is None:

@@ -14,12 +14,15 @@ computed from the log, so that a resumed run continues exactly where the log end
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from warpsmith.backends.fingerprint import fingerprint
+from warpsmith.methods.check import method_errors, own_wordings
 from warpsmith.model.brief import Brief, Precedent, Problem, Prompt, Proposal, Reply, TrialOutcome, TrialRecord
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import RunError
@@ -51,10 +54,12 @@ from warpsmith.search.next_brief import NextBrief
 from warpsmith.search.run_state import RunState
 from warpsmith.search.trial_reader import TrialReader
 from warpsmith.search.trials import Trial
+from warpsmith.search.trust import is_own
 
 FindPrecedents = Callable[[Problem], tuple[Precedent, ...]]
 """Lessons of other runs on similar tasks, the most similar first."""
 
+_CONTRADICTIONS = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError)
 _NO_TRIALS = (Product.STRATEGIES, Product.ALIGNMENT)  # an unreadable reply to these is no trial
 
 
@@ -143,6 +148,9 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._log.close()
+        if isinstance(error, _CONTRADICTIONS) and not is_own(self.folder, self.state.setup):
+            with consistent(self.folder):
+                raise error
 
     def end(self, reason: StopReason, detail: str = "") -> None:
         """Record why work on the run stops. The session stays readable until it is closed; the run can be resumed."""
@@ -350,7 +358,36 @@ class Session:
 
 def read_state(log: RunLog, setup: RunCreated) -> RunState:
     """The state of a run, computed from its log."""
-    state = RunState.start(setup)
-    for entry in log.entries():
-        state.apply(entry)
+    with consistent(log.folder):
+        _check_setup(log.folder, setup)
+        state = RunState.start(setup)
+        for entry in log.entries():
+            state.apply(entry)
     return state
+
+
+@contextmanager
+def consistent(folder: Path) -> Iterator[None]:
+    """Raise a RunError where events that do not fit together make the block fail."""
+    try:
+        yield
+    except _CONTRADICTIONS as fault:
+        if os.environ.get("WARPSMITH_DEBUG"):
+            raise
+        raise RunError(
+            f"the events in {folder} contradict each other ({type(fault).__name__}); the log was changed, or the "
+            "Warpsmith that wrote it had other rules."
+        ) from None
+
+
+def _check_setup(folder: Path, setup: RunCreated) -> None:
+    """Raise a RunError for a method that cannot work, or that words prompts with files which a stranger names."""
+    fault = next(method_errors(setup.method), "")
+    if fault:
+        raise RunError(f"the method in {folder} {fault}.")
+    foreign = own_wordings(setup.method)
+    if foreign and not is_own(folder, setup):
+        raise RunError(
+            f"{folder} was not created by this user on this machine, and its method words prompts with the file "
+            f"{foreign[0][:200]!r}; files that a log names are not read."
+        )

@@ -1,4 +1,6 @@
-"""Files that are replaced in one step, folders that a stranger filled, and folders that outlive their owner.
+"""Files of strangers, files that are replaced in one step, and folders that outlive their owner.
+
+`read_file` waits for nobody and follows no link: a FIFO, a device or a link in a folder of somebody else is an error.
 
 A reader of a replaced file never sees half of it. The owner of a temporary folder keeps a file in it locked; the system
 releases the lock when the owner dies, and the next `sweep` removes the folder. Each folder has one owner.
@@ -8,6 +10,7 @@ Candidates write into some of these folders: `remove_tree` and `list_tree` accep
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -18,9 +21,36 @@ from pathlib import Path
 
 from warpsmith.system.locks import lock, open_lock_file, try_lock
 
+MOST_BYTES = 64 << 20
+"""The longest file that `read_file` reads where no other limit is given."""
 
-def put_in_place(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write beside the file, then replace it; folders are made. An OSError where that fails leaves nothing behind."""
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The content of a regular file; an OSError for a link, a FIFO, a device, and for more than `most` bytes."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
+    return content
+
+
+def check_below(folder: Path, path: Path) -> None:
+    """Raise an OSError if a folder between `folder` and `path` is a link, which would lead out of `folder`."""
+    for above in path.relative_to(folder).parents:
+        if above != Path() and (folder / above).is_symlink():
+            raise OSError(errno.ELOOP, f"{above} in it is a link", str(path))
+
+
+def put_in_place(path: Path, content: bytes, mode: int = 0o600, *, below: Path | None = None) -> None:
+    """Write beside the file, then replace it; folders are made. An OSError where that fails leaves nothing behind.
+
+    A link in the place of the file is replaced, not followed. `below` names a folder that is not left by a link either.
+    """
+    if below is not None:
+        check_below(below, path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.certificate import FORMAT, Certificate
 from warpsmith.model.errors import HarnessFault, UsageError
-from warpsmith.system.files import put_in_place
+from warpsmith.system.files import put_in_place, read_file
 
 _CERTIFICATE = TypeAdapter(Certificate)
 _CHECKSUM = "checksum"
@@ -48,8 +48,7 @@ def write_certificate(certificate: Certificate, path: Path) -> None:
 def read_certificate(path: Path, *, candidate: Candidate | None = None, task_digest: str = "") -> Certificate:
     """Read a certificate; raises UsageError if the file is damaged or belongs to another candidate or task."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES)
+        data = read_file(path, _MOST_BYTES)
     except OSError as fault:
         raise UsageError(f"the certificate {path} cannot be read ({fault.strerror}).") from None
     try:

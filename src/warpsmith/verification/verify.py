@@ -143,7 +143,7 @@ class Verifier:
 
     def _guards(self, first: Evaluation) -> CheckOutcome:
         """Which guards were active, and how the candidate was confined."""
-        without = self._evaluator.settings.without
+        without = tuple(dict.fromkeys((*first.without, *self._evaluator.settings.without)))
         figures: tuple[tuple[str, Figure], ...] = (
             ("guards", ", ".join(name for name in sorted(all_guards()) if name not in without)),
             ("sandbox", ", ".join(first.environment.sandbox) or "none"),

@@ -75,6 +75,7 @@ class EvaluationJob:
             workloads=findings.workloads,
             resources=artifact.resources if artifact else (),
             notes=(*self.facts.notes, *findings.notes),
+            without=self.key.settings.without,
             seconds=time.monotonic() - self.began,
         )
 

@@ -1,0 +1,90 @@
+"""Hostile folders through every command that reads them; see `strangers` for the cases.
+
+Every run tries a share of the cases; `make test-all` tries all.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.fuzz import strangers
+from tests.fuzz.engine import Hung
+from tests.fuzz.strangers import KEY, Case, cases, outside, read_run, run_seed, said, try_case
+
+_PARTS = 4
+_EVERY = 9  # of the cases, in a usual run
+
+
+@pytest.fixture(autouse=True)
+def a_user_with_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scratch() -> Iterator[None]:
+    yield
+    shutil.rmtree(strangers.scratch(), ignore_errors=True)
+    for each in (strangers.scratch, run_seed, strangers.bench_seed, strangers.bundle_seed, cases):
+        each.cache_clear()
+
+
+def tried(chosen: tuple[Case, ...]) -> None:
+    failed = []
+    for case in chosen:
+        try:
+            try_case(case)
+        except (Exception, Hung) as fault:  # noqa: BLE001 - all that fail are named
+            failed.append(f"{case.name}: {type(fault).__name__}: {str(fault)[:500]}")
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_hostile_folders_are_answered(part: int) -> None:
+    tried(cases()[part::_PARTS][::_EVERY])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_all_hostile_folders_are_answered(part: int) -> None:
+    assert len(cases()) > 800
+    tried(cases()[part::_PARTS])
+
+
+# --- the watch itself: one that sees nothing finds nothing ---
+
+
+def test_good_folders_are_read() -> None:
+    run = str(run_seed() / "run")
+    assert "best: " in said("show", run)
+    assert "double" in said("runs", str(run_seed()))
+    assert "relu@small" in said("bench", "show", str(strangers.bench_seed() / "bench"))
+
+
+def _writes_outside() -> None:
+    (outside() / "target").write_text("changed")
+
+
+def _starts_a_program() -> None:
+    subprocess.run(["true"], check=True)
+
+
+def _writes_beside() -> None:
+    with open(strangers.scratch() / "beside", "w"):
+        pass
+
+
+def _removes() -> None:
+    shutil.rmtree(outside() / "folder")
+
+
+@pytest.mark.parametrize("act", [_writes_outside, _starts_a_program, _writes_beside, _removes])
+def test_what_must_not_happen_is_seen(act: Callable[[], None]) -> None:
+    case = Case("bad", lambda folder: act(), run_seed, lambda folder: None)
+    with pytest.raises(AssertionError):
+        try_case(case)
+    try_case(Case("good", read_run, run_seed, lambda folder: None))
