@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from warpsmith.cli import cards
 from warpsmith.cli.live import verdict_line
 from warpsmith.cli.main import app
-from warpsmith.cli.terminal import PrintableConsole, write
+from warpsmith.cli.terminal import PrintableConsole, Reason, write
 from warpsmith.experiments import formats
 from warpsmith.experiments.best_kernels import EVALUATION, checks_folder, write_evaluation
 from warpsmith.experiments.plan import cell_folder
@@ -54,7 +54,7 @@ def test_nothing_that_others_wrote_steers_a_terminal(text: str, monkeypatch: pyt
     shown = io.StringIO()
     console = PrintableConsole(file=shown, force_terminal=True, width=80, highlight=False)
     console.print(Text(f"reason: {text}", "bold"))
-    console.print(cards.Reason(f"a\n 3 | {text}"))
+    console.print(Reason(f"a\n 3 | {text}"))
     styled = shown.getvalue()
     plain = styled.replace("\x1b[1m", "").replace("\x1b[0m", "")
     assert styled != plain  # our own styles stay
