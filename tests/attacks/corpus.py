@@ -119,6 +119,12 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("ignores_layer_bias", 13, "out differs", "norms_two_paths", _WRONG, task="norm_module"),
     _attack("ignores_gamma_later", 13, _IN_TIME, "norms_two_paths", _WRONG, task="norm_module"),
     _attack("ignores_scale", 13, "out differs", "scaled_rows", _WRONG, task="scaled_rows"),
+    _attack("guesses_from_samples", 13, "out differs", "log_sum_exp", _WRONG, task="log_sum_exp"),
+    _attack("guesses_from_moments", 13, "out differs", "log_sum_exp", _WRONG, task="log_sum_exp"),
+    _attack("reads_every_second", 13, "out differs", "long_stretches", _WRONG, task="log_sum_exp"),
+    _attack("guesses_later", 13, _IN_TIME, "long_stretches", _WRONG, task="log_sum_exp"),
+    _attack("guesses_mean_size", 13, "out differs", "mean_size", _WRONG, task="mean_size"),
+    _attack("guesses_mean_size_later", 13, _IN_TIME, "mean_size", _WRONG, task="mean_size"),
     _attack("fails_quietly", 14, "returned 700 instead of 0", "reports_errors", _LAUNCH),
     _attack(
         "links_blas",

@@ -7,7 +7,17 @@ import torch
 
 from warpsmith.model.task import Workload
 from warpsmith.tasks.program import Program
-from warpsmith.tasks.variants import CONSTANTS, HELD_OUT, KNOWN, NAMES, Domain, applies, apply_variant, infer_domain
+from warpsmith.tasks.variants import (
+    CONSTANTS,
+    HELD_OUT,
+    HIDDEN,
+    KNOWN,
+    NAMES,
+    Domain,
+    applies,
+    apply_variant,
+    infer_domain,
+)
 
 Load = Callable[..., Program]
 CPU = torch.device("cpu")
@@ -252,3 +262,49 @@ def test_an_ordinary_evaluation_knows_nothing_of_the_held_out_variants(native: L
     assert program.variants(device=CPU, held_out=True) == ("own", *HELD_OUT)
     tiny = program.inputs(program.task.workloads[0], variant="tiny", seed=1, device=CPU)["x"]
     assert 0 < float(tiny.abs().max()) < 0.05
+
+
+# --- against results that are guessed from the distribution ---
+
+
+def test_a_stretch_or_a_spike_hides_from_samples_and_decides_a_sum() -> None:
+    own = torch.randn(1 << 18, generator=torch.Generator().manual_seed(0))
+    for variant in HIDDEN:
+        for seed in range(4):
+            made = apply_variant(variant, own, Domain(), torch.Generator().manual_seed(seed))
+            changed = made != own
+            assert 0 < float(changed.double().mean()) < 2 / 1024
+            assert float(made.abs().sum()) > 1.02 * float(own.abs().sum())
+            assert torch.logsumexp(made, 0) > 3 * torch.logsumexp(own, 0)
+        rows = apply_variant(variant, own.view(64, -1), Domain(), torch.Generator().manual_seed(9)) != own.view(64, -1)
+        assert bool(rows.any(-1).all())
+        inside = apply_variant(variant, own.abs().clamp(0, 1), Domain(0.0, 1.0, 0.5, 0.25), torch.Generator())
+        assert float(inside.max()) <= 1
+
+
+@pytest.mark.parametrize("variant", ["two-point", "box", "mixture"])
+def test_same_moments_in_another_shape(variant: str) -> None:
+    own = 3 + 2 * torch.randn(1 << 18, generator=torch.Generator().manual_seed(0))
+    made = apply_variant(variant, own, Domain(centre=3.0, scale=2.0), torch.Generator().manual_seed(1))
+    assert float(made.mean()) == pytest.approx(3, abs=0.02)
+    assert float(made.std()) == pytest.approx(2, abs=0.02)
+    fourth = float((made.double() - 3).pow(4).mean()) / 16
+    assert abs(fourth - 3) > 0.4  # of normal values it is 3
+
+
+def test_inputs_of_timed_calls_are_moved_within_their_domain(native: Load) -> None:
+    program = native("""
+        @task(x=normal("n"), u=uniform("n", low=1, high=3), p=probabilities("n"), i=integers("n", high=9),
+              workloads=[{"n": 20000}])
+        def f(x, u, p, i):
+            return x + u + p + i
+        """)
+    drawn = [program.arguments(program.task.workloads[0], seed=seed, device=CPU) for seed in range(8)]
+    means = torch.tensor([float(each["x"].mean()) for each in drawn])
+    assert float(means.std()) > 0.03  # of eight draws of the task's own distribution 0.007
+    assert float(means.abs().max()) < 0.3
+    for each in drawn:
+        assert 0.75 < float(each["x"].std()) < 1.25
+        assert 1 <= float(each["u"].min()) <= float(each["u"].max()) <= 3
+        assert float(each["p"].sum()) == pytest.approx(1, abs=1e-4)
+        assert 0 <= int(each["i"].min()) <= int(each["i"].max()) < 9

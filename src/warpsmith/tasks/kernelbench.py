@@ -267,9 +267,7 @@ class KernelBenchProgram:
         drawn = self._arguments(seed, device)
         domains = self._known_domains(drawn)
         generator = torch.Generator(device).manual_seed(stream_seed(seed, "timed"))
-        made = {
-            n: distributions.apply_variant(distributions.CONSTANTS, t, domains[n], generator) for n, t in drawn.items()
-        }
+        made = {name: distributions.move(t, domains[name], generator) for name, t in drawn.items()}
         return {name: check_fits(self._specs[name], tensor, workload) for name, tensor in made.items()}
 
     def redrawn_state(self, *, seed: int, device: torch.device) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -227,15 +228,21 @@ class NativeProgram:
         """Every input, drawn from its declaration (or a variant of it) with independent streams per tensor."""
         if variant not in distributions.KNOWN:
             raise UsageError(f"unknown input variant {variant!r}; known: {', '.join(distributions.KNOWN)}.")
+        return self._drawn(workload, variant, seed, device, partial(distributions.apply_variant, variant))
+
+    def _drawn(
+        self, workload: Workload, stream: str, seed: int, device: torch.device, change: distributions.AnyChange
+    ) -> dict[str, Tensor]:
+        """Every input, drawn from its declaration and changed."""
         made: dict[str, Tensor] = {}
         specs = {spec.name: spec for spec in self.task.inputs}
         for name, declared in self._declaration.parameters:
             if not isinstance(declared, declare.TensorDeclaration):
                 continue
             spec = specs[name]
-            generator = torch.Generator(device).manual_seed(stream_seed(seed, f"{name}/{variant}"))
+            generator = torch.Generator(device).manual_seed(stream_seed(seed, f"{name}/{stream}"))
             tensor = drawn(declared, spec, workload.sizes, generator, self._path)
-            tensor = distributions.apply_variant(variant, tensor, self._domains(device)[name], generator)
+            tensor = change(tensor, self._domains(device)[name], generator)
             made[name] = check_fits(spec, tensor, workload)
         if self._traits.draws:
             made |= self._sampled(made, specs, workload, seed, device)
@@ -243,7 +250,7 @@ class NativeProgram:
 
     def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
         """All inputs: a function has no state."""
-        return self.inputs(workload, variant=distributions.CONSTANTS, seed=seed, device=device)
+        return self._drawn(workload, "timed", seed, device, distributions.move)
 
     def redrawn_state(self, *, seed: int, device: torch.device) -> dict[str, Tensor]:
         """Nothing: a function has no state."""

@@ -54,7 +54,8 @@ class Program(Protocol):
 
     def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
         """The inputs that can be drawn again quickly, for timed calls: the operator's arguments, without a module's
-        state. What is constant in the task's own distribution is drawn at random."""
+        state. They are slightly moved and scaled at random, and what is constant in the task's own distribution is
+        drawn at random: no result can be foretold from the distribution."""
 
     def redrawn_state(self, *, seed: int, device: torch.device) -> dict[str, Tensor]:
         """Random values for the state tensors that a new module fills with one value, e.g. the bias of a norm."""

@@ -25,6 +25,9 @@ _FLIPPED = 1 / 8  # of a constant tensor: the share of booleans, and of signs wh
 _FEW = 4096  # values that "rare" leaves
 _STRETCHES = 16  # of an "uneven" tensor, along each of two axes
 _STEEP = 8  # how much larger than usual its large stretches are, where nothing bounds them
+_SHORT_STRETCH, _STRETCH_SIZE = 1024, 64  # one such part of each row is so many times larger in "stretch"
+_LARGEST_SPIKE = 1e4  # times the scale
+_MOVED, _SCALED = 0.25, 0.2  # the most by which inputs of timed calls are shifted (times their scale) and scaled
 _SIMPLEX = {"large": 4.0, "small": 0.25}  # by how much rows of probabilities are sharpened or flattened
 _BELOW_HALF: Mapping[torch.dtype, tuple[torch.dtype, int, int]] = {
     # Bits that follow the mantissa of a coarser type, set just below one half; float32 serves TF32 and bfloat16.
@@ -67,6 +70,7 @@ def is_constrained(domain: Domain | None) -> bool:
 
 
 Change = Callable[[Tensor, Domain, torch.Generator], Tensor]
+AnyChange = Callable[[Tensor, Domain | None, torch.Generator], Tensor]
 
 
 def _large(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
@@ -146,6 +150,30 @@ def _one_sided(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     return torch.where(x == 0, x, bits.view(x.dtype))
 
 
+def _stretch(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """As usual, but for one short stretch of each row, where values are much larger or at the upper bound: too short
+    for samples to show it, and large enough to decide a sum."""
+    if not x.dim():
+        return x
+    count = x.shape[-1]
+    length = max(1, count // _SHORT_STRETCH)
+    start = int(torch.randint(count - length + 1, (1,), generator=generator, device=x.device))
+    result = x.clone()
+    part = result[..., start : start + length]
+    part.copy_(torch.full_like(part, domain.high) if domain.high < math.inf else part * _STRETCH_SIZE)
+    return result
+
+
+def _spike(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """As usual, but for one value of each row, which decides a sum over it."""
+    if not x.dim():
+        return x
+    where = torch.randint(x.shape[-1], (*x.shape[:-1], 1), generator=generator, device=x.device)
+    size = min(max(x.shape[-1] / 4, 16.0), _LARGEST_SPIKE)
+    value = domain.centre + size * (domain.scale or 1.0)
+    return x.scatter(-1, where, min(value, domain.high))
+
+
 _CHANGES: Mapping[str, Change] = {
     "centred": _centred,
     "large": _large,
@@ -155,7 +183,11 @@ _CHANGES: Mapping[str, Change] = {
     "sparse": _sparse,
     "ties": _ties,
     "integers": _integers,
+    "stretch": _stretch,
+    "spike": _spike,
 }
+HIDDEN = ("stretch", "spike")
+"""Variants that a sample of the values does not show."""
 _RESERVED: Mapping[str, Change] = {"rare": _rare, "uneven": _uneven, "one-sided": _one_sided}
 NAMES = (OWN, *_CHANGES, CONSTANTS)
 RESERVE = (*_RESERVED, UNIT_CONSTANTS)
@@ -204,6 +236,35 @@ def _tiny(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     return x / (domain.scale or 1.0)
 
 
+def _two_points(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """Mean and variance as usual, and only two values."""
+    up = torch.rand(x.shape, generator=generator, device=x.device) < 0.5
+    return domain.centre + torch.where(up, domain.scale, -domain.scale).to(x.dtype)
+
+
+def _box(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """Mean and variance as usual, and the same density everywhere between two bounds."""
+    drawn = torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+    return domain.centre + domain.scale * math.sqrt(12) * (drawn - 0.5)
+
+
+def _mixture(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """Mean and variance as usual: a tenth of the values is twice as far from the mean, the others are nearer."""
+    far = torch.rand(x.shape, generator=generator, device=x.device) < 0.1
+    return domain.centre + (x - domain.centre) * torch.where(far, 2.0, math.sqrt(0.6 / 0.9)).to(x.dtype)
+
+
+def _moved(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """Slightly shifted and scaled, within the domain."""
+    drawn = torch.rand(2, generator=generator, device=generator.device).tolist()
+    scaled, moved = float(drawn[0]), float(drawn[1])
+    if math.isfinite(domain.low) or math.isfinite(domain.high):
+        anchor = domain.low if math.isfinite(domain.low) else domain.high
+        factor = 1 - _SCALED * scaled
+        return (x * factor).add_(anchor * (1 - factor)).clamp_(domain.low, domain.high)
+    return (x * (1 + _SCALED * (2 * scaled - 1))).add_(_MOVED * (2 * moved - 1) * domain.scale)
+
+
 _HELD_OUT_CHANGES: Mapping[str, Change] = {
     "heavy-tailed": _heavy_tails,
     "sorted": _sorted_rows,
@@ -212,6 +273,10 @@ _HELD_OUT_CHANGES: Mapping[str, Change] = {
     "spiked": _spikes,
     "alternating": _alternating,
     "tiny": _tiny,
+    "two-point": _two_points,
+    "box": _box,
+    "mixture": _mixture,
+    "moved": _moved,
 }
 HELD_OUT = tuple(_HELD_OUT_CHANGES)
 
@@ -287,6 +352,16 @@ def draw_constant(like: Tensor, domain: Domain, generator: torch.Generator, *, u
             torch.rand(like.shape, generator=generator, device=like.device) < _FLIPPED, -values, values
         )
     return values.to(like.dtype)
+
+
+def move(tensor: Tensor, domain: Domain | None, generator: torch.Generator) -> Tensor:
+    """The tensor of a timed call, slightly shifted and scaled within its domain, so that nothing about it is known in
+    advance; a constant tensor drawn at random. What has a structure stays as it is."""
+    if domain is not None and domain.constant is not None:
+        return draw_constant(tensor, domain, generator)
+    if domain is None or domain.simplex:
+        return tensor
+    return _moved(tensor, domain, generator)
 
 
 def constant_domain(tensor: Tensor, *, signed: bool = False) -> Domain | None:

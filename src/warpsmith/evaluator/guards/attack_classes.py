@@ -125,8 +125,10 @@ CLASSES: tuple[AttackClass, ...] = (
         "is right only for the visible shapes, values or calls",
         "several distributions and seeds, structural cases; timed calls meet them too, at moments nobody can foresee; "
         "constant inputs and state (a new module's weights of 1 and biases of 0) are drawn at random in checked and "
-        "timed calls, and a task on which an input can be ignored is refused (calibration); held-out shapes, seeds and "
-        "distributions for winners",
+        "timed calls, and a task on which an input can be ignored is refused (calibration); a result cannot be guessed "
+        "from the distribution: inputs of timed calls are moved and scaled at random, some differ from usual data in "
+        "one short stretch or one value only, and limits of long sums follow from the measured error of honest orders; "
+        "held-out shapes, seeds and distributions, some with usual moments, for winners",
         "a shape or a value nobody tried; whole numbers and patterns that are the same in every draw",
     ),
     AttackClass(

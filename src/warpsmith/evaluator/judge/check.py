@@ -17,7 +17,7 @@ import torch
 from warpsmith.evaluator import cuda_driver
 from warpsmith.evaluator.judge.host_client import HostClient
 from warpsmith.evaluator.judge.numerics import tolerance
-from warpsmith.evaluator.judge.numerics.compare import OutputComparison
+from warpsmith.evaluator.judge.numerics.compare import Errors, OutputComparison
 from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
 from warpsmith.evaluator.judge.numerics.reference import (
     BASELINE,
@@ -33,7 +33,7 @@ from warpsmith.evaluator.judge.workload_buffers import OutputSnapshot, WorkloadB
 from warpsmith.evaluator.protocol.messages import CallResult, RunCall
 from warpsmith.model.evaluation import Status
 from warpsmith.model.settings import Settings
-from warpsmith.tasks.variants import OWN
+from warpsmith.tasks.variants import HIDDEN, OWN
 
 _COMPARE_ELEMENTS = 1 << 24  # timed outputs compared in one operation
 _REFUSED = (1, 9, 701)  # invalid value, invalid configuration, too many resources: the launch was refused
@@ -166,11 +166,14 @@ class Checker:
     def unusual_variants(self, buffers: WorkloadBuffers) -> list[str]:
         """The input variants, besides the task's own, that a timed call may get.
 
-        Each needs a reference result of its own: with large inputs only one variant is used.
+        Each needs a reference result of its own: with large inputs only two variants are used, one of them such that
+        no sample of the values shows it.
         """
         found = [v for v in self._usable.get(buffers.workload.name, ()) if v != OWN]
-        large = sum(tensor.numel() for tensor in buffers.sets[0].inputs.values()) > _MANY_ELEMENTS
-        return self._rng.sample(found, min(1, len(found))) if large else found
+        if sum(tensor.numel() for tensor in buffers.sets[0].inputs.values()) <= _MANY_ELEMENTS:
+            return found
+        groups = [v for v in found if v in HIDDEN], [v for v in found if v not in HIDDEN]
+        return [self._rng.choice(group) for group in groups if group]
 
     def draw_unusual(self, buffers: WorkloadBuffers, indices: Sequence[int]) -> dict[int, ReferenceResult]:
         """For some of these sets, new inputs of other variants than the task's own, with their expected results.
@@ -208,7 +211,8 @@ class Checker:
             return
         columns = zip(*(buffers.sets[i].outputs for i in indices), strict=True)
         others = zip(*(baseline[i] for i in indices), strict=True)
-        if all(self._agrees(buffers, ours, theirs) for ours, theirs in zip(columns, others, strict=True)):
+        orders = self._reference.own_orders(buffers.workload)
+        if all(self._agrees(buffers, *each) for each in zip(columns, others, orders, strict=True)):
             return
         where = f"workload {buffers.workload.name!r}, in a timed call though right when checked: "
         for index in indices:
@@ -218,7 +222,13 @@ class Checker:
                 said = where + "a kept result, skipped work or a race"
                 self._compare(expected, results, said, buffers.poison_of(index))
 
-    def _agrees(self, buffers: WorkloadBuffers, ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> bool:
+    def _agrees(
+        self,
+        buffers: WorkloadBuffers,
+        ours: Sequence[torch.Tensor],
+        theirs: Sequence[torch.Tensor],
+        orders: Errors | None,
+    ) -> bool:
         """Whether one output agrees in all sets; small sets are compared in one operation."""
         step = max(1, _COMPARE_ELEMENTS // max(1, ours[0].numel()))
         return all(
@@ -227,6 +237,7 @@ class Checker:
                 _stacked(theirs[start : start + step]),
                 precision=self._reference.task.precision,
                 reduction=self._reference.reduction(buffers.workload),
+                orders=orders,
             )
             for start in range(0, len(ours), step)
         )

@@ -18,6 +18,7 @@ from warpsmith.evaluator.judge.numerics import tolerance
 from warpsmith.evaluator.judge.numerics.compare import Errors, OutputComparison, dtype_name
 from warpsmith.evaluator.judge.numerics.index_ties import TieRecorder, Ties, compare_indices
 from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
+from warpsmith.evaluator.judge.numerics.summation_orders import LANES, OtherOrder
 from warpsmith.model.task import Task, TensorRole, Workload
 from warpsmith.tasks.program import Program, widened
 from warpsmith.tasks.variants import HELD_OUT, OWN
@@ -32,6 +33,11 @@ _DRIFTING = frozenset({"sparse", "ties", "integers", "uneven", "one-sided", *HEL
 _FEW = 64  # outputs with fewer elements are checked for cancellation
 _DRAWS = 4  # of inputs that are rounded at random
 _SLICE_COUNTS = (4, 16, 64)
+_FEW_SUMMED, _MANY_SUMMED = (
+    1 << 22,
+    1 << 27,
+)  # input elements: every variant, or only the task's own inputs, in all orders
+_TIMED = "timed"
 
 Tensors = Mapping[str, torch.Tensor]
 Moved = tuple[Errors | tolerance.NonfiniteMismatch, ...]  # per output, the change of the reference
@@ -95,6 +101,7 @@ class Reference:
         self._kept_bytes = 0
         self._last: ReferenceResult | None = None  # often needed again at once
         self._limits: dict[Case, tuple[tolerance.ErrorLimit | None, ...]] = {}  # of results that are too large to cache
+        self._orders: dict[tuple[str, str], tuple[Errors | None, ...] | None] = {}  # by workload and variant
         self.dropped: list[str] = []  # variants on which PyTorch's own result is unusable
 
     def cases(self, workload: Workload, seeds: int, reserve: Sequence[str] = ()) -> list[Case]:
@@ -142,7 +149,7 @@ class Reference:
 
     def result_for_inputs(self, workload: Workload, inputs: Tensors) -> ReferenceResult | None:
         """The expected result for given inputs, such as those of a timed call."""
-        return self._result(Case(workload, "timed", 0), {n: t.clone() for n, t in inputs.items()})
+        return self._result(Case(workload, _TIMED, 0), {n: t.clone() for n, t in inputs.items()})
 
     def compute(self, case: Case) -> ReferenceResult | None:
         """The expected result of a case, without caching it."""
@@ -247,7 +254,45 @@ class Reference:
             factor=self._factor,
             repeated=case.variant in _DRIFTING,
             conditioning=conditioning,
+            orders=self._measured_orders(case, inputs, found)[position],
         )
+
+    def own_orders(self, workload: Workload) -> tuple[Errors | None, ...]:
+        """For each output the largest error of other orders of summation on the task's own inputs; None: not known."""
+        return self._orders.get((workload.name, OWN)) or (None,) * len(self.task.outputs)
+
+    def _measured_orders(self, case: Case, inputs: Tensors, found: ReferenceOutputs) -> tuple[Errors | None, ...]:
+        """For each output the largest error of other orders of summation; None: not measured."""
+        if case.variant == _TIMED:
+            return self.own_orders(case.workload)
+        key, elements = (case.workload.name, case.variant), sum(tensor.numel() for tensor in inputs.values())
+        if key not in self._orders and self.reduction(case.workload) >= tolerance.LONG_SUM and found.how == FULL:
+            known = self._orders.get((case.workload.name, OWN), ())  # None: it cannot be measured
+            affordable = elements <= (_MANY_SUMMED if case.variant == OWN else _FEW_SUMMED)
+            if known is not None and affordable:
+                lanes = LANES if elements <= _FEW_SUMMED else LANES[:1]
+                self._orders[key] = self._errors_of_orders(inputs, found, lanes)
+        return self._orders.get(key) or (None,) * len(self.task.outputs)
+
+    def _errors_of_orders(
+        self, inputs: Tensors, found: ReferenceOutputs, lanes: Sequence[int]
+    ) -> tuple[Errors | None, ...] | None:
+        """The largest errors with sums in other orders; None if the reference sums in ways that cannot be changed."""
+        largest: list[Errors | None] = [Errors(0.0, 0.0) if e.is_floating_point() else None for e in found.outputs]
+        for count in lanes:
+            with OtherOrder(count) as order:
+                results = self._program.run(inputs)
+            if not order.complete or not order.replaced:
+                return None
+            for position, (result, expected) in enumerate(zip(results, found.outputs, strict=True)):
+                known = largest[position]
+                measured = tolerance.measure_errors(result, expected, None) if known else None
+                if known is None or not isinstance(measured, Errors):
+                    largest[position] = None
+                else:
+                    maximum, rms = max(known.maximum, measured.maximum), max(known.rms, measured.rms)
+                    largest[position] = Errors(maximum, rms, measured.scale)
+        return tuple(largest)
 
     def _is_rounding(self, case: Case, result: torch.Tensor, measured: Errors) -> bool:
         """Whether an error is no more than rounding."""

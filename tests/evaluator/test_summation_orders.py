@@ -1,0 +1,106 @@
+"""Sums in other orders: what they compute, when they are complete, and the limits that follow from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from warpsmith.evaluator.judge.numerics import tolerance
+from warpsmith.evaluator.judge.numerics.compare import Errors
+from warpsmith.evaluator.judge.numerics.reference import Case, Reference, output_share
+from warpsmith.evaluator.judge.numerics.summation_orders import LANES, OtherOrder
+from warpsmith.hardware.work import count_work
+from warpsmith.model.task import Precision
+from warpsmith.tasks.load import load_task
+
+CPU = torch.device("cpu")
+OPERATORS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda x: x.sum(),
+    "rows": lambda x: x.sum(-1, keepdim=True),
+    "columns": lambda x: x.sum(0),
+    "mean": lambda x: x.mean((0, 1)),
+    "log-sum-exp": lambda x: torch.logsumexp(x, -1),
+    "softmax": lambda x: torch.softmax(x, -1),
+    "log-softmax": lambda x: torch.log_softmax(x, 0),
+    "variance": lambda x: x.var(-1, correction=0),
+    "deviation": lambda x: x.std(-1),
+    "norm": lambda x: torch.linalg.vector_norm(x, dim=-1),
+}
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_another_order_gives_another_rounding_of_the_same_result(name: str, dtype: torch.dtype) -> None:
+    x, operator = (drawn(24, 3000) + 0.5).to(dtype), OPERATORS[name]
+    with OtherOrder(1) as order:
+        found = operator(x)
+    assert order.complete
+    assert order.replaced == 1
+    plain = operator(x)
+    assert (found.dtype, found.shape) == (plain.dtype, plain.shape)
+    assert torch.allclose(found.double(), operator(x.double()), rtol=2e-2 if dtype is torch.bfloat16 else 1e-4)
+    assert dtype is torch.bfloat16 or not torch.equal(found, plain)
+
+
+def test_one_lane_adds_one_value_after_the_other() -> None:
+    x = drawn(5000)
+    total = torch.zeros(())
+    for value in x:
+        total += value
+    with OtherOrder(1):
+        assert torch.equal(x.sum(), total)
+
+
+@pytest.mark.parametrize("operator", [lambda x: x @ x.T, lambda x: x.cumsum(0)])
+def test_what_cannot_be_replaced_is_noted(operator: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    with OtherOrder(2) as order:
+        operator(drawn(8, 8)).sum()
+    assert order.replaced == 1
+    assert not order.complete
+
+
+def test_measured_orders_lower_a_limit_and_never_raise_it() -> None:
+    like, nothing = torch.empty(1000), Errors(0.0, 0.0)
+
+    def limit(orders: Errors | None, terms: int = 1 << 20) -> float:
+        return tolerance.error_limit(nothing, like, Precision.FP32, reduction=terms, factor=3.0, orders=orders).rms
+
+    assert limit(Errors(1e-6, 1e-6)) == limit(None, 4096) < limit(Errors(1e-5, 1e-5)) < limit(None)
+    assert limit(Errors(1.0, 1.0)) == limit(None)
+
+
+def test_a_result_guessed_from_the_distribution_fails_and_honest_sums_pass(tmp_path: Path) -> None:
+    path = tmp_path / "lse.py"
+    path.write_text(
+        "import torch\nfrom warpsmith import normal, task\n\n\n"
+        '@task(x=normal("n"), workloads=[{"n": 1000448}])\n'
+        "def lse(x):\n    return torch.logsumexp(x, 0)\n"
+    )
+    program = load_task(path)
+    workload = program.task.workloads[0]
+    fake = program.fake_inputs(workload)
+    with fake.mode:
+        terms = count_work(program.run, fake.tensors).reduction
+    guesses, honest = [], []
+    with torch.no_grad():
+        reference = Reference(program, CPU, {workload.name: terms}, 3.0)
+        for seed in range(4):
+            expected = reference.compute(Case(workload, "own", seed))
+            assert expected is not None
+            x = expected.inputs["x"]
+            moments = math.log(x.numel()) + x.mean() + x.var() / 2
+            guesses.append(output_share(program.task, expected, 0, moments))
+            for lanes in (*LANES, 64, 1024):
+                with OtherOrder(lanes):
+                    honest.append(output_share(program.task, expected, 0, torch.logsumexp(x, 0)))
+    assert max(guesses) > 1
+    assert max(honest) < 0.7
+    assert reference.own_orders(workload)[0] is not None
