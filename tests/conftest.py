@@ -105,7 +105,7 @@ for said in ("1", ""):
     torch.set_num_threads(cpu_threads())
     load_or_measure(Path(sys.argv[1]), select_device("cpu").key, torch.device("cpu"))
 for path in (Path(sys.argv[1]) / "peaks").iterdir():
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"l2_bytes": 4 << 20}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"l2_bytes": 4 << 20, "spread": 0, "load": 0}))
 """
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 
 from warpsmith.hardware.device import visible_gpus
 from warpsmith.hardware.peaks import Peaks, load_or_measure, measure_peaks
@@ -70,6 +75,48 @@ def test_another_device_has_its_own_figures(cache: Path, peaks: Peaks) -> None:
     other = load_or_measure(cache, "another cpu", CPU)
     assert other.device_key == "another cpu"
     assert load_or_measure(cache, "this cpu", CPU).device_key == "this cpu"
+
+
+def _kept(cache: Path, peaks: Peaks, **changes: object) -> Peaks:
+    """The peaks with changes, as the only file of a cache."""
+    changed = replace(peaks, **changes)  # type: ignore[arg-type]
+    (file,) = (cache / "peaks").glob("*.json")
+    file.write_bytes(TypeAdapter(Peaks).dump_json(changed))
+    return changed
+
+
+def test_figures_of_a_busy_machine_are_measured_again_and_the_better_count(tmp_path: Path) -> None:
+    good = load_or_measure(tmp_path, "this cpu", CPU)
+    busy = {"load": 0.6, "bandwidth_bytes_s": good.bandwidth_bytes_s / 50, "launch_overhead_s": 1e-9}
+    now = datetime.now(UTC)
+    recent = _kept(tmp_path, good, **busy, measured_at=now.isoformat())
+    assert load_or_measure(tmp_path, "this cpu", CPU) == recent, "not at every use"
+    _kept(tmp_path, good, **busy, measured_at=(now - timedelta(hours=1)).isoformat())
+    again = load_or_measure(tmp_path, "this cpu", CPU)
+    assert again.bandwidth_bytes_s > 5 * recent.bandwidth_bytes_s
+    assert again.launch_overhead_s == 1e-9
+    steady = _kept(tmp_path, good, load=0.0, spread=0.0, measured_at=(now - timedelta(days=9)).isoformat())
+    assert load_or_measure(tmp_path, "this cpu", CPU) == steady
+
+
+def test_the_load_of_others_is_seen(peaks: Peaks) -> None:
+    assert 0 <= peaks.load <= 1
+    assert peaks.spread >= 0
+    endless = "import sys\nprint(flush=True)\nwhile True: pass"
+    others = [
+        subprocess.Popen([sys.executable, "-c", endless], stdout=subprocess.PIPE) for _ in range(os.cpu_count() or 1)
+    ]
+    try:
+        for other in others:
+            assert other.stdout is not None
+            other.stdout.readline()
+        found = measure_peaks(CPU)
+    finally:
+        for other in others:
+            other.kill()
+            other.communicate()
+    assert found.load > 0.15
+    assert not found.steady
 
 
 @pytest.mark.gpu

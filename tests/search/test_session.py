@@ -262,6 +262,21 @@ def test_a_run_stops_at_the_speed_of_light(tmp_path: Path) -> None:
         assert session.ask() is None
 
 
+def test_a_run_does_not_stop_on_a_floor_that_was_beaten(tmp_path: Path) -> None:
+    """A share above 1 says that the floor is wrong: the peaks were measured on a busy machine."""
+    from dataclasses import replace
+
+    start = run_setup(FULL)
+    start = replace(start, config=replace(start.config, enough_share=0.9))
+    with Session.create(tmp_path / "run", start) as session:
+        answered(session, 5)
+        judged(session, lambda c: valid(c, 2.0, share=1.2))
+        assert session.stop_reason is None
+        answered(session, 2)
+        judged(session, lambda c: valid(c, 3.0, share=0.95))
+        assert session.stop_reason is None
+
+
 def test_a_run_goes_on_where_its_log_ends(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with new_session(folder, FULL) as session:

@@ -2,12 +2,17 @@
 
 The figures are ceilings, so the best of several repeats counts; timing candidates is done elsewhere, with
 statistics. Torch's flags are put back as they were; on the CPU the caller sets the thread count.
+
+Figures measured on a busy machine are too low, and every floor that follows from them too high. So each measurement
+carries a sign of its quality (`Peaks.steady`): one that is not steady is repeated before later use, and the better of
+both counts; a result that beats a floor has the peaks measured again (`remeasure_peaks`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,10 +32,11 @@ from warpsmith.system.files import put_in_place
 
 __all__ = ["Peaks", "load_or_measure", "measure_peaks", "remeasure_peaks"]
 
-FORMAT = 1
+FORMAT = 2
 """Version of the measurement: a file of another version is measured again."""
 
 _REPEATS = 5
+_PATIENCE_S = 600.0  # figures that are not steady are measured again after this time
 _GRAPH_LAUNCHES = 50
 _CPU_BUDGET_S = 0.08  # per figure; there are about twenty
 _TYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32} | {
@@ -49,7 +55,7 @@ def load_or_measure(cache: Path, device_key: str, device: torch.device) -> Peaks
     try:
         found = _RECORD.validate_json(path.read_bytes())
         if found.device_key == device_key and found.torch == torch.__version__:
-            return found
+            return found if found.steady or _age_s(found) < _PATIENCE_S else remeasure_peaks(found, cache, device)
     except (OSError, ValidationError):
         pass
     peaks = measure_peaks(device, device_key)
@@ -67,9 +73,19 @@ def remeasure_peaks(known: Peaks, cache: Path, device: torch.device) -> Peaks:
         cache_bandwidth_bytes_s=max(known.cache_bandwidth_bytes_s, again.cache_bandwidth_bytes_s),
         flops=tuple((name, max(rate, before.get(name, 0.0))) for name, rate in now.items()),
         launch_overhead_s=min(known.launch_overhead_s, again.launch_overhead_s),
+        spread=min(known.spread, again.spread),
+        load=min(known.load, again.load),
     )
     _write(_file(cache, known.device_key, device), _RECORD.dump_json(best, indent=1))
     return best
+
+
+def _age_s(peaks: Peaks) -> float:
+    """How long ago peaks were measured; infinite if that cannot be read."""
+    try:
+        return (datetime.now(UTC) - datetime.fromisoformat(peaks.measured_at)).total_seconds()
+    except (ValueError, TypeError):
+        return math.inf
 
 
 def _file(cache: Path, device_key: str, device: torch.device) -> Path:
@@ -88,16 +104,17 @@ def measure_peaks(device: torch.device, device_key: str = "") -> Peaks:
     else:
         cache_bytes, units = cpu_info().cache_bytes, torch.get_num_threads()
         free_bytes = psutil.virtual_memory().available
-    with torch.inference_mode(), _flags_kept():
+    spreads: list[float] = []
+    with torch.inference_mode(), _flags_kept(), _OtherLoad() as others:
         # Products first: the library's workspace then does not pin one of the large blocks below.
-        rates = {name: _matmul_flops_s(device, name) for name in _TYPES if cuda or name != "tf32"}
-        overhead_s = _launch_overhead_s(device)
+        rates = {name: _matmul_flops_s(device, name, spreads) for name in _TYPES if cuda or name != "tf32"}
+        overhead_s = _launch_overhead_s(device, spreads)
         # Far beyond the cache, yet within what is free; a GPU needs gigabytes until starting costs nothing.
         wanted_bytes = (4 << 30) if cuda else min(max(4 * cache_bytes, 64 << 20), 1 << 30)
-        bandwidth = _bandwidth_bytes_s(device, min(wanted_bytes, free_bytes // 4), 0.0)
+        bandwidth = _bandwidth_bytes_s(device, min(wanted_bytes, free_bytes // 4), 0.0, spreads)
         # Several sizes, because inner caches and slices of a divided cache are faster than the whole.
         inner = [cache_bytes // 2, cache_bytes // 4] if cuda else [cache_bytes // 2, 1 << 20, 1 << 18]
-        cache_bandwidth = max(_bandwidth_bytes_s(device, size, overhead_s) for size in inner)
+        cache_bandwidth = max(_bandwidth_bytes_s(device, size, overhead_s, spreads) for size in inner)
     if cuda:
         torch.cuda.empty_cache()
     # A type that is emulated (fp16 on most CPUs) is no ceiling: computing in fp32 is faster.
@@ -113,10 +130,33 @@ def measure_peaks(device: torch.device, device_key: str = "") -> Peaks:
         sms=units,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         torch=torch.__version__,
+        spread=statistics.median(spreads),
+        load=0.0 if cuda else others.share,
     )
 
 
-def _bandwidth_bytes_s(device: torch.device, nbytes: int, overhead_s: float) -> float:
+class _OtherLoad:
+    """Measures which share of the machine's processors other processes use meanwhile."""
+
+    share = 0.0
+
+    def __enter__(self) -> _OtherLoad:
+        self._begun = self._times()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        all_s, busy_s, own_s = (now - then for now, then in zip(self._times(), self._begun, strict=True))
+        self.share = max(0.0, busy_s - own_s) / all_s if all_s > 0 else 0.0
+
+    @staticmethod
+    def _times() -> tuple[float, float, float]:
+        machine, own = psutil.cpu_times(), psutil.Process().cpu_times()
+        # Time as a guest's processor is counted in "user" as well.
+        total = sum(value for name, value in machine._asdict().items() if not name.startswith("guest"))
+        return total, total - machine.idle - getattr(machine, "iowait", 0.0), own.user + own.system
+
+
+def _bandwidth_bytes_s(device: torch.device, nbytes: int, overhead_s: float, spreads: list[float]) -> float:
     """The best of a read-only reduction over `nbytes` and a copy that touches `nbytes` in all."""
     source = torch.ones(max(nbytes // 4, 1024), dtype=torch.float32, device=device)
     half = source.numel() // 2
@@ -130,13 +170,13 @@ def _bandwidth_bytes_s(device: torch.device, nbytes: int, overhead_s: float) -> 
 
     rates = []
     for action in (read, copy):
-        seconds = _best_s(device, action, batch=_GRAPH_LAUNCHES if overhead_s else 1)
+        seconds = _best_s(device, action, spreads, batch=_GRAPH_LAUNCHES if overhead_s else 1)
         # In the cache figure the cost of starting each operation is taken off: it is not the cache's.
         rates.append(source.numel() * 4 / max(seconds - overhead_s, 0.2 * seconds))
     return max(rates)
 
 
-def _matmul_flops_s(device: torch.device, precision: str) -> float:
+def _matmul_flops_s(device: torch.device, precision: str, spreads: list[float]) -> float:
     """The best rate of square products, grown until one takes long enough to be timed well."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     enough_s = 0.004 if device.type == "cuda" else 0.008
@@ -149,45 +189,62 @@ def _matmul_flops_s(device: torch.device, precision: str) -> float:
         def multiply(a: Tensor = a, out: Tensor = out) -> None:
             torch.mm(a, a, out=out)
 
-        seconds = _best_s(device, multiply, repeats=3)
+        seconds = _best_s(device, multiply, spreads, repeats=3)
         best = max(best, 2 * size**3 / seconds)
         if seconds > enough_s or size >= largest:
             return best
         size *= 2
 
 
-def _launch_overhead_s(device: torch.device) -> float:
+def _launch_overhead_s(device: torch.device, spreads: list[float]) -> float:
     tiny = torch.zeros(32, device=device)
 
     def step() -> None:
         tiny.add_(1.0)
 
-    return _best_s(device, step, batch=_GRAPH_LAUNCHES)
+    return _best_s(device, step, spreads, batch=_GRAPH_LAUNCHES)
 
 
-def _best_s(device: torch.device, action: Callable[[], None], *, batch: int = 1, repeats: int = _REPEATS) -> float:
-    """Seconds of one call, the best of some repeats of `batch` calls (on CUDA as one graph if batch > 1)."""
+def _best_s(
+    device: torch.device,
+    action: Callable[[], None],
+    spreads: list[float],
+    *,
+    batch: int = 1,
+    repeats: int = _REPEATS,
+) -> float:
+    """Seconds of one call, the best of some repeats of `batch` calls (on CUDA as one graph if batch > 1).
+
+    Adds to `spreads` how much longer than the best the middle repeat took.
+    """
     if device.type == "cpu":
-        return _best_cpu_s(action, batch * repeats)
-    with torch.cuda.device(device):
-        return _best_cuda_s(action, batch, repeats)
+        times = _cpu_times_s(action, batch * repeats)
+    else:
+        with torch.cuda.device(device):
+            times = _cuda_times_s(action, batch, repeats)
+    best = min(times)
+    if len(times) > 1 and best > 0:
+        spreads.append(statistics.median(times) / best - 1)
+    return best
 
 
-def _best_cpu_s(action: Callable[[], None], calls: int) -> float:
-    """The best single call; fewer calls when they are slow, so that a busy machine is not measured for ever."""
+def _cpu_times_s(action: Callable[[], None], calls: int) -> list[float]:
+    """The times of single calls; fewer calls when they are slow, so that a busy machine is not measured for ever."""
     action()
-    best, deadline = math.inf, time.perf_counter() + _CPU_BUDGET_S
+    times: list[float] = []
+    deadline = time.perf_counter() + _CPU_BUDGET_S
     for _ in range(calls):
         start = time.perf_counter()
         action()
         stop = time.perf_counter()
-        best = min(best, stop - start)
+        times.append(stop - start)
         if stop > deadline:
             break
-    return best
+    return times
 
 
-def _best_cuda_s(action: Callable[[], None], batch: int, repeats: int) -> float:
+def _cuda_times_s(action: Callable[[], None], batch: int, repeats: int) -> list[float]:
+    """The times of one call, each from one repeat."""
     action()
     torch.cuda.synchronize()
     run = action
@@ -205,8 +262,8 @@ def _best_cuda_s(action: Callable[[], None], batch: int, repeats: int) -> float:
         run()
         stop.record()
         stop.synchronize()
-        times.append(float(start.elapsed_time(stop)) * 1e-3)
-    return min(times) / batch
+        times.append(float(start.elapsed_time(stop)) * 1e-3 / batch)
+    return times
 
 
 @contextmanager

@@ -49,6 +49,10 @@ class Work:
         return self.flops / self.bytes if self.bytes else math.inf
 
 
+_STEADY_SPREAD = 0.25
+_STEADY_LOAD = 0.15
+
+
 @dataclass(frozen=True)
 class Peaks:
     """The best rates seen on one device."""
@@ -63,6 +67,13 @@ class Peaks:
     sms: int  # multiprocessors; threads on the CPU
     measured_at: str  # ISO date and time, UTC
     torch: str  # version measured with
+    spread: float = 0.0  # of repeated measurements: how much longer the middle one took than the best
+    load: float = 0.0  # share of the machine's processors that other processes used meanwhile
+
+    @property
+    def steady(self) -> bool:
+        """True if nothing speaks against the figures: repeats agree, and the machine was idle otherwise."""
+        return self.spread <= _STEADY_SPREAD and self.load <= _STEADY_LOAD
 
     def flops_s(self, precision: Precision) -> float:
         """FLOP/s at a precision; the fp32 rate where the device has nothing faster for a coarser one."""

@@ -19,7 +19,7 @@ MAX_FAILURES_IN_A_ROW = 5
 def stop_reason(state: RunState, budget: Budget, now: float) -> StopReason | None:
     """Why nothing more should be asked; None if the run may go on."""
     totals = state.totals
-    best = state.trials.get(state.best)
+    best = None if state.floor_beaten else state.trials.get(state.best)  # a floor that was beaten says nothing
     trials = (StopReason.TRIALS, totals.trials, budget.trials)
     clocks = (
         (StopReason.TIME, state.elapsed(now), budget.seconds),

@@ -77,6 +77,7 @@ class RunState:
     profiled: set[int] = field(default_factory=set)
     tuned: set[int] = field(default_factory=set)
     precedents: tuple[Precedent, ...] = ()
+    floor_beaten: bool = False  # a valid trial was faster than its floor: the floors are wrong
     failed_calls_in_a_row: int = 0
     failed_evaluations_in_a_row: int = 0
     _models: dict[int, str] = field(default_factory=dict)  # by brief, until its reply is parsed
@@ -308,6 +309,7 @@ class RunState:
         kept_score = trial.score if failed else None  # an earlier evaluation was valid and stays
         if kept_score is None:
             shares = [each.share_of_floor for each in evaluation.workloads]
+            self.floor_beaten |= evaluation.ok and max(shares, default=0.0) > 1
             trial = replace(
                 trial,
                 outcome=TrialOutcome.JUDGED,

@@ -67,6 +67,7 @@ class TaskContext:
             )
         self.task = _with_libraries(self.task, self.settings.allow)
         self.peaks: Peaks = load_or_measure(Path(config.cache), config.device_key, self.device)
+        self.peaks_questioned = False  # whether a result that beat its floor has had them measured again
         self.work = {w.name: self._count(w) for w in self.task.workloads}
         self.baseline_s = {w.name: self._time_once(w) for w in self.task.workloads}
         self._untimed_threads = self._count_untimed_threads()
@@ -126,10 +127,19 @@ class TaskContext:
             torch=torch.__version__,
             device=config.device_name,
             threads=config.threads,
-            notes=self.task.notes,
+            notes=(*self.task.notes, *self._busy_note()),
             calibration=self.calibration,
             bounds=tuple(self._bound(workload) for workload in self.task.workloads),
             outline=outline(self.program),
+        )
+
+    def _busy_note(self) -> tuple[str, ...]:
+        """That the figures of the device may be too low, if they may."""
+        if self.peaks.steady:
+            return ()
+        return (
+            f"the machine was busy when the peaks of the device were measured (load {self.peaks.load:.0%}, spread "
+            f"{self.peaks.spread:.0%}): shares of the roofline may be too high; they are measured again later.",
         )
 
     def _bound(self, workload: Workload) -> WorkloadBound:
