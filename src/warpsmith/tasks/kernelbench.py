@@ -265,18 +265,20 @@ class KernelBenchProgram:
     def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
         """What `get_inputs()` gives; constructing the module anew would cost more than most tasks."""
         drawn = self._arguments(seed, device)
-        domains = self._known_domains(drawn)
-        generator = torch.Generator(device).manual_seed(stream_seed(seed, "timed"))
-        made = {name: distributions.move(t, domains[name], generator) for name, t in drawn.items()}
-        return {name: check_fits(self._specs[name], tensor, workload) for name, tensor in made.items()}
+        domains, made = self._known_domains(drawn), dict[str, Tensor]()
+        for name, tensor in drawn.items():
+            generator = torch.Generator(device).manual_seed(stream_seed(seed, f"timed/{name}"))
+            own = tensor if domains[name] is None else tensor.clone()  # get_inputs() may give the same tensor again
+            made[name] = check_fits(self._specs[name], distributions.move(own, domains[name], generator), workload)
+        return made
 
     def redrawn_state(self, *, seed: int, device: torch.device) -> dict[str, Tensor]:
         """Random values for the state that a new module fills with one value."""
         generator = torch.Generator(device).manual_seed(stream_seed(seed, "constants"))
-        state = dict(zip(self._layout.state_names, self._state(0, device), strict=True))
         return {
-            name: distributions.draw_constant(state[name], domain, generator)
+            name: distributions.draw_constant(spec.shape({}), DTYPES[spec.dtype], domain, generator)
             for name, domain in self._known_constants(device).items()
+            for spec in (self._specs[name],)
         }
 
     def structured(self, *, device: torch.device | None = None) -> frozenset[str]:

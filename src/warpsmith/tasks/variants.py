@@ -11,7 +11,8 @@ ignores it. Every variant but "own" draws such a tensor at random, with the sign
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -255,14 +256,17 @@ def _mixture(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
 
 
 def _moved(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
-    """Slightly shifted and scaled, within the domain."""
-    drawn = torch.rand(2, generator=generator, device=generator.device).tolist()
-    scaled, moved = float(drawn[0]), float(drawn[1])
+    return _move(x.clone(), domain, generator)
+
+
+def _move(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """Slightly shifted and scaled in place, within the domain; numbers that a GPU drew would have to be waited for."""
+    rng = random.Random(generator.initial_seed())
     if math.isfinite(domain.low) or math.isfinite(domain.high):
         anchor = domain.low if math.isfinite(domain.low) else domain.high
-        factor = 1 - _SCALED * scaled
-        return (x * factor).add_(anchor * (1 - factor)).clamp_(domain.low, domain.high)
-    return (x * (1 + _SCALED * (2 * scaled - 1))).add_(_MOVED * (2 * moved - 1) * domain.scale)
+        factor = 1 - _SCALED * rng.random()
+        return x.mul_(factor).add_(anchor * (1 - factor)).clamp_(domain.low, domain.high)
+    return x.mul_(1 + _SCALED * rng.uniform(-1, 1)).add_(_MOVED * rng.uniform(-1, 1) * domain.scale)
 
 
 _HELD_OUT_CHANGES: Mapping[str, Change] = {
@@ -321,7 +325,7 @@ def applies(variant: str, domain: Domain | None) -> bool:
 def apply_variant(variant: str, tensor: Tensor, domain: Domain | None, generator: torch.Generator) -> Tensor:
     """The tensor as the variant wants it, inside its domain, in its own type; unchanged where it does not apply."""
     if domain is not None and domain.constant is not None and variant != OWN:
-        return draw_constant(tensor, domain, generator, unit=variant == UNIT_CONSTANTS)
+        return draw_constant(tensor.shape, tensor.dtype, domain, generator, unit=variant == UNIT_CONSTANTS)
     if domain is None or not applies(variant, domain):
         return tensor
     exact = tensor.to(torch.float32) if tensor.itemsize < 4 and variant != "one-sided" else tensor
@@ -336,32 +340,32 @@ def apply_variant(variant: str, tensor: Tensor, domain: Domain | None, generator
     return changed.to(tensor.dtype)
 
 
-def draw_constant(like: Tensor, domain: Domain, generator: torch.Generator, *, unit: bool = False) -> Tensor:
+def draw_constant(
+    shape: Sequence[int], dtype: torch.dtype, domain: Domain, generator: torch.Generator, *, unit: bool = False
+) -> Tensor:
     """Random values for a constant tensor: as large as its constant (`unit`: at least about 1), normal ones for 0."""
-    constant = domain.constant or 0.0
-    drawn = torch.rand(like.shape, generator=generator, device=like.device)
-    if like.dtype is torch.bool:
-        return like ^ (drawn < _FLIPPED)
+    constant, device = domain.constant or 0.0, generator.device
+    drawn = torch.rand(shape, generator=generator, device=device)
+    if dtype is torch.bool:
+        return (drawn < _FLIPPED) ^ bool(constant)
     if constant == 0.0:
-        return torch.randn(like.shape, generator=generator, device=like.device).to(like.dtype)
+        return torch.randn(shape, generator=generator, device=device).to(dtype)
     size = 1.0 if unit and abs(constant) < 1 else abs(constant)
     highest = min(1.5, 1 / size) if size < 1 else 1.5  # what may be a share or a probability stays below 1
     values = (0.5 + (highest - 0.5) * drawn) * math.copysign(size, constant)
     if domain.signed:
-        values = torch.where(
-            torch.rand(like.shape, generator=generator, device=like.device) < _FLIPPED, -values, values
-        )
-    return values.to(like.dtype)
+        values = torch.where(torch.rand(shape, generator=generator, device=device) < _FLIPPED, -values, values)
+    return values.to(dtype)
 
 
 def move(tensor: Tensor, domain: Domain | None, generator: torch.Generator) -> Tensor:
-    """The tensor of a timed call, slightly shifted and scaled within its domain, so that nothing about it is known in
-    advance; a constant tensor drawn at random. What has a structure stays as it is."""
+    """The tensor of a timed call, slightly shifted and scaled within its domain (in place), so that nothing about it is
+    known in advance; a constant tensor drawn at random. What has a structure stays as it is."""
     if domain is not None and domain.constant is not None:
-        return draw_constant(tensor, domain, generator)
+        return draw_constant(tensor.shape, tensor.dtype, domain, generator)
     if domain is None or domain.simplex:
         return tensor
-    return _moved(tensor, domain, generator)
+    return _move(tensor, domain, generator)
 
 
 def constant_domain(tensor: Tensor, *, signed: bool = False) -> Domain | None:
