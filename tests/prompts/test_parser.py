@@ -344,8 +344,8 @@ def test_a_hunk_that_fits_twice_goes_where_it_says() -> None:
 
 
 def test_edits_need_something_to_edit() -> None:
-    assert "none was shown" in failure(EDIT)
-    assert "none was shown" in failure(DIFF, replace(brief(REPAIR), failure=UNREADABLE))
+    assert "the prompt shows none" in failure(EDIT)
+    assert "the prompt shows none" in failure(DIFF, replace(brief(REPAIR), failure=UNREADABLE))
     assert "cut off" in failure(EDIT, WITH_BEST, finish="length")
 
 

@@ -17,7 +17,7 @@ def test_without_a_model_it_is_the_catalogue_and_says_how_to_connect_one() -> No
 
 
 def test_an_address_that_does_not_answer_is_an_error_and_no_reason_to_go_on_without_a_model() -> None:
-    with pytest.raises(UsageError, match=r"--base-url is http://127\.0\.0\.1:9.*see that the endpoint answers"):
+    with pytest.raises(UsageError, match=r"--base-url is http://127\.0\.0\.1:9.*check that the endpoint answers"):
         choose("auto", ProposerOptions(base_url=NOWHERE, request_s=1.0), environ={})
 
 

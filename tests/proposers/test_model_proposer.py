@@ -66,7 +66,7 @@ def test_a_fault_of_the_model_is_the_proposers() -> None:
 
 
 def test_a_proposer_without_models_is_an_error() -> None:
-    with pytest.raises(UsageError, match="no model to ask"):
+    with pytest.raises(UsageError, match="no model is named"):
         ModelProposer([])
 
 

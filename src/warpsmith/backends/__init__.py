@@ -1,4 +1,4 @@
-"""Languages a candidate can be written in: one plugin file each (`cpu`, `cuda`), and what they share.
+"""The languages of candidates: one plugin file each (`cpu`, `cuda`, `triton`, `torch_module`), and what they share.
 
-Everything here runs in the supervising process: it compiles candidates and never loads or runs one.
+This code runs in the supervisor: it compiles candidates and never loads or runs one.
 """

@@ -1,7 +1,7 @@
-"""Keeps finished builds by the hash of everything that went into them.
+"""Keeps finished builds by the hash of all their inputs.
 
-One folder per key, put in place by one rename: a reader sees a whole build or none. A lock per key makes
-threads and processes that want the same build wait for one compiler run. Nothing here compiles.
+Each build is a folder that one rename puts in place: a reader sees a whole build or none. A lock per key makes threads
+and processes that need the same build wait for one compiler run.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ LIBRARY = "candidate.so"
 MODULE = "module"  # the folder of a Python build
 _RECORD = "build.json"
 _STALE_S = 24 * 3600.0
-"""A work folder without an owner's mark that is this old was left by an older version."""
+"""A work folder without the name of an owner that is older than this was left by an earlier version."""
 
 
 class BuildCache:
-    """The builds under one folder; any number of processes may share it."""
+    """The builds in one folder, which any number of processes may share."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def load(self, key: str) -> Artifact | BuildFailure | None:
-        """A finished build, marked as cached; None where there is none or it is damaged."""
+        """A finished build, marked as cached; None where it is missing or damaged."""
         folder = self._folder(key)
         try:
             record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
@@ -62,7 +62,7 @@ class BuildCache:
 
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
-        """Held by one thread of one process at a time; released by the system if its holder dies."""
+        """Hold the lock of a key; the system releases it if this process dies."""
         folder = self._root / "locks"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / key
@@ -70,7 +70,7 @@ class BuildCache:
             handle = open_lock_file(path)
             try:
                 lock(handle)
-                # Its last holder may have removed the file while we waited: then we hold a lock nobody sees.
+                # If the last holder removed the file meanwhile, this lock is of a deleted file, and is taken again.
                 if same_file(handle, path):
                     break
             except BaseException:
@@ -84,7 +84,7 @@ class BuildCache:
             os.close(handle)
 
     def load_or_make(self, key: str, make: Callable[[], Artifact | BuildFailure]) -> Artifact | BuildFailure:
-        """The cached build, or the one that `make` publishes while this process holds the lock of the key."""
+        """The cached build; else the result of `make`, which runs while this thread holds the lock of the key."""
         known = self.load(key)
         if known is not None:
             return known
@@ -98,7 +98,7 @@ class BuildCache:
 
     @contextmanager
     def work_folder(self) -> Iterator[Path]:
-        """A fresh folder on the store's own file system, removed afterwards whatever happens."""
+        """A new folder on the file system of the cache, always removed at the end."""
         parent = self._root / "work"
         parent.mkdir(parents=True, exist_ok=True)
         sweep(parent, unowned_s=_STALE_S)
@@ -109,7 +109,7 @@ class BuildCache:
             folder.remove()
 
     def publish(self, key: str, outcome: Artifact | BuildFailure, work: Path) -> Artifact | BuildFailure:
-        """Put an outcome in place; an artifact's library or folder is moved from the work folder."""
+        """Store a build result in the cache; the library or folder of an artifact is moved out of the work folder."""
         staged = Path(tempfile.mkdtemp(dir=work))
         if isinstance(outcome, Artifact):
             library = staged / _place(outcome.kind)
@@ -130,7 +130,7 @@ class BuildCache:
         staged.chmod(0o755)
         folder = self._folder(key)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        remove_tree(folder)  # only ever a damaged one: the caller holds the lock
+        remove_tree(folder)  # a damaged build, if any: the caller holds the lock
         staged.rename(folder)
         if isinstance(outcome, BuildFailure):
             return outcome
@@ -141,7 +141,7 @@ class BuildCache:
 
 
 def content_key(parts: Iterable[str]) -> str:
-    """A key from everything that decides what a build gives."""
+    """The SHA-256 of all inputs of a build, in hex digits."""
     digest = hashlib.sha256()
     for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")
@@ -153,7 +153,7 @@ def _text(record: Mapping[str, object], name: str) -> str:
     found = record[name]
     if not isinstance(found, str):
         raise TypeError(name)
-    found.encode()  # what a verdict cannot quote is no text
+    found.encode()  # raises for text that cannot be written to a verdict
     return found
 
 
@@ -171,7 +171,7 @@ def _place(kind: ArtifactKind) -> str:
 
 
 def _size(library: Path) -> int:
-    """Of the file, or of all files of a folder together."""
+    """The bytes of a file, or of all files in a folder."""
     if library.is_dir():
         return sum(file.stat().st_size for file in library.rglob("*") if file.is_file())
     return library.stat().st_size

@@ -1,11 +1,11 @@
-"""Compiles a candidate: refuses unsafe sources, looks the build up by content, runs the compiler, checks the result.
+"""Compiles a candidate: refuses unsafe sources, looks in the build cache, runs the compiler, checks the result.
 
-What to run is a backend's `CompileOptions`. A fault of the source is a `BuildFailure`; a fault of this machine (no
-compiler, full disk, parts of a toolkit that do not fit together) is an exception and is never cached.
+A backend's `CompileOptions` say what to run. An error of the source is a `BuildFailure`; an error of this machine (no
+compiler, full disk, toolkit parts of different versions) is an exception and is never cached.
 
-Sources that would make the compiler read other files are refused, because a compiler quotes what it reads and its
-messages go to proposers: `#include "/etc/passwd"` leaks. That is a filter for plain cases, not a sandbox: builds of
-hostile sources belong in a container. Headers that a source uses and does not include are added.
+Sources that would make the compiler read other files are refused, because compiler messages quote these files and go
+to proposers: `#include "/etc/passwd"` leaks. This filters plain cases and is no sandbox: build hostile sources in a
+container. Headers that a source uses and does not include are added.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from warpsmith.model.settings import Limits, Paths
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
 _SPLICE = re.compile(r"(?:\\|\?\?/)[ \t]*\r?\n")
-# `#` opens a directive at the start of a line or after a comment. A comment may stand after it as well, of any
-# length and number: nobody writes that but to hide something, and looking through it could take for ever.
+# `#` opens a directive at the start of a line or after a comment. Comments after the `#` are refused: they only serve
+# to hide a directive, and matching any number of them could take very long.
 _GAP = r"[ \t\f\v]*"
 _DIRECTIVE = re.compile(
     rf"^(?:[^\n]*\*/)?{_GAP}(?:\#|%:|\?\?=){_GAP}"
@@ -48,7 +48,7 @@ _ASSEMBLER = re.compile(r"""\.incbin\b|(?:["\s;]|\\[nt])\.include\s""")
 
 
 def refusal(files: Iterable[SourceFile]) -> str | None:
-    """Why these files are not given to a compiler, in one sentence; None when they are fine."""
+    """Why the compiler does not get these files, in one sentence; None if it does."""
     names: set[str] = set()
     for file in files:
         if not _NAME.fullmatch(file.name):
@@ -90,7 +90,7 @@ def _objection_to_text(file: SourceFile) -> str | None:
 HEADER = "warpsmith_contract.h"
 FULL_DISK_BYTES = 16 << 20
 
-# Messages of tools (never of a source: those begin with a file name) that no change of the source can cure.
+# Messages about a broken installation. They come from tools: a message that a source causes begins with a file name.
 _TOOL_FAULTS = (
     (
         re.compile(r"^nvcc fatal\s*: Unsupported gpu architecture '([^']+)'", re.M),
@@ -125,24 +125,24 @@ class CompileOptions:
     """How one backend compiles for one target."""
 
     compiler: Compiler
-    target: str  # all that the code depends on besides the flags, e.g. the CPU's model and features
+    target: str  # what the code depends on besides the flags, e.g. the CPU's model and features
     flags: tuple[str, ...]  # before the sources
-    include_flags: tuple[str, ...]  # `-include` of headers the source uses but may have forgotten
+    include_flags: tuple[str, ...]  # `-include` of headers that the source uses and does not include
     link_flags: tuple[str, ...]  # after the sources
     suffixes: tuple[str, ...]  # files with these endings are compiled, others only included
 
 
 @dataclass(frozen=True)
 class Builder:
-    """Where builds are kept, how long one may take, and the environment compilers are found in."""
+    """Compiles candidates: with a cache folder, a time limit, and the environment in which compilers are found."""
 
     paths: Paths | None = None  # None: from the environment
     limits: Limits = field(default_factory=Limits)
-    environment: Mapping[str, str] | None = None  # None: this process's own, as it is at each call
+    environment: Mapping[str, str] | None = None  # None: the environment of this process at each call
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """The environment that applies now."""
+        """The environment in which compilers are found."""
         return os.environ if self.environment is None else self.environment
 
     @property
@@ -151,7 +151,7 @@ class Builder:
         return BuildCache((self.paths or Paths.from_environment(self.environ)).cache / "builds")
 
     def build(self, candidate: Candidate, contract: Contract, recipe: CompileOptions) -> Artifact | BuildFailure:
-        """One build, from the cache where it has been done before. Any number of threads may call it."""
+        """The build of a candidate, from the cache if it is there. Safe to call from several threads."""
         refused = refusal(candidate.files)
         if refused:
             return BuildFailure(refused)
@@ -163,7 +163,7 @@ class Builder:
         return self.cache.load_or_make(key, lambda: self._compile(job, key))
 
     def remarks(self, candidate: Candidate, contract: Contract, recipe: CompileOptions) -> str:
-        """What the compiler says while it builds what has been built before; nothing is kept."""
+        """The compiler's output when it builds a candidate again; the result is not kept."""
         job = _Job(candidate, contract, recipe, macros(candidate))
         try:
             with self.cache.work_folder() as work:
@@ -173,7 +173,7 @@ class Builder:
         except OSError as fault:
             raise HarnessFault(f"the build cache cannot be used ({fault.strerror}); free or unlock it.") from fault
         if run.status != 0:
-            raise HarnessFault(f"{recipe.compiler.name} gives no report on a source that it has compiled before.")
+            raise HarnessFault(f"{recipe.compiler.name} failed on a source that it compiled before; run it again.")
         return run.log
 
     def _compile(self, job: _Job, key: str) -> Artifact | BuildFailure:
@@ -189,12 +189,12 @@ class Builder:
                     return store.publish(key, _judge(run, job, work / LIBRARY), work)
             if run.timed_out or killed_before:
                 return BuildFailure(_why_killed(run, limit_s), run.seconds)
-            killed_before = True  # perhaps others had used up the memory: once is no proof
+            killed_before = True  # try once more: other processes may have used up the memory
 
 
 @dataclass(frozen=True)
 class _Job:
-    """Everything that decides what a build gives."""
+    """The inputs of a build."""
 
     candidate: Candidate
     contract: Contract
@@ -214,7 +214,7 @@ def _key(job: _Job) -> str:
 
 
 def _prepare(job: _Job, work: Path) -> tuple[str, ...]:
-    """Lay out the work folder and give the command to run in its `src`."""
+    """Fill the work folder and return the command to run in its folder `src`."""
     candidate, recipe = job.candidate, job.recipe
     for name in ("src", "tmp", "contract", "lib"):
         (work / name).mkdir()
@@ -223,7 +223,7 @@ def _prepare(job: _Job, work: Path) -> tuple[str, ...]:
     (work / "contract" / HEADER).write_text(job.contract.header, encoding="utf-8")
     search = list(recipe.compiler.search_flags)
     if recipe.compiler.runtime is not None:
-        # Packages of the index hold libcudart.so.13 only; the linker asks for libcudart.so.
+        # The packages on PyPI have libcudart.so.13 only; the linker looks for libcudart.so.
         (work / "lib" / "libcudart.so").symlink_to(recipe.compiler.runtime)
         search += ["-L", str(work / "lib")]
     compiled = [f.name for f in candidate.files[1:] if f.name.endswith(recipe.suffixes)]
@@ -261,7 +261,7 @@ def _judge(run: CompilerRun, job: _Job, library: Path) -> Artifact | BuildFailur
 
 
 def _hints(log: str, job: _Job) -> list[str]:
-    """What the compiler does not say: the signature it expected, and macros that got in the way."""
+    """Hints that the compiler's messages lack: the expected signature, and macros that the source declares again."""
     found: list[str] = []
     entry = job.contract.entry
     if clashes_with(log, entry) or entry in undefined_symbols(log):
@@ -281,7 +281,7 @@ def _raise_tool_faults(run: CompilerRun, recipe: CompileOptions, work: Path) -> 
     if run.status in (126, 127) and not run.timed_out:
         name = os.path.basename(recipe.compiler.command[0])
         raise ToolMissing(f"{recipe.compiler.name} cannot be started ({name}): install it again.")
-    # Only believed where the disk really is full: a source can print any message. A log that found no room is empty.
+    # A source can print any message, so the disk is checked too. On a full disk the log may be empty.
     said = "No space left on device" in run.log or not run.log.strip()
     if said and not run.timed_out and shutil.disk_usage(work).free < FULL_DISK_BYTES:
         raise HarnessFault("the disk of the build cache is full; free some space or set WARPSMITH_CACHE.")
@@ -308,7 +308,7 @@ STANDARD_NAMES: Mapping[str, str] = {
     "string": r"\bstd::(?:string|to_string)\b",
 }
 
-_INTRINSICS = {  # by machine: elsewhere the header does not exist
+_INTRINSICS = {  # by machine: the header does not exist on others
     "x86_64": {"immintrin.h": r"\b(?:_mm(?:256|512)?_\w+|__m(?:128|256|512)[di]?)\b"},
     "aarch64": {"arm_neon.h": r"\b(?:float32x4_t|vld1q?_f32|vfmaq?_f32)\b"},
 }
@@ -345,7 +345,7 @@ _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def missing_headers(texts: Iterable[str], names: Mapping[str, str]) -> tuple[str, ...]:
-    """Headers to add, in the order of `names`: used in a text, and included in none."""
+    """Headers to add, in the order of `names`: those that a text uses and no text includes."""
     whole = _COMMENTS.sub(" ", "\n".join(texts))
     included = set(re.findall(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", whole, re.MULTILINE))
     return tuple(h for h, pattern in names.items() if h not in included and re.search(pattern, whole))

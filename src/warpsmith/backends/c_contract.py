@@ -1,7 +1,7 @@
-"""The C entry point of a task: arguments, header and text, all made from one list.
+"""The C entry point of a task: its arguments, header and description, all made from one list.
 
-Every backend that compiles to a C symbol uses this module; what differs between backends (type names, headers, memory,
-rules) is a `CDialect`. The text is good enough to be pasted into a prompt as it is.
+Every backend that compiles to a C symbol uses this module; a `CDialect` has the differences between backends (type
+names, headers, memory, rules). Prompts contain the description as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warpsmith.model.task import Precision, ScalarKind, ScalarSpec, Task, Tensor
 ENTRY = "launch"
 WORKSPACE = "workspace_bytes"
 NAMED_STATE_LIMIT = 24
-"""With more state tensors than this they come as one table: nobody reads or writes 200 parameters."""
+"""With more state tensors than this, the entry point gets one table of pointers instead of a parameter for each."""
 
 _RESERVED_WORDS = """
     alignas alignof and and_eq asm atomic auto bitand bitor bool break case catch char char8_t char16_t
@@ -31,25 +31,25 @@ _RESERVED_WORDS = """
     task std workspace stream launch workspace_bytes
 """
 _RESERVED = frozenset(_RESERVED_WORDS.split())
-"""C++ keywords, common macros and the contract's own names: none can name a parameter or a constant."""
+"""C++ keywords, common macros and names of the contract, none of which can name a parameter or a constant."""
 
 
 @dataclass(frozen=True)
 class CDialect:
-    """What one backend's C entry point looks like."""
+    """The properties of one backend's C entry point."""
 
     backend: str
-    language: str  # for people: "C++17 with OpenMP"
+    language: str  # as shown to users: "C++17 with OpenMP"
     fence: str  # the tag of a Markdown code block
     ctypes: Mapping[str, str]  # element type of a task -> C type
     includes: tuple[str, ...]  # always in the header
     type_includes: Mapping[str, str]  # element type -> a further header it needs
-    type_preludes: Mapping[str, str]  # element type -> code of the header that makes it usable
+    type_preludes: Mapping[str, str]  # element type -> code in the header that defines it
     memory: str  # where the pointers point: "host" or "device"
     alignment_bytes: int  # of every pointer
-    table_note: str  # where the state table itself lives
-    rules: tuple[str, ...]  # for the text, one sentence or two each
-    type_rules: Mapping[str, str]  # element type -> a further rule where a task uses it
+    table_note: str  # in which memory the state table is
+    rules: tuple[str, ...]  # of the description, one or two sentences each
+    type_rules: Mapping[str, str]  # element type -> a further rule for tasks that use it
 
 
 def make_contract(task: Task, dialect: CDialect) -> Contract:
@@ -74,13 +74,13 @@ def make_contract(task: Task, dialect: CDialect) -> Contract:
         enumerators=enumerators,
         constants=constants,
     )
-    # PyTorch is for Python candidates: there is nothing of it to link here.
+    # Only Python candidates can use PyTorch: a C entry point links nothing of it.
     libraries = tuple(n for n in task.allow if re.fullmatch(r"[A-Za-z0-9_+-]+", n) and n != "torch")
     return Contract(task.name, dialect.backend, ENTRY, arguments, table, header, text, libraries)
 
 
 def declaration_of(contract: Contract) -> str:
-    """The line a candidate must define, as messages quote it."""
+    """The declaration of the function that a candidate must define, as messages quote it."""
     return f'extern "C" {_declare("int", contract.entry, contract.arguments)}'
 
 
@@ -91,7 +91,7 @@ class _Names:
         self._taken = set(taken)
 
     def take(self, name: str, suffix: str = "_") -> str:
-        """`name` if C++ allows it and nobody has it, else the same with a suffix."""
+        """`name` if C++ allows it and it is not taken, else `name` with a suffix."""
         clean = re.sub(r"[^A-Za-z0-9_]", lambda m: f"u{ord(m[0]):x}", name)
         while clean in _RESERVED or clean in self._taken:
             clean += suffix
@@ -127,7 +127,7 @@ def _arguments(task: Task, dialect: CDialect, tabled: tuple[TensorSpec, ...], na
 
 
 def extent_of(task: Task, axis: str) -> str:
-    """An axis in words. One that has a single value here may have others where a winner is verified."""
+    """The values of an axis, in words. An axis with one value here may have others in verification."""
     values = dict.fromkeys(str(w.sizes[axis]) for w in task.workloads)
     if axis in task.fixed_axes:
         return f"always {task.fixed_axes[axis]}"
@@ -135,7 +135,7 @@ def extent_of(task: Task, axis: str) -> str:
 
 
 def meaning_of(spec: TensorSpec) -> str:
-    """A tensor in words: type, shape, and its name in the task file where that differs."""
+    """The description of a tensor: type, shape, and its name in the task file if that differs."""
     shape = ", ".join(str(d) for d in spec.dims)
     origin = f" ({spec.origin})" if spec.origin and spec.origin != spec.name else ""
     note = ", one element" if not spec.dims else ""
@@ -155,7 +155,7 @@ def _enumerators(tabled: tuple[TensorSpec, ...]) -> tuple[str, ...]:
 
 
 def _constants(task: Task) -> tuple[str, ...]:
-    """What is known at compile time: fixed axes, scalars, and the extents of fixed-size tensors."""
+    """The constants known at compile time: fixed axes, scalars, and the extents of fixed-size tensors."""
     names = _Names()
     fixed = task.fixed_axes
     lines = [f"constexpr int64_t {names.take(axis, '_size')} = {value};" for axis, value in fixed.items()]
@@ -176,7 +176,7 @@ def _literal(scalar: ScalarSpec) -> str:
         return "true" if scalar.value else "false"
     if scalar.kind is ScalarKind.INT:
         value = int(scalar.value)
-        # The most negative 64-bit number has no literal: C++ reads minus and a number one too large.
+        # The most negative 64-bit number has no literal: C++ reads a minus sign and a number that is too large.
         return f"({value + 1} - 1)" if value == -(2**63) else str(value)
     number = float(scalar.value)
     if math.isnan(number):
@@ -205,7 +205,7 @@ def _header(
     for dtype in used:
         if dtype in dialect.type_preludes:
             lines += ["", dialect.type_preludes[dtype].strip()]
-    # Declared with C linkage here, so that a definition that forgot `extern "C"` still has it.
+    # Declared with C linkage here, so that a definition without `extern "C"` has it, too.
     lines += ["", 'extern "C" {', declaration, workspace, "}"]
     if enumerators:
         lines += ["", "enum {", *(f"  {e}" for e in enumerators), "};"]
@@ -279,7 +279,7 @@ def contract_text(
 
 def code_block(tag: str, body: str) -> str:
     """A fenced block of Markdown."""
-    # A source that itself holds a fence would end the block early.
+    # A fence inside the source would end the block early.
     fence = "````" if "```" in body else "```"
     return f"{fence}{tag}\n{body}\n{fence}"
 
@@ -295,7 +295,7 @@ def argument_table(arguments: tuple[Argument, ...]) -> str:
 
 
 def workloads_text(task: Task) -> str:
-    """The sizes it is judged on."""
+    """The sizes on which a candidate is checked and timed, as Markdown."""
     if not task.axes:
         return "One size only, as the shapes above say."
     lines = ["It is checked on all of these sizes and timed on them too; others must work as well:"]

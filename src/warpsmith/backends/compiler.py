@@ -1,7 +1,6 @@
-"""Runs one compiler command within limits: time, memory, output size, environment.
+"""Runs one compiler command with limits on time, memory, output size and environment.
 
-It knows nothing of candidates or caches. It guards against a source that makes the compiler run away; a
-compiler that is itself taken over is outside what it covers.
+The limits stop a source that makes the compiler run without end. A source that takes over the compiler is not covered.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from warpsmith.system.processes import run_watched
 
 COMPILER_MEMORY_BYTES = 8 << 30
 COMPILER_FILE_BYTES = 1 << 30
-_LONG_LINE = re.compile(r"([^\n]{4000})[^\n]+")  # nobody reads further, and patterns would take for ever
+_LONG_LINE = re.compile(r"([^\n]{4000})[^\n]+")  # the rest is cut: patterns would take very long
 
-# Lines of a tool itself: a source can make the compiler print any words, but only after a file name.
+# Lines that a tool prints itself: words that a source makes the compiler print come after a file name.
 _DIED = re.compile(
     r"^(?:\S*(?:g\+\+|clang\S*|cc1plus|collect2|as|ld)[\d.-]*: "
     r"(?:fatal error: |internal compiler error: |error: )?"
@@ -33,14 +32,14 @@ class CompilerRun:
     """How a compiler command ended."""
 
     status: int  # its exit status; negative: the signal that ended it
-    log: str  # stdout and stderr together, cut: the first errors matter, and templates can print gigabytes
+    log: str  # the beginning of stdout and stderr together: template errors can fill gigabytes
     seconds: float
     timed_out: bool
 
     @property
     def killed(self) -> bool:
-        """Whether it, or a stage it started, died instead of answering."""
-        # nvcc returns 255 for ordinary errors of ptxas.
+        """Whether the compiler or a process that it started was killed, crashed or ran out of time."""
+        # 255 is not a signal: nvcc returns it for ordinary errors of ptxas.
         by_signal = self.status < 0 or 128 < self.status < 255
         return self.timed_out or by_signal or (self.status != 0 and _DIED.search(self.log) is not None)
 
@@ -48,8 +47,8 @@ class CompilerRun:
 def run_compiler(
     command: Sequence[str], *, folder: Path, scratch: Path, environ: Mapping[str, str], limit_s: float
 ) -> CompilerRun:
-    """Run a command in a folder, in a process group of its own that does not outlive the call."""
-    # Nothing of the caller's environment reaches it but PATH: no keys, and no flags that a cache key misses.
+    """Run a command in a folder; its process group is killed when the call ends."""
+    # The command gets only PATH of the caller's environment: no API keys, and no flags that the cache key lacks.
     scrubbed = {
         "PATH": environ.get("PATH", os.defpath),
         "LC_ALL": "C.UTF-8",

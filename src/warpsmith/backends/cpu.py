@@ -1,7 +1,7 @@
-"""The `cpu_info` backend: C++17 with OpenMP, compiled for this machine by g++ or clang++.
+"""The `cpu` backend: C++17 with OpenMP, compiled for this machine by g++ or clang++.
 
-No -ffast-math: it would let a candidate drop NaNs and reorder at will while PyTorch may not. A candidate
-that wants it for one loop can say so in a pragma, and answers for it in the numerical check.
+-ffast-math is off: it would let a candidate ignore NaNs and reorder sums, which PyTorch may not. A candidate can turn
+it on for one loop with a pragma; its results must still pass the numerical check.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from warpsmith.model.errors import ToolMissing, UsageError
 from warpsmith.model.settings import Limits, Paths
 from warpsmith.model.task import Task
 
-# g++ 12 has neither std::bfloat16_t nor __bf16 on every target, so bfloat16 is a storage type of our own.
+# g++ 12 has neither std::bfloat16_t nor __bf16 on every target, so the header defines a storage type.
 _BF16 = """
 struct bf16 {
   uint16_t bits;
@@ -84,11 +84,11 @@ DIALECT = CDialect(
 
 _FLAGS = (
     *("-std=c++17", "-O3", "-fopenmp", "-fPIC", "-shared", "-fvisibility=default"),
-    # None of these changes a result beyond what IEEE arithmetic with fused multiply-add allows.
+    # With these flags results are those of IEEE arithmetic with fused multiply-add.
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
     "-fdiagnostics-color=never",
 )
-# -O1 keeps the lines of reports true; the standard library's own checks see a vector's end that memory does not.
+# -O1 keeps line numbers of reports right; _GLIBCXX_ASSERTIONS finds accesses between a vector's size and capacity.
 _SANITIZED_FLAGS = (
     *("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "-D_GLIBCXX_ASSERTIONS",
@@ -103,8 +103,6 @@ _LINK_FLAGS = ("-Wl,--no-undefined", "-Wl,-z,now")
 
 
 class CpuBackend:
-    """C++ on the processor."""
-
     name: str = "cpu"
     suffixes: tuple[str, ...] = (".cpp", ".cc", ".cxx", ".c++")
     devices: tuple[DeviceKind, ...] = (DeviceKind.CPU,)
@@ -117,7 +115,7 @@ class CpuBackend:
         return CpuBackend(replace(self._builder, paths=paths, limits=limits))
 
     def available(self) -> Availability:
-        """Needs a C++ compiler; every machine can run what it builds."""
+        """Whether a C++ compiler is installed; every machine can run what it builds."""
         compiler = find_cxx(self._builder.environ)
         if compiler is None:
             return Availability(build=False, run=False, detail=NO_CXX)
@@ -140,7 +138,7 @@ class CpuBackend:
         return self._builder.build(candidate, contract, recipe)
 
     def vectorisation(self, candidate: Candidate, contract: Contract, target: Target) -> str:
-        """The compiler's words on which loops it vectorised and which not, in lines `file:line:column: ...`."""
+        """The compiler's report on vectorised and missed loops, in lines `file:line:column: ...`."""
         compiler = find_cxx(self._builder.environ)
         if compiler is None:
             raise ToolMissing(NO_CXX + ".")
@@ -150,7 +148,7 @@ class CpuBackend:
 
 
 def half_flags(compiler: Compiler) -> tuple[str, ...]:
-    """Before g++ 13, C++ on Arm knows half precision under another name only."""
+    """The flags that define `_Float16` for g++ before 13 on Arm, which has the type under another name."""
     version = re.search(r"g\+\+ (\d+)", compiler.name)
     old = compiler.family == "gcc" and version is not None and int(version[1]) < 13
     return ("-D_Float16=__fp16",) if old and platform.machine() == "aarch64" else ()
@@ -173,7 +171,7 @@ def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, target
             "c++",
         ),
         include_flags=tuple(word for header in headers for word in ("-include", header)),
-        # After `-x c++` libraries would be read as source without this.
+        # `-x none` ends `-x c++`, under which libraries would be read as source.
         link_flags=(
             *("-x", "none", *_LINK_FLAGS),
             *(("-Wl,--no-as-needed", str(compiler.stdlib), "-Wl,--as-needed") if compiler.stdlib else ()),

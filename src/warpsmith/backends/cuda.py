@@ -1,7 +1,6 @@
 """The `cuda` backend: CUDA C++17 with a plain C entry point, compiled by nvcc for one architecture.
 
-No torch headers: they cost a minute per candidate, a plain entry point about a second. Building needs no
-GPU, so a machine with nvcc alone can prepare candidates for one that has the GPU.
+No torch headers: they cost a minute per candidate, a plain entry point about a second. Building needs nvcc and no GPU.
 """
 
 from __future__ import annotations
@@ -75,13 +74,13 @@ DIALECT = CDialect(
 _FLAGS = (
     *("-std=c++17", "-O3", "-shared", "-lineinfo", "--extended-lambda", "--expt-relaxed-constexpr"),
     *("-Xcompiler", "-fPIC"),
-    # Shared: faster to link, and the object's imports then show what the candidate itself calls.
+    # Shared: faster to link, and the imports of the library are then the calls of the candidate.
     *("-cudart", "shared"),
     *("-Xptxas", "-v"),
     *("-Xcudafe", "--error_limit=5"),
-    # Markers for profilers, which CUB sets: they would search for a library and load it.
+    # CUB's markers for profilers would search for a library and load it.
     "-DNVTX_DISABLE",
-    # Unused variables: true, and no help to anybody.
+    # Warnings about unused variables help no proposer.
     "-diag-suppress=177,550",
 )
 DEVICE_LIBRARY = Path(__file__).resolve().parent.parent / "kernels" / "include"
@@ -91,8 +90,6 @@ _LINK_FLAGS = ("-Xlinker", "--no-undefined", "-Xlinker", "-z", "-Xlinker", "now"
 
 
 class CudaBackend:
-    """CUDA C++ on an NVIDIA GPU."""
-
     name: str = "cuda"
     suffixes: tuple[str, ...] = (".cu",)
     devices: tuple[DeviceKind, ...] = (DeviceKind.CUDA,)
@@ -105,7 +102,7 @@ class CudaBackend:
         return CudaBackend(replace(self._builder, paths=paths, limits=limits))
 
     def available(self) -> Availability:
-        """Needs nvcc and g++ to build, and a GPU to run."""
+        """Whether nvcc and g++ are there to build, and a GPU to run."""
         compiler = find_nvcc(self._builder.environ)
         seen = visible_gpus()
         device = seen[0].name if seen else "no GPU: CUDA candidates can be built here, not run"

@@ -1,7 +1,7 @@
 """Reads compiler logs: the errors that help to fix a source, and the resources that `ptxas -v` reports for each kernel.
 
-Errors keep their line, source text and caret, the first ones first; notes, instantiation chains, "In file included
-from" and folders are dropped. Understands g++, clang++, nvcc (EDG and ptxas) and ld.
+Errors keep their order, line, source text and caret; notes, instantiation chains, "In file included from" and folders
+are dropped. Reads logs of g++, clang++, nvcc (EDG and ptxas) and ld.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REGISTERS = re.compile(r"Used (\d{1,12}) registers")
 _SHARED = re.compile(r"(\d{1,12})(?:\+\d+)? bytes smem")
 
 INFO = re.compile(r"^ptxas info|^\s+\d+ bytes stack frame|^nvlink info")
-"""Lines of a build log that are figures rather than messages."""
+"""Lines of a build log with figures instead of messages."""
 
 
 def resources(log: str) -> tuple[Resources, ...]:
@@ -35,7 +35,7 @@ def resources(log: str) -> tuple[Resources, ...]:
         elif match := _PROPERTIES.search(line):
             described = match[1]
         elif (match := _STACK.search(line)) and described == entry and entry:
-            # Device functions that were not inlined have lines of their own: only the kernel's counts here.
+            # Device functions that were not inlined have lines of their own, which do not count.
             found[entry][3] = int(match[1])
             found[entry][1] = int(match[2]) + int(match[3])
         elif (match := _REGISTERS.search(line)) and entry:
@@ -50,7 +50,7 @@ def resources(log: str) -> tuple[Resources, ...]:
 
 
 def demangled(names: Sequence[str]) -> tuple[str, ...]:
-    """Readable names without parameter lists: by c++filt where it is there, else the plain part."""
+    """Readable names without parameter lists: from c++filt if it is installed, else from `plain_name`."""
     tool = shutil.which("c++filt")
     if names and tool:
         try:
@@ -71,7 +71,7 @@ def demangled(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def plain_name(mangled: str) -> str:
-    """The function's name out of an Itanium-mangled one; template arguments and scopes are lost."""
+    """The function name in an Itanium-mangled name, without template arguments and scopes."""
     if not mangled.startswith("_Z"):
         return mangled
     rest = mangled[2:].lstrip("NLK")
@@ -88,9 +88,9 @@ MAX_LINES = 15
 MAX_CHARS = 2000
 MAX_LINE_CHARS = 200
 MAX_BODY_LINES = 3
-_READ_CHARS = 4000  # of a line: a source can make a compiler print lines without end
+_READ_CHARS = 4000  # of a line: a source can make a compiler print lines of any length
 _READ_LINES = 10_000
-_READABLE_NAMES = 4  # per message: each costs a process
+_READABLE_NAMES = 4  # per message: each needs a process of c++filt
 
 _HEAD = re.compile(
     r"^(?P<file>[^\s:(][^:(]*?)(?::(?P<line>\d+)(?::(?P<col>\d+))?|\((?P<paren>\d+)\))?: "
@@ -117,7 +117,7 @@ class _Message:
     severity: str
     head: str
     body: list[str] = field(default_factory=list)
-    origin: str = ""  # where in the candidate it comes from, when the head names a library's file
+    origin: str = ""  # the candidate's line behind an error in a library header
 
     @property
     def is_error(self) -> bool:
@@ -131,8 +131,7 @@ class _Message:
 def errors_of(log: str, *, files: Sequence[str] = (), hints: Sequence[str] = ()) -> str:
     """The errors of a failed build; where none is recognised, the first lines of the log.
 
-    `files` are the candidate's own: an error inside a library header is shown with the line of theirs
-    that led there.
+    `files` are the candidate's: an error inside a library header is shown with the candidate's line that led there.
     """
     messages = [m for m in _messages(log, files) if m.is_error]
     if not messages:
@@ -145,17 +144,17 @@ def errors_of(log: str, *, files: Sequence[str] = (), hints: Sequence[str] = ())
 
 
 def warnings_of(log: str) -> str:
-    """The warnings of a build that worked; "" when there are none."""
+    """The warnings of a successful build; "" if there are none."""
     return _join([m for m in _messages(log) if m.severity == "warning"], "warnings")
 
 
 def undefined_symbols(log: str) -> tuple[str, ...]:
-    """Names a link failed on."""
+    """The names that the linker did not find."""
     return tuple(dict.fromkeys(m["symbol"] for m in _LINK.finditer(log) if m["what"].startswith("undef")))
 
 
 def clashes_with(log: str, function: str) -> bool:
-    """Whether an error says that a function is declared in two ways."""
+    """Whether an error reports two different declarations of a function."""
     name = re.compile(rf"\b{re.escape(function)}\b")
     return any(
         m.is_error and _CLASH.search(m.head) and name.search("\n".join([m.head, *m.body])) for m in _messages(log)
@@ -163,10 +162,10 @@ def clashes_with(log: str, function: str) -> bool:
 
 
 def _messages(log: str, files: Sequence[str] = ()) -> list[_Message]:
-    found: dict[str, _Message] = {}  # by head: nvcc says many things twice, for the device and the host
+    found: dict[str, _Message] = {}  # by head: nvcc repeats messages, for the device and the host
     current: _Message | None = None
     last_error: _Message | None = None
-    culprit = ""  # the candidate's line behind the next error; g++ says it before, nvcc after
+    culprit = ""  # the candidate's line behind the next error; g++ prints it before the error, nvcc after
     for raw in log.splitlines()[:_READ_LINES]:
         line = raw[:_READ_CHARS].rstrip()
         if INFO.match(line):
@@ -187,7 +186,7 @@ def _messages(log: str, files: Sequence[str] = ()) -> list[_Message]:
             if started.is_error:
                 culprit = ""
         elif _NOISE.search(line) or not line[:1].isspace():
-            # Unindented prose ("In function ...", "collect2: ...") ends the quotation of a message.
+            # An unindented line ("In function ...", "collect2: ...") ends the source lines of a message.
             if line and not line[0].isspace():
                 current = None
         elif current is not None:
@@ -196,7 +195,7 @@ def _messages(log: str, files: Sequence[str] = ()) -> list[_Message]:
 
 
 def _start(line: str) -> _Message | None:
-    """The message a line opens, or None."""
+    """The message that begins with this line; None if none does."""
     if match := _LINK.search(line):
         return _Message("error", f"link error: {match['what']} `{match['symbol']}`")
     if match := _PTXAS.match(line):

@@ -1,7 +1,6 @@
-"""Reads the dynamic symbols of a shared object: what it offers, what it calls, which libraries it needs.
+"""Reads the dynamic symbols of a shared object: functions it defines, symbols it imports, libraries it needs.
 
-A small reader of 64-bit little-endian ELF, the only kind the supported compilers make here. It judges
-nothing: which imports are allowed is a guard's decision.
+Reads 64-bit little-endian ELF, the only kind that the supported compilers write. Guards decide which imports may be.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _DT_NULL, _DT_NEEDED = 0, 1
 
 @dataclass(frozen=True)
 class ElfSymbols:
-    """The outward face of a shared object."""
+    """The dynamic symbols and needed libraries of a shared object."""
 
-    functions: tuple[str, ...]  # defined here and visible, sorted
-    imports: tuple[str, ...]  # taken from elsewhere when loaded, weak ones included, sorted
-    needed: tuple[str, ...]  # libraries the loader will bring in, e.g. "libcudart.so.13"
+    functions: tuple[str, ...]  # defined and visible, sorted
+    imports: tuple[str, ...]  # taken from other libraries when loaded, weak ones included, sorted
+    needed: tuple[str, ...]  # libraries that the loader loads with it, e.g. "libcudart.so.13"
 
 
 def read_symbols(path: Path) -> ElfSymbols:
@@ -42,7 +41,7 @@ def read_symbols(path: Path) -> ElfSymbols:
 
 
 def imported_symbols(path: Path) -> tuple[str, ...]:
-    """Names a shared object takes from other libraries, without their versions."""
+    """The symbols that a shared object takes from other libraries, without versions."""
     return read_symbols(path).imports
 
 

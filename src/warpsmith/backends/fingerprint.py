@@ -1,7 +1,7 @@
-"""Recognises a program that was evaluated before and came back with other comments, white space or include order.
+"""Recognises programs that were evaluated before and differ only in comments, white space or include order.
 
-A missed duplicate costs one evaluation; a new program taken for an old one is lost. So where the normal form of a
-text is in doubt, the text counts as different.
+A missed duplicate costs one evaluation, a new program taken for a duplicate is lost. So programs whose normal form is
+uncertain count as different.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SYSTEM_INCLUDE = re.compile(r"# ?include ?<([^>]*)>")
 
 def fingerprint(candidate: Candidate) -> str:
     """Sixteen hex digits, equal for programs that differ only in comments, white space and the order of includes."""
-    # The name of the main file means nothing, its suffix does; other files are included by name.
+    # Of the main file only the suffix matters; other files are included by name.
     names = [candidate.main.name.rpartition(".")[2], *(file.name for file in candidate.files[1:])]
     content = (
         candidate.backend,
@@ -37,12 +37,12 @@ def fingerprint(candidate: Candidate) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """The text without white space at the ends of lines: the form of a text that cannot be read as a program."""
+    """Lines without trailing white space: the normal form of a text that cannot be parsed."""
     return [line.rstrip() for line in text.splitlines()]
 
 
 def _python_form(text: str) -> list[str]:
-    """The syntax tree without docstrings."""
+    """The normal form of Python: the syntax tree without docstrings."""
     if len(text) > _MAX_CHARS:
         return _lines(text)
     try:
@@ -59,7 +59,7 @@ def _python_form(text: str) -> list[str]:
 
 
 def _native_form(text: str) -> list[str]:
-    """The `// tune:` lines and the tokens, with neighbouring system includes in alphabetical order."""
+    """The normal form of C++: `// tune:` lines and tokens, with neighbouring system includes in alphabetical order."""
     if len(text) > _MAX_CHARS or _COMMENT_IN_INCLUDE.search(text):
         return _lines(text)
     form = [f"{tunable.name} = {tunable.values}" for tunable in tunables(text)]
@@ -70,7 +70,7 @@ def _native_form(text: str) -> list[str]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Every token outside directives, and every directive as one word, since white space matters inside it."""
+    """Every token outside directives, and every directive as one word, in which white space matters."""
     directive = ""
     line_start = True
     for token in tokens(text):
@@ -80,7 +80,7 @@ def _words(text: str) -> Iterator[str]:
             directive, line_start = "", True
         elif token.kind in ("space", "comment"):
             if token.kind == "space" and "\\" in token.text:
-                yield "\\"  # a line continuation may cut a name in two
+                yield "\\"  # a line continuation may divide a name
             if directive and not directive.endswith(" "):
                 directive += " "
         elif directive or (token.text == "#" and line_start):

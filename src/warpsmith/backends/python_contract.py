@@ -1,6 +1,6 @@
 """The contracts of Python candidates: how `launch`, `ModelNew` or the function of `--entry` is called.
 
-Only the arguments are decided here; `evaluator.candidate.python_module` makes the calls.
+This module decides the arguments; `evaluator.candidate.python_module` makes the calls.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _NAME = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::)[A-Za-z_]\w*)*\Z")
 
 @dataclass(frozen=True)
 class EntryCall:
-    """`--entry`, taken apart."""
+    """The parsed value of `--entry`."""
 
     name: str  # as written, e.g. "ops::softmax"
-    arguments: tuple[object, ...] | None  # JSON values, names as {"$": name}; None: not said
+    arguments: tuple[object, ...] | None  # JSON values, names as {"$": name}; None: not given
     keywords: tuple[tuple[str, object], ...] = ()
 
     @property
     def attribute(self) -> str:
-        """The name under which Python finds it."""
+        """The name of the function in Python."""
         return re.split(r"\.|::", self.name)[-1]
 
 
@@ -80,14 +80,14 @@ def _value(node: ast.expr) -> object:
         return [_value(part) for part in node.elts]
     if isinstance(node, ast.Tuple):
         return {"()": [_value(part) for part in node.elts]}
-    literal = ast.literal_eval(node)  # a ValueError for anything that computes
+    literal = ast.literal_eval(node)  # raises ValueError for expressions
     if literal is None or isinstance(literal, bool | int | float | str):
         return literal
     raise ValueError(f"no plain value: {ast.unparse(node)}")
 
 
 def entry_call(task: Task, text: str) -> PythonCall:
-    """A function of the candidate's own, called as `--entry` says."""
+    """The call of the candidate's function that `--entry` names."""
     entry = parse_entry(text)
     arguments = entry.arguments
     if arguments is None:
@@ -111,7 +111,7 @@ def entry_call(task: Task, text: str) -> PythonCall:
 
 
 def module_call(task: Task) -> PythonCall:
-    """`ModelNew`, built and called as the task builds and calls its `Model`."""
+    """The call of `ModelNew`, with the arguments that the task gives its `Model`."""
     init = task.init or "[[], {}]"
     names = [t.name for t in task.tensors if t.role is TensorRole.INPUT] + [s.name for s in task.scalars]
     arguments, keywords = json.loads(task.call) if task.call else ([{"$": name} for name in names], {})
@@ -134,7 +134,7 @@ def module_call(task: Task) -> PythonCall:
 
 
 def launch_call(task: Task) -> PythonCall:
-    """The contract's own function: every tensor, then every number, in order."""
+    """The call of `launch`: every tensor, then every number, in order."""
     names = [argument.source for argument in launch_arguments(task)]
     return PythonCall(
         form=CallForm.LAUNCH,
@@ -145,7 +145,7 @@ def launch_call(task: Task) -> PythonCall:
 
 
 def launch_arguments(task: Task) -> tuple[Argument, ...]:
-    """Inputs, state, outputs, scalars, axes: as in C, without workspace and stream."""
+    """The arguments of `launch`: inputs, state, outputs, scalars, axes; no workspace and no stream."""
     found: list[Argument] = []
     for role in (TensorRole.INPUT, TensorRole.STATE, TensorRole.OUTPUT):
         kind = ArgumentKind.OUTPUT if role is TensorRole.OUTPUT else ArgumentKind.INPUT
@@ -162,7 +162,7 @@ def launch_arguments(task: Task) -> tuple[Argument, ...]:
 
 
 def declaration(arguments: tuple[Argument, ...]) -> str:
-    """The line a candidate must define."""
+    """The first line of the function that a candidate must define."""
     return f"def {LAUNCH}({', '.join(a.name for a in arguments)}):"
 
 
@@ -199,7 +199,7 @@ _SEALED = (
 
 
 def launch_text(task: Task, arguments: tuple[Argument, ...]) -> str:
-    """For Triton: a function that writes into the outputs."""
+    """The contract of a Triton candidate: a function that writes into the outputs."""
     skeleton = f"import torch\nimport triton\nimport triton.language as tl\n\n\n{declaration(arguments)}\n    ..."
     rules = (
         "All tensors are CUDA tensors, dense and row-major, aligned to 256 bytes.",
@@ -215,7 +215,7 @@ def launch_text(task: Task, arguments: tuple[Argument, ...]) -> str:
 
 
 def module_text(task: Task, call: PythonCall) -> str:
-    """For `ModelNew`: a module that returns its outputs."""
+    """The contract of a `ModelNew`: a module that returns its outputs."""
     rules = (
         f"`{MODEL}` is constructed once; then its `forward` is called, under `torch.no_grad()`.",
         *_state_rules(task),
@@ -232,7 +232,7 @@ def module_text(task: Task, call: PythonCall) -> str:
 
 
 def module_skeleton(task: Task, call: PythonCall) -> str:
-    """The class to write, with the arguments it gets."""
+    """The skeleton of the class to write, with its arguments."""
     init_args, init_kwargs = json.loads(call.init)
     parameters = ["self", *(f"arg{i}" for i in range(len(init_args))), *init_kwargs]
     given = [_shown(value) for value in json.loads(call.arguments)]
@@ -308,7 +308,7 @@ def _text(task: Task, language: str, skeleton: str, table: str, rules: tuple[str
 
 
 def _shown(value: object) -> str:
-    """An argument as Python writes it."""
+    """An argument in Python syntax."""
     if isinstance(value, dict):
         if "$" in value:
             return str(value["$"])

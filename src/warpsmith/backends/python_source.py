@@ -1,7 +1,7 @@
 """Reads Python candidates without running them, and puts their files into the build cache.
 
-What a text seems to hold decides which process a candidate goes through, never a verdict. Extensions and Triton kernels
-are compiled later, in a process of their own. `model.build` names the files of a cached folder.
+What a source contains decides how a candidate is compiled, never a verdict. Extensions and Triton kernels are compiled
+later, in a process of their own. `model.build` names the files of a cached folder.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 @dataclass(frozen=True)
 class PythonTraits:
-    """What a Python file seems to hold."""
+    """What a Python file contains, as far as patterns in its text tell."""
 
     model: bool  # the class ModelNew
     launch: bool  # the contract's function
     triton: bool  # Triton kernels, compiled when they are first called
     extension: bool  # C++ or CUDA, compiled when the file is imported
-    cuda: bool  # it can only run on a GPU
+    cuda: bool  # it runs on a GPU only
 
 
 def python_traits(text: str) -> PythonTraits:
-    """A look at the text; a file that cannot be parsed has traits too."""
+    """What a Python file contains; also works for a file that cannot be parsed."""
     triton = _TRITON.search(text) is not None
     return PythonTraits(
         model=_MODEL.search(text) is not None,
@@ -56,9 +56,9 @@ def python_traits(text: str) -> PythonTraits:
 
 
 def import_problem(file: SourceFile, name: str, wanted: str) -> str | None:
-    """Why a file cannot be imported or lacks `name` at its top level; None where it seems right.
+    """Why a file cannot be imported or lacks `name` at its top level; None if nothing is wrong.
 
-    `wanted` is what to define, as the message quotes it.
+    The message quotes `wanted`, the definition to write.
     """
     try:
         tree = parse_python(file.text, file.name)
@@ -74,7 +74,7 @@ def import_problem(file: SourceFile, name: str, wanted: str) -> str | None:
 
 
 def modules_named(text: str) -> tuple[str, ...]:
-    """Modules that a file imports, and texts in it that could be names of some; () where it cannot be parsed."""
+    """Modules that a file imports, and strings in it that could be module names; () where it cannot be parsed."""
     try:
         tree = parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -91,7 +91,7 @@ def modules_named(text: str) -> tuple[str, ...]:
 
 
 def _defined(tree: ast.Module) -> set[str]:
-    """Names bound at the top level, inside `if` and `try` too."""
+    """Names bound at the top level, also inside `if` and `try`."""
     found: set[str] = set()
     todo: list[ast.stmt] = list(tree.body)
     while todo:
@@ -111,7 +111,7 @@ def _defined(tree: ast.Module) -> set[str]:
 
 
 def python_name() -> str:
-    """The interpreter, for people."""
+    """The name and version of the Python interpreter, for messages."""
     return f"python {platform.python_version()}"
 
 
@@ -131,7 +131,7 @@ def cache_key(parts: Sequence[str]) -> str:
 def store_sources(
     builder: Builder, candidate: Candidate, files: Sequence[SourceFile], main: str, kind: ArtifactKind, compiler: str
 ) -> Artifact | BuildFailure:
-    """The files as an artifact of this kind; the same files give the same folder."""
+    """An artifact of this kind with the files; equal files give the same folder."""
     key = cache_key([kind, candidate.backend, main, compiler, *(word for f in files for word in (f.name, f.text))])
 
     def write() -> Artifact | BuildFailure:

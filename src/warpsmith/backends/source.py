@@ -1,4 +1,4 @@
-"""Reads a candidate from a file and decides by its ending, and for Python by its content, which backend it is for."""
+"""Reads a candidate from a file and finds its backend by the file's suffix, for Python also by its content."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from warpsmith.system.plugins import plugin, plugins
 
 MAX_SOURCE_BYTES = 1 << 20
 MODULES = "torch_module"
-_NATIVE = ("cpu", "cuda")  # with an entry, their files are sources of torch extensions
+_NATIVE = ("cpu", "cuda")  # with --entry, files of these backends are sources of torch extensions
 
 
 def read_candidate(path: Path, backend: str | None = None, entry: str = "") -> Candidate:
-    """The candidate in one file; its backend by suffix and content unless the caller names one.
+    """The candidate in one file; its backend follows from suffix and content unless the caller names one.
 
-    With an `entry`, the file is a torch extension or Python, whose function of that name is called.
+    With an `entry`, the file is Python or a torch extension, and its function of that name is called.
     """
     if backend is None and path.suffix.lower() != ".py":
-        backend = backend_of(path)  # before reading: a wrong ending is the better complaint
+        backend = backend_of(path)  # before reading: a wrong suffix is the better error message
     text = _read(path)
     if backend is None:
         chosen = MODULES if entry else _backend_of_text(path, text)
     else:
         chosen = MODULES if entry and backend in _NATIVE else backend_named(backend).name
-    # Compilers are driven through a shell: a name that a shell would read otherwise is spelled plainly.
+    # Compiler drivers use a shell, so characters that are special in a shell are replaced.
     name = re.sub(r"[^A-Za-z0-9_.+-]", "_", path.name).lstrip("-.+")[-100:] or "candidate"
     return Candidate((SourceFile(name, text),), chosen, entry=entry.strip())
 
 
 def devices_of(candidate: Candidate) -> tuple[DeviceKind, ...]:
-    """The kinds of device a candidate can run on, the one it is more likely meant for first."""
+    """The kinds of device that a candidate can run on, the more likely one first."""
     backend = backend_named(candidate.backend)
     if candidate.backend != MODULES:
         return backend.devices
@@ -57,7 +57,7 @@ def _backend_of_text(path: Path, text: str) -> str:
 
 
 def backend_of(path: Path) -> str:
-    """The backend that takes files with this ending."""
+    """The name of the backend for files with this suffix."""
     known: dict[str, Backend] = plugins("warpsmith.backends")
     for name, candidate_backend in sorted(known.items()):
         if path.suffix.lower() in candidate_backend.suffixes:
@@ -67,7 +67,7 @@ def backend_of(path: Path) -> str:
 
 
 def backend_named(name: str) -> Backend:
-    """One backend; an unknown name is a UsageError that lists the known ones."""
+    """A backend by name; raises a UsageError that lists the known names."""
     found: Backend = plugin("warpsmith.backends", name)
     return found
 

@@ -1,6 +1,6 @@
-"""Finds compilers and says exactly which ones they are. Runs nothing but `--version`.
+"""Finds compilers and their exact versions; runs them with `--version` and `-print-file-name` only.
 
-The version text, not the path, goes into build keys: the same compiler elsewhere gives the same build.
+Build keys contain the version text, not the path: the same compiler in another folder gives the same build.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from functools import cache
 from pathlib import Path
 
 PROBE_S = 30.0
-"""Longest wait for `--version`; a compiler on a cold network disk can take seconds."""
+"""Longest wait for `--version`; a compiler on a network disk can take seconds."""
 
 TOOLKIT = Path("/usr/local/cuda")
-"""Where the toolkit's own installer puts it."""
+"""Where the CUDA installer puts the toolkit."""
 
 NO_CXX = "no C++ compiler: install g++ (or clang++ with libomp), or set CXX"
 NO_NVCC = "no nvcc: install the CUDA toolkit or warpsmith[nvcc], or set CUDA_HOME"
@@ -28,19 +28,19 @@ NO_NVCC = "no nvcc: install the CUDA toolkit or warpsmith[nvcc], or set CUDA_HOM
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler that is there and answers."""
+    """An installed compiler that answered `--version`."""
 
-    command: tuple[str, ...]  # how to start it
+    command: tuple[str, ...]  # that starts the compiler
     family: str  # "gcc", "clang" or "nvcc"
-    name: str  # for people: "g++ 12.2.0"
+    name: str  # for messages: "g++ 12.2.0"
     identity: str  # its whole version text, for build keys
-    search_flags: tuple[str, ...] = ()  # where its own headers and libraries are; no part of a key
-    runtime: Path | None = None  # the CUDA runtime library to link, where nvcc cannot find it by itself
-    stdlib: Path | None = None  # the shared C++ library to link, where it would link the static one (see `_stdlib`)
+    search_flags: tuple[str, ...] = ()  # the folders of its headers and libraries; no part of a key
+    runtime: Path | None = None  # the CUDA runtime library to link, if nvcc cannot find it
+    stdlib: Path | None = None  # the shared C++ library to link, if the compiler would link the static one
 
 
 def find_cxx(environ: Mapping[str, str]) -> Compiler | None:
-    """`$CXX`, else g++, else clang++."""
+    """The C++ compiler: `$CXX`, else g++, else clang++; None if there is none."""
     choices = [shlex.split(environ["CXX"])] if environ.get("CXX") else []
     choices += [["g++"], ["clang++"]]
     for words in choices:
@@ -60,7 +60,7 @@ def find_cxx(environ: Mapping[str, str]) -> Compiler | None:
 def find_nvcc(
     environ: Mapping[str, str], site_folders: Sequence[str] | None = None, toolkit: Path = TOOLKIT
 ) -> Compiler | None:
-    """`$CUDA_HOME`, `$CUDA_PATH`, PATH, /usr/local/cuda, then the packages of the `nvcc` extra."""
+    """The first nvcc in `$CUDA_HOME`, `$CUDA_PATH`, PATH, /usr/local/cuda and the packages of the `nvcc` extra."""
     folders = tuple(sys.path if site_folders is None else site_folders)
     for path in _nvcc_paths(environ, folders, toolkit):
         version = _version((str(path),), environ)
@@ -77,7 +77,7 @@ def find_nvcc(
 
 
 def host_compiler(environ: Mapping[str, str]) -> Compiler | None:
-    """The C++ compiler nvcc hands host code to: `$NVCC_CCBIN`, else what `find_cxx` finds."""
+    """The C++ compiler that nvcc uses for host code: `$NVCC_CCBIN`, else that of `find_cxx`."""
     chosen = environ.get("NVCC_CCBIN")
     return find_cxx({**environ, "CXX": shlex.quote(chosen)} if chosen else environ)
 
@@ -97,14 +97,13 @@ def _nvcc_paths(environ: Mapping[str, str], site_folders: tuple[str, ...], toolk
 
 
 def _layout(nvcc: Path) -> tuple[tuple[str, ...], Path | None]:
-    """Flags and runtime library that an nvcc needs because of where its parts are.
+    """The flags and the runtime library that an nvcc needs because of its folders.
 
-    In the packages of the index libraries are in `lib`, where nvcc looks in `lib64`, and the runtime has
-    no plain `libcudart.so`.
+    The PyPI packages have libraries in `lib`, while nvcc searches `lib64`, and no plain `libcudart.so`.
     """
     root = nvcc.parent.parent
     if root.parent.name != "nvidia":
-        # Only needed where torch has not already brought a runtime of the same version.
+        # Only needed if torch has not loaded a runtime of the same version.
         return (_rpath(root / "lib64") if (root / "lib64" / "libcudart.so").exists() else ()), None
     parts = [root] if root.name != "cuda_nvcc" else [root.parent / n for n in ("cuda_runtime", "cuda_cccl")]
     flags: list[str] = []
@@ -124,10 +123,10 @@ _SYSTEM_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", 
 
 
 def _stdlib(command: tuple[str, ...], environ: Mapping[str, str]) -> Path | None:
-    """The shared C++ library, for a compiler that comes without the link by which it is found.
+    """The shared C++ library, for a compiler that does not find `libstdc++.so`; None for others.
 
-    Such a compiler links the static one, and the object then imports whatever that calls: files, entropy, raw system
-    calls. What the candidate itself calls could no longer be told from it.
+    Such a compiler links the static library, whose imports (files, entropy, raw system calls) could then not be told
+    from those of the candidate.
     """
     if os.path.isabs(_asked((*command, "-print-file-name=libstdc++.so"), environ)):
         return None
@@ -149,16 +148,16 @@ def _version(command: tuple[str, ...], environ: Mapping[str, str]) -> str | None
     path = Path(command[0])
     if not os.access(path, os.X_OK):
         return None
-    # The time stamp renews the answer when the compiler is upgraded under a long-running process.
+    # With the time stamp, an upgrade of the compiler during a long run is noticed.
     answer = _ask((*command, "--version"), path.stat().st_mtime_ns, environ.get("PATH", os.defpath))
-    # clang prints where it is installed; that is a path, not a version.
+    # clang also prints its folder, which is no part of the version.
     lines = [line for line in (answer or "").splitlines() if not line.startswith("InstalledDir")]
     return "\n".join(lines) if lines else None
 
 
 @cache
 def _ask(command: tuple[str, ...], _changed_ns: int, path: str) -> str | None:
-    """What a compiler prints when asked about itself; None where it does not answer."""
+    """The output of a compiler command; None if it fails."""
     try:
         answer = subprocess.run(
             command,

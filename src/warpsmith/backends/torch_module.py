@@ -1,7 +1,7 @@
-"""The `torch_module` backend: programs that live in PyTorch, as others publish them.
+"""The `torch_module` backend: programs for PyTorch, in the forms in which kernels are published.
 
 A KernelBench-style `ModelNew`, a plain Python function, or the source of a torch extension (.cu, .cpp) with `--entry`.
-Its sources are only looked at here; whatever must be compiled or run is done in processes of the candidate's own.
+This module only reads the sources; they are compiled and run in the candidate's own processes.
 """
 
 from __future__ import annotations
@@ -52,8 +52,6 @@ _EXTENSION = load(
 
 
 class TorchModuleBackend:
-    """Python and torch extensions."""
-
     name: str = "torch_module"
     suffixes: tuple[str, ...] = (".py",)  # and those of extensions, where an entry is given
     devices: tuple[DeviceKind, ...] = (DeviceKind.CUDA, DeviceKind.CPU)
@@ -66,19 +64,19 @@ class TorchModuleBackend:
         return TorchModuleBackend(replace(self._builder, paths=paths, limits=limits))
 
     def available(self) -> Availability:
-        """Needs PyTorch; extensions need compilers too, which each candidate's build asks for."""
+        """Whether PyTorch is installed; the compilers of extensions are checked at each build."""
         if importlib.util.find_spec("torch") is None:
             return Availability(build=False, run=False, detail=NO_TORCH)
         return Availability(build=True, run=True, detail=f"{python_name()}, torch {package_version('torch')}")
 
     def contract(self, task: Task, entry: str = "") -> Contract:
-        """`ModelNew` for this task, or the function that `entry` names."""
+        """The contract of `ModelNew`, or of the function that `entry` names."""
         call = entry_call(task, entry) if entry else module_call(task)
         text = f"`{entry}` is called as it stands here.\n" if entry else module_text(task, call)
         return Contract(task.name, self.name, call.name, launch_arguments(task), (), "", text, task.allow, call)
 
     def build(self, candidate: Candidate, contract: Contract, target: Target) -> Artifact | BuildFailure:
-        """Look at the file; a file that holds an extension or Triton kernels goes to a compile worker next."""
+        """Check and store the file; a compile worker then compiles extensions and Triton kernels."""
         if target.kind not in self.devices:
             raise UsageError(f"backend torch_module cannot build for {target.kind!r}; choose cpu or cuda.")
         assert contract.call is not None, "contract() gives one"

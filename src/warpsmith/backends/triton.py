@@ -1,6 +1,6 @@
-"""The `triton` backend: a Python file whose `launch` writes into the outputs, with Triton kernels behind it.
+"""The `triton` backend: a Python file whose `launch` writes into the outputs with Triton kernels.
 
-Its sources are only looked at here. Triton compiles at the first call, which a compile worker makes ahead of time.
+This module only reads the sources. Triton compiles at the first call, which a compile worker makes before evaluation.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ NO_TRITON = "no Triton: install triton (it comes with PyTorch's CUDA builds)"
 
 
 class TritonBackend:
-    """Triton on an NVIDIA GPU."""
-
     name: str = "triton"
     suffixes: tuple[str, ...] = (".py",)
     devices: tuple[DeviceKind, ...] = (DeviceKind.CUDA,)
@@ -37,7 +35,7 @@ class TritonBackend:
         return TritonBackend(replace(self._builder, paths=paths, limits=limits))
 
     def available(self) -> Availability:
-        """Needs the package, and a GPU to compile for and to run on."""
+        """Whether the triton package is installed and a GPU is there, for which it compiles."""
         seen = visible_gpus()
         if importlib.util.find_spec("triton") is None:
             return Availability(build=False, run=False, detail=NO_TRITON)
@@ -45,7 +43,7 @@ class TritonBackend:
         return Availability(build=bool(seen), run=bool(seen), detail=f"{triton_name()}, {device}")
 
     def contract(self, task: Task, entry: str = "") -> Contract:
-        """`launch` in Python: tensors, then numbers."""
+        """The contract of `launch` in Python: tensors, then numbers."""
         if entry:
             raise UsageError("--entry calls a function that returns its result: leave it out for a Triton `launch`.")
         arguments = launch_arguments(task)
@@ -53,7 +51,7 @@ class TritonBackend:
         return Contract(task.name, self.name, LAUNCH, arguments, (), "", text, task.allow, launch_call(task))
 
     def build(self, candidate: Candidate, contract: Contract, target: Target) -> Artifact | BuildFailure:
-        """Look at the file; a compile worker compiles its kernels."""
+        """Check and store the file; a compile worker compiles its kernels."""
         if target.kind not in self.devices:
             raise UsageError(f"backend triton cannot build for {target.kind!r}; choose a CUDA device.")
         fault = import_problem(candidate.main, LAUNCH, declaration(contract.arguments))
@@ -67,7 +65,7 @@ class TritonBackend:
 
 
 def triton_name() -> str:
-    """The installed Triton, for people."""
+    """The name and version of the installed Triton, for messages."""
     return f"triton {package_version('triton') or package_version('pytorch-triton')}".strip()
 
 

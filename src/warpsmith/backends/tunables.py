@@ -1,6 +1,6 @@
-"""Reads `// tune: BLOCK = 128, 256, 512` lines: values a candidate lets the harness choose.
+"""Reads `// tune: BLOCK = 128, 256, 512` lines: macros of a candidate and the values that tuning may give them.
 
-Each becomes a macro on the compiler's command line. Trying the values is the tuner's job, not ours.
+Each becomes a macro on the compiler's command line.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from warpsmith.model.candidate import Candidate
 
 _LINE = re.compile(r"^[ \t]*//[ \t]*tune:[ \t]*([A-Za-z_]\w*)[ \t]*=[ \t]*(.+?)[ \t]*$", re.MULTILINE)
-# Compiler drivers pass macros on through a shell: nothing a shell reads specially may get through.
+# Compiler drivers pass macros through a shell: characters that are special in a shell are not allowed.
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _VALUE = re.compile(r"[\w.+-]+", re.ASCII)
 _DECLARES = re.compile(r"\b(?:constexpr|const|enum|int|unsigned)\b")
-_DECLARATION_CHARS = 200  # how far before a name its declaration is looked for
+_DECLARATION_CHARS = 200  # before a name, in which its declaration is searched
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Tunable:
 
 
 def tunables(source: str) -> tuple[Tunable, ...]:
-    """All tunables of a source text, in order. A line that is prose rather than a list is no tunable."""
+    """All tunables of a source text, in order. A line with prose instead of a list is no tunable."""
     found: dict[str, Tunable] = {}
     for name, listed in _LINE.findall(source):
         values = tuple(dict.fromkeys(value.strip() for value in listed.split(",") if value.strip()))
@@ -37,7 +37,7 @@ def tunables(source: str) -> tuple[Tunable, ...]:
 
 
 def macros(candidate: Candidate) -> tuple[tuple[str, str], ...]:
-    """Every macro to compile a candidate with: defaults of its tunables, overruled by its own choices."""
+    """The macros to compile a candidate with: the candidate's chosen values, else the defaults of its tunables."""
     chosen = {t.name: t.values[0] for file in reversed(candidate.files) for t in tunables(file.text)}
     chosen.update(candidate.defines)
     return tuple(sorted(chosen.items()))
@@ -49,7 +49,7 @@ def bad_macro(name: str, value: str) -> bool:
 
 
 def redefined(source: str, name: str) -> bool:
-    """Whether a source gives a macro of this name a meaning of its own, e.g. `constexpr int BLOCK = 128;`."""
+    """Whether a source declares the name of a macro itself, e.g. `constexpr int BLOCK = 128;`."""
     for use in re.finditer(rf"\b{re.escape(name)}\s{{0,20}}=[^=]", source):
         before = re.split(r"[;\n#]", source[max(0, use.start() - _DECLARATION_CHARS) : use.start()])[-1]
         if _DECLARES.search(before):

@@ -1,4 +1,4 @@
-"""From a brief to a prompt (`renderer`) and from a reply to a proposal (`parser`): one of each, for all methods.
+"""Turns a brief into a prompt (`renderer`) and a reply into a proposal (`parser`), for all methods.
 
-The wording is in `templates/`; the brief decides which information is shown.
+The wording is in `templates/`; the brief decides which sections a prompt has.
 """

@@ -1,7 +1,7 @@
 """Replies that change a program instead of writing it: SEARCH/REPLACE blocks and unified diffs.
 
-An edit is done where its text is found exactly once. Line numbers of models are seldom right, so a hunk goes by its
-context; what is not found, or found twice, is a failure that names the block.
+An edit is applied where its text is found exactly once. Line numbers that models write are often wrong, so a hunk is
+found by its context. A text that is missing or found twice is a failure that names the edit.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _HEADER = ("--- ", "+++ ", "diff ", "index ", "*** ", "\\ No newline")
 
 @dataclass(frozen=True)
 class Edit:
-    """One piece of text to be put in the place of another."""
+    """A piece of text and its replacement."""
 
     number: int  # from 1
     search: str
     replace: str
-    line: int | None = None  # where a hunk says it stands, from 1
+    line: int | None = None  # the line number that a hunk names, from 1
 
 
 class EditFailed(Exception):
-    """An edit that cannot be done; the message says which and why. Never leaves `prompts`."""
+    """An edit cannot be applied; the message names the edit and the reason. Caught inside `prompts`."""
 
 
 def search_replace_edits(text: str) -> tuple[Edit, ...]:
-    """All SEARCH/REPLACE blocks of a reply, fenced or not. One without its end raises."""
+    """All SEARCH/REPLACE blocks of a reply, fenced or not; raises `EditFailed` for a block without an end."""
     edits: list[Edit] = []
     parts: tuple[list[str], list[str]] | None = None
     current: list[str] = []
@@ -58,7 +58,7 @@ def search_replace_edits(text: str) -> tuple[Edit, ...]:
 
 
 def diff_edits(text: str) -> tuple[Edit, ...]:
-    """The hunks of a unified diff; none where the text is no diff."""
+    """The hunks of a unified diff; () for other text."""
     lines = text.split("\n")
     hunks: list[tuple[int | None, list[str]]] = []
     if not any(line.startswith("@@") for line in lines):
@@ -84,30 +84,30 @@ def diff_edits(text: str) -> tuple[Edit, ...]:
 
 
 def _unmarked(line: str) -> str:
-    """A line of a hunk without its mark; models forget the space before what stays."""
+    """A line of a hunk without its mark; models often omit the space before unchanged lines."""
     return line[1:] if line.startswith((" ", "+", "-")) else line
 
 
 def has_search_replace(text: str) -> bool:
-    """Whether a block holds such an edit rather than code."""
+    """Whether a block contains a SEARCH/REPLACE edit."""
     return "<<<<<" in text and any(_SEARCH.fullmatch(line) for line in text.split("\n"))
 
 
 def looks_like_diff(text: str, label: str = "") -> bool:
-    """Whether a block is a diff rather than code."""
+    """Whether a block is a diff."""
     lines = text.split("\n")
     changed = any(line.startswith(("+", "-")) for line in lines)
     return changed and (label in ("diff", "patch") or any(line.startswith(("@@", "--- a/")) for line in lines))
 
 
 def new_file(diff: str) -> str:
-    """The file that a diff adds; "" where it changes one."""
+    """The content of a file that a diff adds; "" where it changes an existing file."""
     lines = [line for line in diff.split("\n") if not line.startswith(_HEADER) and not _HUNK.fullmatch(line)]
     return "\n".join(map(_unmarked, lines)) if all(line.startswith("+") for line in lines if line.strip()) else ""
 
 
 def edited(text: str, edits: Sequence[Edit], *, indented: bool) -> str:
-    """The text with all edits done, in order. `indented`: white space at the start of a line counts."""
+    """The text after all edits, in order. `indented`: white space at the start of a line counts."""
     for edit in edits:
         text = _done(text, edit, indented)
     return text
@@ -120,7 +120,7 @@ def _body(lines: list[str]) -> str:
 
 def _done(text: str, edit: Edit, indented: bool) -> str:
     if not edit.search.strip():
-        raise EditFailed(f"Edit {edit.number} names no text to be replaced.")
+        raise EditFailed(f"Edit {edit.number} names no text to replace.")
     if text.count(edit.search) == 1:
         return text.replace(edit.search, edit.replace)
     lines = text.split("\n")
@@ -139,7 +139,7 @@ def _done(text: str, edit: Edit, indented: bool) -> str:
 
 
 def _places(lines: list[str], wanted: list[str]) -> list[int]:
-    """Where the wanted lines stand one after the other; more than a few need not be told apart."""
+    """The indices at which the wanted lines begin, at most a few."""
     found: list[int] = []
     for start in range(len(lines) - len(wanted) + 1):
         if lines[start] == wanted[0] and lines[start : start + len(wanted)] == wanted:

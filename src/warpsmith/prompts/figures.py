@@ -1,4 +1,4 @@
-"""Numbers in prompts: rounded, with their unit. Exact figures are in the run log."""
+"""Formats numbers of prompts: rounded, with their unit. Exact figures are in the run log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def three_digits(value: float) -> str:
 
 
 def time(value_ms: float) -> str:
-    """A run time in the unit that keeps it short."""
+    """A run time in µs, ms or s."""
     if value_ms < 0.1:
         return f"{three_digits(value_ms * 1e3)} µs"
     return f"{three_digits(value_ms)} ms" if value_ms < 1e3 else f"{three_digits(value_ms / 1e3)} s"
@@ -45,7 +45,7 @@ def interval(value: Interval) -> str:
 
 
 def clipped(text: str, limit: int) -> str:
-    """The text, or its beginning and end with the gap named."""
+    """The text; if it is longer than the limit, its beginning and end with the length of the gap."""
     text = text.strip()
     if len(text) <= limit:
         return text

@@ -1,6 +1,6 @@
-"""Reads replies that are JSON, or were meant to be: raw line breaks, unescaped quotes, raw strings of other languages.
+"""Reads replies in JSON, also invalid JSON with raw line breaks, unescaped quotes or raw strings of other languages.
 
-Only the few fields of a reply are looked for; it is no JSON parser.
+Searches for the few fields of a reply; this is no JSON parser.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _CODE_KEYS = ("code", "kernel", "source", "files")
 
 @dataclass(frozen=True)
 class JsonReply:
-    """What such an object says."""
+    """The fields of a reply in JSON."""
 
     words: dict[str, str]  # name, strategy, thought
     codes: tuple[str, ...]
-    complete: bool  # whether the code came to its end
+    complete: bool  # whether the code is not cut off
 
 
 def read_object(text: str, *, anywhere: bool = False) -> JsonReply | None:
-    """The object that a text begins with, or has `anywhere`; None where there is none with code in it."""
+    """The object with code at the start of a text, or `anywhere` in it; None without one."""
     found = _read(text, anywhere)
     if found is None:
         return None
-    # Escapes may stand for what the text itself was cleaned of, half a letter even.
+    # Escapes may encode characters that were removed from the text, even half a surrogate pair.
     words = {name: cleaned(said) for name, said in found.words.items()}
     return JsonReply(words, tuple(map(cleaned, found.codes)), found.complete)
 
@@ -66,7 +66,7 @@ def _of_object(value: dict[object, object]) -> JsonReply | None:
 
 
 def _texts(item: object) -> list[str]:
-    """Code as a text, as lines, or as files by name."""
+    """The code of a field, which may be a string, a list of lines, or files by name."""
     if isinstance(item, str):
         return [item]
     if isinstance(item, list):
@@ -81,7 +81,7 @@ def _longest(part: dict[object, object]) -> str:
 
 
 def _by_keys(text: str, keys: list[re.Match[str]]) -> JsonReply:
-    """Each value reaches to the next key, whatever it holds."""
+    """The fields of invalid JSON: each value ends at the next key."""
     words: dict[str, str] = {}
     codes: list[str] = []
     complete = True
@@ -98,7 +98,7 @@ def _by_keys(text: str, keys: list[re.Match[str]]) -> JsonReply:
 
 
 def _unquoted(value: str) -> tuple[str, bool]:
-    """A value without its quotes, of whatever language, and whether they were closed."""
+    """A value without its quotes, of any language, and whether they were closed."""
     raw = _RAW.match(value)
     if raw is not None:
         end = value.rfind(f'){raw[1]}"')
@@ -115,7 +115,7 @@ def _unquoted(value: str) -> tuple[str, bool]:
     try:
         return str(json.loads(f'"{body}"', strict=False)), closed
     except ValueError:
-        # With line breaks of its own, the backslashes in it are the program's.
+        # In a value with raw line breaks, backslashes belong to the program.
         return (body if "\n" in body else _ESCAPE.sub(_unescaped, body)), closed
 
 

@@ -1,7 +1,6 @@
 """Parses a reply into a proposal: finds the program in the answer of a model, an agent or a person.
 
-The only place that interprets replies. It never invents code: a reply without a program becomes a failure that tells
-its author how to answer instead.
+Only this module interprets replies. A reply without a program becomes a failure that tells its author how to answer.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ CUT_OFF = (
     "complete file in one fenced block."
 )
 _FIELD_COMMENT = re.compile(r"[ \t]*(?://|#)[ \t]*(name|strategy|thought)[ \t]*:(.*)", re.IGNORECASE)
-_COMMENT_LINES = 20  # how far into a file its name, strategy and thought are looked for
+_COMMENT_LINES = 20  # of a file, in which name, strategy and thought are searched
 _WORDS = ("name", "strategy", "thought")
 _EXTENSION = re.compile(r"\bPYBIND11_MODULE\b|\bTORCH_LIBRARY\b|\b(?:torch|at)::Tensor\b")
 
@@ -63,7 +62,7 @@ _NO_FIELDS = Fields()
 
 @dataclass(frozen=True)
 class _Reading:
-    """What was found in a reply: files, or the reason why there are none."""
+    """The files found in a reply, or the reason why there are none."""
 
     files: tuple[SourceFile, ...] = ()
     failure: str = ""
@@ -71,7 +70,7 @@ class _Reading:
 
 
 def parse(reply: Reply, brief: Brief) -> Proposal:
-    """The proposal that a reply makes."""
+    """The proposal in a reply."""
     if len(reply.text) > LONGEST_REPLY_CHARS:
         how = {Product.STRATEGIES: HOW_STRATEGIES, Product.ALIGNMENT: HOW_ALIGNMENT}.get(brief.product, HOW)
         failure = f"The reply has {len(reply.text)} characters, more than {LONGEST_REPLY_CHARS}. {how}"
@@ -98,12 +97,12 @@ def parse(reply: Reply, brief: Brief) -> Proposal:
 
 
 def _shown(brief: Brief) -> tuple[ShownCandidate, ...]:
-    """Kernels a reply may be derived from, those it most likely is first."""
+    """The kernels of a brief that a reply may edit, the most likely first."""
     return tuple(each for each in (brief.failure, *brief.parents, brief.best) if each is not None)
 
 
 def _unfit(files: Sequence[SourceFile]) -> str:
-    """Why no backend could take these files; "" where one could."""
+    """Why no backend accepts these files; "" if nothing is wrong."""
     if not any(file.text.strip() for file in files):
         return f"The code is empty. {HOW}"
     if any("\0" in file.text for file in files):
@@ -114,7 +113,7 @@ def _unfit(files: Sequence[SourceFile]) -> str:
 
 
 def _strategies(reply: Reply, wanted: int) -> Proposal:
-    """Strategies, no more than were wanted."""
+    """The proposal in a reply with strategies, of which at most `wanted` are used."""
     cut = reply.finish == "length"
     drafts = read_drafts(reply.text, cut=cut)[: wanted or None]
     if drafts:
@@ -124,7 +123,7 @@ def _strategies(reply: Reply, wanted: int) -> Proposal:
 
 
 def _alignment(reply: Reply) -> Proposal:
-    """What a kernel does, in one line."""
+    """The proposal in a reply that says which strategy a kernel follows."""
     text = read_strategy(reply.text) if reply.finish != "length" else ""
     if text:
         return Proposal(reply, text=text)
@@ -132,7 +131,7 @@ def _alignment(reply: Reply) -> Proposal:
 
 
 def _written(reply: Reply) -> Proposal:
-    """A text: what stands in the only fence, or all of it."""
+    """The proposal in a reply with a text: the content of the only fenced block, else the whole reply."""
     answer, unclosed = without_thinking(cleaned(reply.text))
     if not answer.strip() and reply.finish != "length":
         answer = unclosed
@@ -148,7 +147,7 @@ def _written(reply: Reply) -> Proposal:
 
 
 def _file_itself(reply: Reply, brief: Brief) -> _Reading:
-    """A source file as it is; its first comments may say what a reply's fields would."""
+    """A reply that is a source file; its first comments may have the fields name, strategy and thought."""
     endings = backend_named(brief.problem.backend).suffixes
     name = re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(reply.file).name).lstrip("-.+")[-100:]
     if not name.endswith(endings):
@@ -165,7 +164,7 @@ def _file_itself(reply: Reply, brief: Brief) -> _Reading:
 
 
 def _read(reply: Reply, brief: Brief) -> _Reading:
-    """The program in an answer; what stands behind an unclosed thinking tag is looked at only for want of another."""
+    """The program in an answer; text after an unclosed thinking tag is used only if there is no other program."""
     answer, unclosed = without_thinking(cleaned(reply.text))
     cut = reply.finish == "length"
     reading = _answer(answer, brief, cut)
@@ -195,7 +194,7 @@ def _answer(text: str, brief: Brief, cut: bool) -> _Reading:
 
 
 def _programs(text: str, parts: Parts, contract: Contract) -> tuple[list[Block], Fields]:
-    """All blocks that may be programs, in the order of the reply, and what it says about them."""
+    """All blocks that may be programs, in the order of the reply, and the fields of the reply."""
     prose = list(parts.prose) if parts.blocks else []
     words: dict[str, str] = {}
     found: list[Block] = []
@@ -220,13 +219,13 @@ def _programs(text: str, parts: Parts, contract: Contract) -> tuple[list[Block],
 
 
 def _inner(code: str) -> str:
-    """Code that is fenced once more inside its field."""
+    """The code of a JSON field, without a fence around it."""
     blocks = split(code).blocks
     return blocks[0].text if len(blocks) == 1 else code
 
 
 def _unfenced(block: Block, contract: Contract) -> tuple[Block, list[str]]:
-    """Code in a text in which no fence tells it from words, and the lines around it."""
+    """The code in a text without fences, and the lines before and after it."""
     lines = block.text.split("\n")
     heads = [number for number, line in enumerate(lines) if _heads(line, contract, "code")]
     start = heads[-1] + 1 if heads else programs.first_line(lines, contract)
@@ -243,7 +242,7 @@ def _unfenced(block: Block, contract: Contract) -> tuple[Block, list[str]]:
 
 
 def _ended(block: Block, contract: Contract) -> tuple[Block, list[str]]:
-    """A block whose fence was never closed, and the fields that follow its code, which end it too."""
+    """A block whose fence was never closed, cut at the first field after its code, and the lines from that field on."""
     lines = block.text.split("\n")
     behind = next((number for number, line in enumerate(lines) if _heads(line, contract, *_WORDS)), None)
     if behind is None:
@@ -252,7 +251,7 @@ def _ended(block: Block, contract: Contract) -> tuple[Block, list[str]]:
 
 
 def _heads(line: str, contract: Contract, *words: str) -> bool:
-    """Whether a line begins one of these fields; what is indented, or a comment of Python, is code."""
+    """Whether a line begins one of these fields; indented lines and Python comments are code."""
     if line.startswith((" ", "\t") if contract.call is None else (" ", "\t", "#")):
         return False
     found = field_of(line)
@@ -260,7 +259,7 @@ def _heads(line: str, contract: Contract, *words: str) -> bool:
 
 
 def _chosen(found: Sequence[Block], brief: Brief, cut: bool) -> str:
-    """The last complete program with the entry point, joined with what it needs of other blocks; "" for none."""
+    """The last complete program with the entry point, joined with the blocks that it needs; "" for none."""
     contract = brief.problem.contract
     entries: list[Block] = []
     others: list[str] = []
@@ -271,19 +270,19 @@ def _chosen(found: Sequence[Block], brief: Brief, cut: bool) -> str:
             others.append(block.text)
     whole = [b for b in entries if (b.closed or not cut) and programs.complete(b.text, contract)]
     if whole:
-        # A kernel of the brief quoted for comparison is not the answer, unless it is all there is.
+        # A quoted kernel of the brief is the answer only if the reply has no other.
         shown = {_bare(file.text) for each in _shown(brief) for file in each.files}
         block = next((each for each in reversed(whole) if _bare(each.text) not in shown), whole[-1])
         lines = block.text.split("\n")
         text = block.text if block.closed else "\n".join(lines[: programs.without_tail(lines, contract)])
         return programs.joined(text, others, contract)
-    # With a closed fence and a bracket missing it was not cut off; the compiler knows best what is wrong.
+    # A program in a closed fence with a missing bracket was not cut off; the compiler will report the error.
     closed = [block for block in entries if block.closed]
     return closed[-1].text if closed and not cut else ""
 
 
 def _foreign(block: Block, contract: Contract) -> bool:
-    """Whether a block says that it is Python, which may hold C++ in a string, where C++ is wanted."""
+    """Whether a block is labelled Python while C++ is wanted: it may contain C++ in a string."""
     return contract.call is None and block.label in ("python", "py")
 
 
@@ -304,10 +303,10 @@ def _edits(text: str, parts: Parts) -> tuple[Edit, ...]:
 
 
 def _changed(edits: tuple[Edit, ...], brief: Brief) -> tuple[SourceFile, ...]:
-    """The first kernel shown in which all edits can be done, with them done."""
+    """The first kernel of the brief to which all edits apply, after the edits."""
     bases = [shown for shown in _shown(brief) if shown.id and shown.files]
     if not bases:
-        raise EditFailed("The reply changes a kernel, and none was shown.")
+        raise EditFailed("The reply edits a kernel, but the prompt shows none.")
     failures: list[EditFailed] = []
     for base in bases:
         try:
@@ -320,7 +319,7 @@ def _changed(edits: tuple[Edit, ...], brief: Brief) -> tuple[SourceFile, ...]:
 
 
 def _why_not(text: str, found: Sequence[Block], contract: Contract, cut: bool) -> str:
-    """The reason why no program was found, with what to do about it."""
+    """The reason why no program was found, and how to answer instead."""
     if not text.strip():
         return f"The reply is empty. {HOW}"
     if cut or (found and not found[-1].closed and not programs.complete(found[-1].text, contract)):

@@ -1,6 +1,6 @@
-"""What can be told about a program from its text: whether it defines the entry point, came to its end, needs another.
+"""Facts about a program from its text: whether it defines the entry point, is complete, needs other blocks.
 
-Two languages, C++ with CUDA and Python; nothing is compiled or run here.
+For C++ with CUDA and for Python; compiles and runs nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OWN_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"[^"\n]*"[^\n]*\n?', re.M
 
 
 def declaration(contract: Contract) -> str:
-    """The entry point to define, as code."""
+    """The declaration of the entry point to define."""
     if contract.call is None:
         return f'extern "C" int {contract.entry}({", ".join(f"{a.ctype} {a.name}" for a in contract.arguments)})'
     if contract.call.form is CallForm.MODULE:
@@ -37,7 +37,7 @@ def declaration(contract: Contract) -> str:
 
 
 def defines(code: str, contract: Contract) -> bool:
-    """Whether a program has the entry point, and not only a call or declaration of it."""
+    """Whether a program defines the entry point; a call or a declaration is not enough."""
     if contract.call is not None:
         name = re.escape(contract.entry)
         return (
@@ -51,7 +51,7 @@ def defines(code: str, contract: Contract) -> bool:
 
 
 def complete(code: str, contract: Contract) -> bool:
-    """Whether a program seems to be all there: brackets, comments and strings are closed."""
+    """Whether all brackets, comments and strings of a program are closed."""
     if contract.call is not None:
         return _python_complete(code)
     open_brackets: list[str] = []
@@ -61,7 +61,7 @@ def complete(code: str, contract: Contract) -> bool:
         if token.kind == "sign" and token.text in "([{":
             open_brackets.append(token.text)
         elif token.text in _PAIRS and (not open_brackets or open_brackets.pop() != _PAIRS[token.text]):
-            return True  # crooked rather than cut off: the compiler will say where
+            return True  # mismatched brackets, not cut off: the compiler will report them
     return not open_brackets
 
 
@@ -89,13 +89,13 @@ def is_native(code: str) -> bool:
 
 
 def first_line(lines: Sequence[str], contract: Contract) -> int | None:
-    """The number of the line at which code seems to begin."""
+    """The index of the first line that looks like code; None without one."""
     start = _NATIVE_START if contract.call is None else _PYTHON_START
     return next((number for number, line in enumerate(lines) if start.match(line)), None)
 
 
 def without_tail(lines: Sequence[str], contract: Contract) -> int:
-    """How many of the lines are code, where words may follow it."""
+    """The number of lines up to the last that looks like code."""
     count = len(lines)
     while count and not (_ends_statement(lines[count - 1]) if contract.call is None else lines[count - 1].strip()):
         count -= 1
@@ -110,13 +110,13 @@ def _ends_statement(line: str) -> bool:
 
 
 def joined(main: str, others: Sequence[str], contract: Contract) -> str:
-    """The program with those of the other blocks that define what it uses and lacks; itself where there are none."""
+    """The program, preceded by those other blocks that define names it uses and lacks."""
     if not others:
         return main
     own, used = _native_names(main) if contract.call is None else _python_names(main)
-    missing = (used | {_WORKSPACE}) - own  # nothing in a program calls that one: the harness does
+    missing = (used | {_WORKSPACE}) - own  # the evaluator calls `workspace_bytes`, not the program
     helpers: list[str] = []
-    for other in reversed(others):  # the last block that defines a name is the one that counts
+    for other in reversed(others):  # of several definitions of a name the last counts
         theirs, needs = _native_names(other) if contract.call is None else _python_names(other)
         if theirs & missing:
             helpers.insert(0, other)
@@ -124,12 +124,12 @@ def joined(main: str, others: Sequence[str], contract: Contract) -> str:
     if not helpers:
         return main
     whole = "\n\n".join((*helpers, main))
-    # One file now: what it would have included from the others stands above.
+    # The blocks are one file now, so includes of each other are removed.
     return _OWN_INCLUDE.sub("", whole) if contract.call is None else whole
 
 
 def _function_heads(words: Sequence[Token]) -> list[int]:
-    """Where `name ( ... ) {` begins."""
+    """The indices of tokens at which `name ( ... ) {` begins."""
     closing: dict[int, int] = {}
     stack: list[int] = []
     for at, word in enumerate(words):

@@ -1,7 +1,7 @@
 """Renders a brief as a prompt: a system message, and one user message made of sections.
 
 The sections follow from what the brief carries; their wording is in `templates/`. If a prompt is too long, the least
-important parts are left out. Also here: `facts`, the abilities of GPU architectures from NVIDIA's programming guide.
+important parts are left out. `facts` lists abilities of GPU architectures from NVIDIA's programming guide.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def render(brief: Brief, limit_chars: int = LIMIT_CHARS) -> Prompt:
 
 
 def _economies(brief: Brief, limit_chars: int) -> Iterator[tuple[Brief, int]]:
-    """Shorter and shorter versions of a brief, with the length its kernels may have."""
+    """Ever shorter versions of a brief, each with the most characters of a kernel."""
     code_chars = max(_LEAST_CODE_CHARS, limit_chars // 3)
     yield brief, code_chars
     for field, _ in _SPARED:
@@ -163,11 +163,11 @@ def _worded(name: str, brief: Brief, code_chars: int) -> str:
             )
         )
     except TemplateNotFound as missing:
-        raise UsageError(f"there is no prompt template {missing.name!r}; check the operator's wording.") from None
+        raise UsageError(f"there is no prompt template {missing.name!r}; check the wording of the operator.") from None
     except TemplateError as wrong:
         line = getattr(wrong, "lineno", None)
         where = f", line {line}," if line else ""
-        raise UsageError(f"the prompt template {name!r}{where} cannot be rendered: {wrong}; mend it.") from wrong
+        raise UsageError(f"the prompt template {name!r}{where} cannot be rendered: {wrong}; correct it.") from wrong
     return text.strip()
 
 
@@ -194,8 +194,8 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        autoescape=False,  # a prompt is text, not HTML
-        auto_reload=False,  # one wording for a whole run
+        autoescape=False,  # prompts are no HTML
+        auto_reload=False,  # all prompts of a run have the same wording
     )
     environment.filters.update(
         time=figures.time,

@@ -15,7 +15,7 @@ _INVISIBLE = re.compile("[\ufeff\u200b\u2060]")
 _THINKING = r"(?:think|thinking|reasoning|reflection|scratchpad|analysis)"
 _THINKING_TAG = re.compile(rf"(?m:^[ \t]*)<{_THINKING}>|</{_THINKING}>", re.IGNORECASE)
 _FINAL_CHANNEL = "<|channel|>final<|message|>"
-# Every repetition is bounded or takes all it can get: no line, however long, is looked at more than a few times.
+# Every repetition is bounded or possessive, so that matching takes linear time for lines of any length.
 _FENCE = re.compile(
     r"[ \t>]{0,16}(?:(?:[-*]|\d{1,3}[.)])[ \t]{1,4})?(?:[*_#]{0,6}[ \t]{0,4}code[*_ \t]{0,6}:[*_ \t]{0,6})?"
     r"(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^`]*+)",
@@ -29,23 +29,23 @@ _CLOSING_TAG = re.compile(rf"(?m)^[ \t]*</{_TAGS}>[ \t]*$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Block:
-    """The inside of a fence."""
+    """The content of a fenced block."""
 
-    label: str  # "cpp", "json"; "" where there is none
+    label: str  # "cpp", "json"; "" without one
     text: str
     closed: bool = True
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A reply in pieces."""
+    """The fenced blocks and the prose of a reply."""
 
     blocks: tuple[Block, ...]
-    prose: tuple[str, ...]  # lines outside; an empty line where a block stood
+    prose: tuple[str, ...]  # lines outside blocks; an empty line in the place of each block
 
 
 def cleaned(text: str) -> str:
-    """The same text with line ends and characters that every tool can take."""
+    """The text with plain line ends and without characters that cannot be encoded."""
     text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     return _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
@@ -60,7 +60,7 @@ def without_thinking(text: str) -> tuple[str, str]:
         opens = "</" not in tag[0]
         if opens and not thinking:
             kept.append(text[position : tag.start()])
-        # Behind a closing tag without its opening one, which was part of the prompt, the answer begins as well.
+        # The answer also begins after a closing tag whose opening tag was part of the prompt.
         thinking, position = opens, tag.end()
     if thinking:
         return "".join(kept), text[position:]
@@ -68,7 +68,7 @@ def without_thinking(text: str) -> tuple[str, str]:
 
 
 def split(text: str) -> Parts:
-    """Blocks and prose. A fence that is never closed lasts to the next labelled one, or to the end."""
+    """The blocks and prose of a reply. An unclosed fence ends at the next labelled fence, or at the end."""
     if "```" not in text and "~~~" not in text:
         text = _CLOSING_TAG.sub("```", _OPENING_TAG.sub(r"```\1", text))
     blocks: list[Block] = []
@@ -86,12 +86,12 @@ def split(text: str) -> Parts:
         if found is not None and found["fence"].startswith(fence):
             blocks.append(_block(label, inside, closed=not found["info"].strip()))
             prose.append("")
-            if found["info"].strip():  # the last one was forgotten open
+            if found["info"].strip():  # the last fence was not closed
                 fence, label, inside = found["fence"], *_opened(found["info"])
             else:
                 inside = None
         elif line.rstrip().endswith(fence) and line.count("`") + line.count("~") == len(fence):
-            inside.append(line.rstrip()[: -len(fence)])  # the end of a fence behind the end of the code
+            inside.append(line.rstrip()[: -len(fence)])  # the fence ends on the last line of code
             blocks.append(_block(label, inside, closed=True))
             prose.append("")
             inside = None
@@ -103,7 +103,7 @@ def split(text: str) -> Parts:
 
 
 def _opened(info: str) -> tuple[str, list[str]]:
-    """The label, and the first line of code where it stands behind the fence."""
+    """The label of a fence, and the first line of code if it is on the same line."""
     info = info.strip()
     found = _LABEL.match(info)
     label = found[0].lower() if found else ""
@@ -133,7 +133,7 @@ _FIELD = re.compile(
 
 @dataclass(frozen=True)
 class Fields:
-    """What a reply says about its kernel."""
+    """The fields of a reply that describe its kernel."""
 
     name: str = ""
     strategy: str = ""
@@ -145,14 +145,14 @@ def field_of(line: str) -> tuple[str, str] | None:
     found = _FIELD.fullmatch(line)
     if found is None:
         return None
-    # Without a colon it is a heading, and then nothing follows it.
+    # A field without a colon is a heading: nothing follows on its line.
     if not found["colon"] and (found["rest"].strip() or not found["mark"].strip()):
         return None
     return _WORDS[found["word"].lower()], found["rest"].strip()
 
 
 def fields_in(prose: Sequence[str]) -> Fields:
-    """Fields by their headings; a thought that has none is whatever else was said."""
+    """The fields of a reply by their headings; without a heading, the thought is the remaining prose."""
     found: dict[str, list[str]] = {}
     other: list[str] = []
     current: list[str] = other
@@ -164,7 +164,7 @@ def fields_in(prose: Sequence[str]) -> Fields:
         key, rest = begun
         current = [rest]
         if key != "code":
-            found[key] = current  # the last one counts: before it stood drafts
+            found[key] = current  # of several the last counts: earlier ones are drafts
         else:
             current = []
     thought = found.get("thought") or other

@@ -1,7 +1,6 @@
-"""Replies that hold strategies and no kernel: several of them, or the one that a kernel really follows.
+"""Reads replies with strategies and no kernel: several strategies, or the one that a kernel follows.
 
-As tolerant as the reading of kernels: headed lines, JSON, lists. What stands in a fence counts like what stands
-outside. It finds and never writes.
+Accepts headed lines, JSON and lists, inside and outside fences.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _HEAD = re.compile(
 )
 _ITEM = re.compile(r"[ \t]{0,8}(?:[-*+]|\d{1,3}[.)])[ \t]+(?P<rest>.*)")
 _STRATEGY_WORDS = ("strategy", "plan")
-_JSON_START = re.compile(r"\[\s*\{|\{\s*\"|\A\s*\[\s*\"")  # brackets also stand in prose: "tiles of [64, 64]"
+_JSON_START = re.compile(r"\[\s*\{|\{\s*\"|\A\s*\[\s*\"")  # prose has brackets, too: "tiles of [64, 64]"
 _JSON_STRATEGY = ("strategy", "plan", "description", "optimisations", "optimizations")
 _JSON_THOUGHT = ("thought", "thoughts", "rationale", "reason", "why", "explanation")
 _JSON_ATTEMPTS = 20
 
 
 def read_drafts(text: str, *, cut: bool = False) -> tuple[StrategyDraft, ...]:
-    """All strategies in a reply, in order, each once; where it was cut off, without the one that it broke off in."""
+    """All strategies in a reply, in order, each once; of a reply that was cut off, without the last."""
     answer, unclosed = without_thinking(cleaned(text))
     for said in (answer, "" if cut else unclosed):
         pieces = (*(block.text for block in split(said).blocks), said)
@@ -45,10 +44,10 @@ def read_drafts(text: str, *, cut: bool = False) -> tuple[StrategyDraft, ...]:
 
 
 def read_strategy(text: str) -> str:
-    """The one strategy in a reply; "" where there is none. A single short paragraph is taken for it."""
+    """The only strategy in a reply, or a single short paragraph; "" without one."""
     found = read_drafts(text)
     if found:
-        return found[-1].strategy  # before it stood drafts
+        return found[-1].strategy  # earlier ones are drafts
     answer, _ = without_thinking(cleaned(text))
     parts = split(answer)
     said = [part for part in (*(block.text for block in parts.blocks), "\n".join(parts.prose)) if part.strip()]
@@ -69,7 +68,7 @@ def _headed(text: str) -> list[StrategyDraft]:
             if current is not None and line.strip():
                 current.append(line)
             elif not line.strip():
-                current = None  # what stands apart belongs to nobody
+                current = None  # a separate paragraph belongs to no strategy
             continue
         if head["word"].lower() in _STRATEGY_WORDS:
             drafts.append(([head["rest"]], []))
@@ -83,13 +82,13 @@ def _headed(text: str) -> list[StrategyDraft]:
 
 
 def _listed(text: str) -> list[StrategyDraft]:
-    """Items of a list, where nothing is headed: each a strategy."""
+    """The items of a list, each a strategy, for replies without headed lines."""
     items = [found["rest"] for line in text.split("\n") if (found := _ITEM.fullmatch(line))]
     return [StrategyDraft(item) for item in items]
 
 
 def _of_json(text: str) -> list[StrategyDraft]:
-    """Objects with a strategy, or a list of texts; the first JSON that has any."""
+    """The strategies in the first JSON that has any, as objects or as a list of strings."""
     position = 0
     for _ in range(_JSON_ATTEMPTS):
         start = _JSON_START.search(text, position)
@@ -130,7 +129,7 @@ def _text(value: object) -> str:
 
 
 def _tidy(drafts: list[StrategyDraft]) -> tuple[StrategyDraft, ...]:
-    """Each on one line and of bounded length, without empty and repeated ones."""
+    """Strategies on one line each and of bounded length, without empty and repeated ones."""
     found: dict[str, StrategyDraft] = {}
     for draft in drafts:
         strategy = _line(draft.strategy, STRATEGY_CHARS)

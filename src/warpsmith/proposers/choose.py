@@ -1,6 +1,6 @@
 """Chooses the proposer that a user names with `--proposer`, with a sentence that says which one and why.
 
-Everything that would stop a proposer at its first brief (no key, no SDK, no such recording) is reported here.
+A missing key, SDK or recording, which would stop a proposer at its first brief, is reported here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CATALOGUE = "the offline catalogue of strategies"
 
 @dataclass(frozen=True)
 class ProposerOptions:
-    """The options of a proposer on the command line. Holds no key, only the file of one."""
+    """The options of a proposer on the command line; of a key only the name of its file."""
 
     base_url: str = ""
     key_file: str = ""
@@ -36,7 +36,6 @@ class ProposerOptions:
     models: tuple[str, ...] = ()  # "ROLE=PROVIDER:MODEL": another model for one role of a method
 
     def for_models(self) -> ModelOptions:
-        """The options for models."""
         known = RetryPolicy()
         retries = known if self.request_s is None else replace(known, request_s=self.request_s)
         return ModelOptions(
@@ -46,13 +45,13 @@ class ProposerOptions:
 
 @dataclass(frozen=True)
 class ChosenProposer:
-    """A proposer that can be opened."""
+    """A proposer that is ready to be opened."""
 
     spec: str  # names the same proposer on the command line
-    sentence: str  # for people: which proposer, and why
+    sentence: str  # for users: which proposer, and why
     open: Callable[[], Proposer]
-    unpriced: tuple[str, ...] = ()  # models whose price is not known
-    uncounted: bool = False  # reports neither tokens nor cost
+    unpriced: tuple[str, ...] = ()  # models without a known price
+    uncounted: bool = False  # whether it reports neither tokens nor cost
 
 
 def choose(
@@ -67,7 +66,7 @@ def choose(
     text = spec.strip()
     given = _roles(options, roles)
     if given and text != "auto" and not models.is_spec(text):
-        raise UsageError(f"--model is for language models; {text} takes no other for a role.")
+        raise UsageError(f"--model is for language models; leave it out with --proposer {text}.")
     kind, _, rest = text.partition(":")
     if text == "auto":
         return _auto(options, given, os.environ if environ is None else environ)
@@ -80,7 +79,7 @@ def choose(
             text, f"the command {rest.strip()!r}.", lambda: CommandProposer(rest.strip()), uncounted=True
         )
     if is_recording(text):
-        recorded = RecordedProposer(Path(rest), skip)  # opened now: a folder that is no run is reported at once
+        recorded = RecordedProposer(Path(rest), skip)  # opened now, so that a folder that is no run is reported at once
         return ChosenProposer(text, f"the programs recorded in {rest}.", lambda: recorded)
     if models.is_spec(text):
         return _models(text, models.parse(text), given, options, os.environ if environ is None else environ)
@@ -124,8 +123,8 @@ def _auto(
 ) -> ChosenProposer:
     found = models.detect_models(options.for_models(), _context(options, environ))
     why = found.why.rstrip(".")
-    if not found.models and options.base_url:  # the user wants a model
-        raise UsageError(f"{why}; see that the endpoint answers, or name a model with --proposer openai:MODEL.")
+    if not found.models and options.base_url:  # the user asked for a model
+        raise UsageError(f"{why}; check that the endpoint answers, or name a model with --proposer openai:MODEL.")
     if not found.models:
         sentence = f"{_CATALOGUE} ({why}; connect one with --proposer openai:MODEL, anthropic:MODEL or command:CMD)."
         return ChosenProposer("template", sentence, TemplateProposer)

@@ -1,10 +1,8 @@
-"""A proposer that is any program: the prompt on its standard input, the reply on its standard output.
+"""A proposer that runs a command: the prompt on its standard input, the reply on its standard output.
 
-So a command-line model or a coding agent serves as it is. The command runs in a shell, as its user wrote it, in a
-process group of its own that is killed when it ends or its time is over; it gets the user's environment, keys and
-all, since it is the user's own program, but keys that it prints are masked. `WARPSMITH_BRIEF` names a JSON file with
-everything the prompt was made of.
-Not covered: a program that leaves its process group on purpose lives on.
+Any command-line model or coding agent can be used. The command runs in a shell, in a process group that is killed when
+the command ends or its time is over; a process that leaves this group is not killed. The command gets the user's whole
+environment with its keys; keys that it prints are masked. `WARPSMITH_BRIEF` names a JSON file with the brief.
 """
 
 from __future__ import annotations
@@ -26,19 +24,19 @@ from warpsmith.prompts.renderer import render
 from warpsmith.system.processes import run_watched, stoppable
 
 BRIEF_VARIABLE = "WARPSMITH_BRIEF"
-_NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # a shell's own exit statuses
-_LONGEST_REPLY = 16 << 20  # bytes; what is beyond is no reply to a question about a kernel
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # exit statuses of a shell
+_LONGEST_REPLY = 16 << 20  # bytes; the rest of a longer output is not read
 _QUOTED = 200
 
 
 class CommandProposer:
-    """A `Proposer`."""
+    """A `Proposer` that runs a command."""
 
     def __init__(
         self,
         command: str,
         timeout_s: float = 1800.0,
-        concurrency: int = 1,  # coding agents tend to share a folder and a login
+        concurrency: int = 1,  # coding agents often share a folder and a login
         environ: Mapping[str, str] | None = None,
     ) -> None:
         if not command.strip():
@@ -85,9 +83,9 @@ class CommandProposer:
         return f"the command {short!r}"
 
     def _run(self, folder: Path, brief: Brief, prompt: Prompt) -> tuple[int | None, str, str]:
-        """Exit status (None: out of time), what it wrote, and the last line of its errors.
+        """Exit status (None: out of time), standard output, and the last line of standard error.
 
-        Files, not pipes: a process that the command left behind cannot keep us waiting for their end.
+        Output goes to files, not pipes: a process that the command leaves behind would keep a pipe open.
         """
         asked, said, complained = (folder / name for name in ("prompt.txt", "reply.txt", "errors.txt"))
         asked.write_text(plain(prompt), encoding="utf-8")
@@ -110,7 +108,7 @@ class CommandProposer:
 
 
 def plain(prompt: Prompt) -> str:
-    """A prompt as text to read from top to bottom."""
+    """A prompt as one text."""
     parts = [
         f"You answered:\n\n{message.text}" if message.role is Role.ASSISTANT else message.text
         for message in prompt.messages

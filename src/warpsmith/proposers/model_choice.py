@@ -1,6 +1,6 @@
 """Picks one of several models for a brief: by fixed weights, or by the measured improvement per cost.
 
-Both depend on the brief alone: the same brief always goes to the same model.
+The choice depends on the brief alone: equal briefs go to the same model.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from warpsmith.model.errors import UsageError
 from warpsmith.model.usage import ModelUsage
 
 PickModel = Callable[[Brief], int]
-"""The index of the model to ask."""
+"""A function from a brief to the index of the model to ask."""
 
 CHOICES = ("weighted", "ucb")
-_EXPLORATION = 0.5  # how much a model that was asked less is favoured; the reward lies between 0 and 1
+_EXPLORATION = 0.5  # the weight of UCB1's bonus for models that were asked less; rewards are between 0 and 1
 
 
 def choice(name: str, names: Sequence[str], weights: Sequence[float]) -> PickModel:
-    """A way to pick, by its name on the command line."""
+    """The function that picks a model, by its name on the command line."""
     if name == "weighted":
         return weighted(weights)
     if name == "ucb":
@@ -30,7 +30,7 @@ def choice(name: str, names: Sequence[str], weights: Sequence[float]) -> PickMod
 
 
 def weighted(weights: Sequence[float]) -> PickModel:
-    """Each model in proportion to its weight."""
+    """Pick each model in proportion to its weight."""
     shares = list(weights)
 
     def pick(brief: Brief) -> int:
@@ -40,10 +40,10 @@ def weighted(weights: Sequence[float]) -> PickModel:
 
 
 def ucb(names: Sequence[str], exploration: float = _EXPLORATION) -> PickModel:
-    """UCB1 on the measured improvement per cost, relative to the best model's.
+    """Pick by UCB1 on the measured improvement per cost, relative to the best model's.
 
-    Cost is in dollars where all models have a price, in tokens where not, in replies where not even those are known.
-    A model that never answered is tried in its turn, not at every turn: it may be down.
+    Cost is in dollars if all models have a price, else in tokens, and in replies if tokens are unknown. A model that
+    never answered gets its share of briefs, not all of them: its endpoint may be down.
     """
     models = list(names)
 
@@ -67,7 +67,7 @@ def ucb(names: Sequence[str], exploration: float = _EXPLORATION) -> PickModel:
 
 
 def _standing(name: str, brief: Brief) -> ModelUsage | None:
-    """Of a model, under its full name or its provider's; None where it has not answered yet."""
+    """The usage of a model, under its full name or its provider's name for it; None if it has not answered yet."""
     known = (name, name.partition(":")[2])
     return next((standing for standing in brief.models if standing.model in known and standing.replies > 0), None)
 

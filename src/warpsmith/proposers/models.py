@@ -1,4 +1,4 @@
-"""A proposer that asks language models: the prompt of the brief, sent to the model whose role or turn it is."""
+"""A proposer that sends the prompt of a brief to a language model, chosen by the role of the brief or by weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warpsmith.proposers.model_choice import choice as choice_named
 
 
 class ModelProposer:
-    """A `Proposer` over one or more models. A role may have a model of its own; for all others they take turns."""
+    """A `Proposer` over one or more models; `choice` picks one for briefs whose role has no model of its own."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class ModelProposer:
         roles: Mapping[str, Model] | None = None,
     ) -> None:
         if not models:
-            raise UsageError("there is no model to ask; name at least one.")
+            raise UsageError("no model is named; name at least one with --proposer PROVIDER:MODEL.")
         self._roles = dict(roles or {})
         by_role = [f"{role}={model.name}" for role, model in sorted(self._roles.items())]
         self.name = ",".join([*(model.name for model in models), *by_role])
@@ -55,10 +55,7 @@ def connect(
     choice: str = "weighted",
     roles: Mapping[str, ModelSpec] | None = None,
 ) -> ModelProposer:
-    """A proposer over models by name, chosen among by their weights or by what they bring.
-
-    `roles`: who plays which role of a method that has several, by `Brief.role`.
-    """
+    """A proposer over the named models; `roles` has the model of each `Brief.role` that has its own."""
     pick = choice_named(choice, [spec.name for spec in specs], [spec.weight for spec in specs])
     models = list(connect_models(specs, options, context))
     known = {model.name: model for model in models}

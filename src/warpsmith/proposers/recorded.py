@@ -1,7 +1,7 @@
 """Proposes the programs of a recorded run again, so that they are evaluated on this machine.
 
-The programs come in their recorded order, whatever the brief asks; replies without a program are left out. So a run
-that was made with an expensive model can be measured on any device for nothing.
+The programs come in their recorded order, whatever the brief asks; replies without a program are left out. So a run of
+an expensive model can be measured on another device at no cost.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class RecordedProposer:
         self._lock = threading.Lock()
         self._proposals = _proposals(self._log)
         self._log.setup()  # raises if the folder holds no run
-        for _ in range(skip):  # programs that a resumed run was given before
+        for _ in range(skip):  # programs that a resumed run has already used
             next(self._proposals, None)
 
     def prompt(self, brief: Brief) -> Prompt:
-        """A prompt for readers of the log: no model is asked."""
+        """A prompt for the log; no model is asked."""
         return Prompt((Message(Role.USER, f"The next program of {self._run}."),))
 
     def propose(self, brief: Brief, prompt: Prompt) -> Reply:
@@ -53,11 +53,11 @@ class RecordedProposer:
             return Reply(_placeholders(brief), RECORDED)
         if brief.product is Product.ALIGNMENT:
             strategy = _one_line(brief.subject.strategy) if brief.subject else ""
-            return Reply(f"strategy: {strategy or 'plain'}", RECORDED)  # unchanged
+            return Reply(f"strategy: {strategy or 'plain'}", RECORDED)
         with self._lock:
             found = next(self._proposals, None)
         if found is None:
-            raise ProposerRefused(f"every program of {self._run} was proposed.")
+            raise ProposerRefused(f"all programs of {self._run} have been proposed.")
         name, candidate = found
         if candidate.backend != brief.problem.backend:
             raise ProposerRefused(
@@ -82,7 +82,7 @@ def _proposals(log: RunLog) -> Iterator[tuple[str, Candidate]]:
 
 
 def _placeholders(brief: Brief) -> str:
-    """Strategies for a method that asks for strategies first: different ones for every brief."""
+    """Strategies for a method that asks for strategies first, different for every brief."""
     first = 1000 * brief.number
     return "\n".join(f"strategy: recorded program {first + each}" for each in range(max(1, brief.wanted)))
 
@@ -92,7 +92,7 @@ def _one_line(text: str) -> str:
 
 
 def _text(name: str, candidate: Candidate) -> str:
-    """A program in the form that every reply has; each field on one line, so that nothing in it is taken for code."""
+    """A program as a reply with its fields, each on one line, so that no field is read as code."""
     thought, strategy = _one_line(candidate.thought), _one_line(candidate.strategy)
     fence = "```" if "```" not in candidate.main.text else "~~~~"
     code = f"{fence}cpp\n{candidate.main.text.rstrip()}\n{fence}"
