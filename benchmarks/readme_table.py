@@ -93,8 +93,8 @@ def families(suite: SuiteRecord | None, best: BestRecord | None) -> str:
     rows = [(kind, [task for task in suite.tasks if task.family == kind]) for kind in sorted(kinds)]
     rows.append(("all", list(suite.tasks)))
     lines = [
-        "| family | tasks | eager, of the hardware limit | torch.compile over eager "
-        "| kernels of the catalogue, verified | over eager | over torch.compile | of the hardware limit |",
+        "| family | tasks | eager, of roofline | torch.compile over eager "
+        "| kernels of the catalogue, verified | over eager | over torch.compile | of roofline |",
         "|---|---|---|---|---|---|---|---|",
         *(_family(kind, tasks, found) for kind, tasks in rows),
     ]

@@ -7,7 +7,7 @@
 namespace {
 
 using namespace warpsmith::split;
-using S = warpsmith::Narrow;
+using S = warpsmith::Float32::Narrow;
 
 constexpr int SLICE = 64;  // heads that are in the workspace at a time
 constexpr int KEPT = 32;   // scores per lane that stay in registers

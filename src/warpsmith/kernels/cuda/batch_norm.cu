@@ -13,17 +13,10 @@
 namespace {
 using namespace warpsmith;
 
-constexpr int N = 4;                        // packs of a thread that are loaded together
-constexpr int kStep = TUNE_THREADS * N;     // packs of a block that are loaded together
-constexpr int kKept = TUNE_KEPT * 1024 / 16 / kStep;  // steps that are kept
-
-__device__ __forceinline__ float4 load_rule(const float* from, uint64_t rule) {
-  float4 v;
-  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.f32 {%0,%1,%2,%3}, [%4], %5;"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "l"(from), "l"(rule));
-  return v;
-}
+constexpr int N = 4;  // packs of a thread that are loaded together
+constexpr int kWarps = TUNE_THREADS / 32;
+constexpr int kKept = TUNE_KEPT * 1024 / 16 / kWarps;  // packs that a warp keeps
+constexpr int kStep = TUNE_THREADS * N;                // packs of a block that are loaded together
 
 __global__ void __launch_bounds__(TUNE_THREADS, 1)
     normalise(const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
@@ -31,50 +24,82 @@ __global__ void __launch_bounds__(TUNE_THREADS, 1)
               Moments::Stat* cells) {
   using Stat = Moments::Stat;
   extern __shared__ __align__(128) float4 kept[];
-  __shared__ Stat of_warps[TUNE_THREADS / 32];
+  __shared__ Stat of_warps[kWarps];
   __shared__ Stat of_all;
+  __shared__ __align__(8) uint64_t arrived[kWarps];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int blocks = int(gridDim.x), rank = int(blockIdx.x);
   const int64_t packs = int64_t(batch) * plane_packs;
-  const int64_t steps = ceil_div(packs, kStep);
-  // Step s of a channel is taken by block s % blocks: all blocks walk through memory side by side.
-  const int mine = int(steps > rank ? (steps - rank + blocks - 1) / blocks : 0);
-  const int kept_steps = mine < kKept ? mine : kKept;
-  uint64_t first, last;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
-
+  // The first packs of a channel are kept, kKept of them by each warp; the others are shared out in steps.
+  const int64_t mine = (int64_t(rank) * kWarps + warp) * kKept;
+  const int count = int(packs <= mine ? 0 : packs - mine < kKept ? packs - mine : kKept);
+  const int64_t all_kept = int64_t(blocks) * kWarps * kKept;
+  const int64_t steps = packs > all_kept ? ceil_div(packs - all_kept, kStep) : 0;
+  const int turns = int(steps > rank ? (steps - rank + blocks - 1) / blocks : 0);
+  float4* held = kept + warp * kKept;
+  if (lane == 0) {
+    barrier_init(&arrived[warp], 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncwarp();
+  auto address = [&](unsigned p, int channel) -> int64_t {  // the element at which pack p of a channel begins
+    const unsigned image = p / unsigned(plane_packs), inside = p - image * unsigned(plane_packs);
+    return ((int64_t(image) * channels + channel) * plane_packs + inside) * 4;
+  };
+  auto fetch = [&](int channel) {  // by lane 0
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&arrived[warp])),
+                 "r"(unsigned(count) * 16)
+                 : "memory");
+    for (int i = 0; i < count;) {  // piece by piece where an image ends
+      const unsigned p = unsigned(mine + i), left = unsigned(plane_packs) - p % unsigned(plane_packs);
+      const int piece = unsigned(count - i) < left ? count - i : int(left);
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                       shared_address(held + i)),
+                   "l"(x + address(p, channel)), "r"(unsigned(piece) * 16), "r"(shared_address(&arrived[warp]))
+                   : "memory");
+      i += piece;
+    }
+  };
+  if (lane == 0) fetch(0);
+  __syncwarp();
   for (int channel = 0; channel < channels; ++channel) {
-    auto place = [&](int step, int n) -> int64_t {  // element, or -1
-      const int64_t p = (int64_t(step) * blocks + rank) * kStep + n * TUNE_THREADS + threadIdx.x;
-      if (p >= packs) return -1;
-      const unsigned image = unsigned(p) / unsigned(plane_packs), inside = unsigned(p) - image * unsigned(plane_packs);
-      return ((int64_t(image) * channels + channel) * plane_packs + inside) * 4;
+    auto place = [&](int turn, int n) -> int64_t {
+      const int64_t p = all_kept + (int64_t(turn) * blocks + rank) * kStep + n * TUNE_THREADS + threadIdx.x;
+      return p < packs ? address(unsigned(p), channel) : -1;
     };
     Stat stat = Moments::none();
-    for (int step = 0; step < mine; ++step) {
-      const bool keep = step < kept_steps;
+    auto take = [&](const float4 (&v)[N], unsigned long long bits) {
+      stat = Moments::merge(stat, Moments::local<N>(v, bits));
+    };
+#pragma unroll 1
+    for (int turn = 0; turn < turns; ++turn) {
       float4 v[N];
       unsigned long long bits = 0;
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        const int64_t at = place(step, n);
+        const int64_t at = place(turn, n);
         v[n] = make_float4(0, 0, 0, 0);
-        if (at >= 0) {
-          v[n] = load_rule(x + at, keep ? first : last);
-          bits |= 0xfull << (4 * n);
-        }
+        if (at >= 0) v[n] = load_once(x + at), bits |= 0xfull << (4 * n);
       }
-      if (keep)
+      take(v, bits);
+    }
+    barrier_wait(&arrived[warp], channel & 1);
+#pragma unroll 1
+    for (int i0 = 0; i0 < count; i0 += 32 * N) {
+      float4 v[N];
+      unsigned long long bits = 0;
 #pragma unroll
-        for (int n = 0; n < N; ++n) kept[(step * N + n) * TUNE_THREADS + threadIdx.x] = v[n];
-      stat = Moments::merge(stat, Moments::local<N>(v, bits));
+      for (int n = 0; n < N; ++n) {
+        v[n] = make_float4(0, 0, 0, 0);
+        if (i0 + n * 32 + lane < count) v[n] = held[i0 + n * 32 + lane], bits |= 0xfull << (4 * n);
+      }
+      take(v, bits);
     }
     stat = warp_merge<Moments>(stat);
     if (lane == 0) of_warps[warp] = stat;
     __syncthreads();
     if (warp == 0) {
-      stat = warp_merge<Moments>(lane < TUNE_THREADS / 32 ? of_warps[lane] : Moments::none());
+      stat = warp_merge<Moments>(lane < kWarps ? of_warps[lane] : Moments::none());
       stat = meet<Moments>(stat, cells + int64_t(channel) * blocks, counters + channel, rank, blocks);
       if (lane == 0) of_all = stat;
     }
@@ -82,20 +107,31 @@ __global__ void __launch_bounds__(TUNE_THREADS, 1)
     stat = of_all;
     const float scale = rsqrtf(stat.square / stat.count + eps) * __ldg(weight + channel), shift = __ldg(bias + channel);
     const float mean = stat.mean;
-    for (int step = mine - 1; step >= 0; --step) {
-      const bool keep = step < kept_steps;
+    auto give = [&](int64_t at, const float4& v) {
+      store_once(out + at, make_float4(fmaf(v.x - mean, scale, shift), fmaf(v.y - mean, scale, shift),
+                                       fmaf(v.z - mean, scale, shift), fmaf(v.w - mean, scale, shift)));
+    };
+    // What was kept goes first: its room is loaded with the next channel while the rest is read again.
+#pragma unroll 1
+    for (int i0 = 0; i0 < count; i0 += 32 * N)
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+        if (i0 + n * 32 + lane < count) give(address(unsigned(mine + i0 + n * 32 + lane), channel), held[i0 + n * 32 + lane]);
+    __syncwarp();
+    if (lane == 0 && channel + 1 < channels) fetch(channel + 1);
+    __syncwarp();
+#pragma unroll 1
+    for (int turn = turns - 1; turn >= 0; --turn) {  // the last ones read are still in the cache
       float4 v[N];
       int64_t at[N];
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        at[n] = place(step, n);
-        if (at[n] >= 0) v[n] = keep ? kept[(step * N + n) * TUNE_THREADS + threadIdx.x] : load_rule(x + at[n], first);
+        at[n] = place(turn, n);
+        if (at[n] >= 0) v[n] = load_once(x + at[n]);
       }
 #pragma unroll
       for (int n = 0; n < N; ++n)
-        if (at[n] >= 0)
-          store_once(out + at[n], make_float4(fmaf(v[n].x - mean, scale, shift), fmaf(v[n].y - mean, scale, shift),
-                                              fmaf(v[n].z - mean, scale, shift), fmaf(v[n].w - mean, scale, shift)));
+        if (at[n] >= 0) give(at[n], v[n]);
     }
   }
 }
@@ -144,7 +180,7 @@ extern "C" int launch(const float* x, const float* weight, const float* bias, fl
     single<<<unsigned(channels), 1024, 0, s>>>(x, weight, bias, out, float(eps), batch, channels, plane);
     return int(cudaGetLastError());
   }
-  const size_t bytes = size_t(kKept) * kStep * 16;
+  const size_t bytes = size_t(kKept) * kWarps * 16;
   cudaError_t e = cudaFuncSetAttribute(normalise, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
   if (e != cudaSuccess) return int(e);
   e = cudaMemsetAsync(workspace, 0, size_t(channels) * 4, s);

@@ -4,13 +4,14 @@
 namespace {
 using namespace warpsmith::conv;
 constexpr int kColumns = 64;  // of a tile: output channels times phases of the last axis
+constexpr int kRows = 3;  // times 64 pixels of a warpgroup
 Form form_of(int64_t batch, int64_t depth, int64_t height, int64_t width) {
   return make_form(batch, 1, task::x_dim1, task::weight_dim0, {int(depth), int(height), int(width)}, {task::weight_dim2, task::weight_dim3, task::weight_dim4});
 }
 }  // namespace
 
-extern "C" int64_t workspace_bytes(int64_t batch, int64_t depth, int64_t height, int64_t width, int64_t, int64_t, int64_t) { return workspace_of(best_plan(form_of(batch, depth, height, width), kColumns)); }
+extern "C" int64_t workspace_bytes(int64_t batch, int64_t depth, int64_t height, int64_t width, int64_t, int64_t, int64_t) { return workspace_of(best_plan(form_of(batch, depth, height, width), kColumns, kRows)); }
 
 extern "C" int launch(const float* x, const float* weight, float* out, int64_t batch, int64_t depth, int64_t height, int64_t width, int64_t, int64_t, int64_t, void* workspace, void* stream) {
-  return launch_convolution<kColumns, 1>(form_of(batch, depth, height, width), x, weight, nullptr, out, workspace, static_cast<cudaStream_t>(stream));
+  return launch_convolution<kColumns, 1, kRows>(form_of(batch, depth, height, width), x, weight, nullptr, out, workspace, static_cast<cudaStream_t>(stream));
 }

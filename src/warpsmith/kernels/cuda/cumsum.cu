@@ -1,9 +1,6 @@
 // cumsum along the rows: one read and one write of every element.
 #include <warpsmith/scan.cuh>
 
-// tune: TUNE_THREADS = 256, 32, 128, 512
-// tune: TUNE_PACKS = 2, 4
-
 #ifndef TUNE_THREADS
 #define TUNE_THREADS 256
 #endif

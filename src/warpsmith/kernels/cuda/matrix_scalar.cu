@@ -3,19 +3,14 @@
 namespace {
 
 constexpr int THREADS = 256;
-constexpr int PER_THREAD = 4;  // vectors of four, all loaded before the first is stored
 
+// One vector of four per thread: more per thread, or stores that bypass the cache, were slower on an H200.
 __global__ void __launch_bounds__(THREADS) scale_vectors(const float4* __restrict__ a, float4* __restrict__ out,
                                                          int64_t vectors, float s) {
-  const int64_t first = int64_t(blockIdx.x) * (THREADS * PER_THREAD) + threadIdx.x;
-  float4 x[PER_THREAD];
-#pragma unroll
-  for (int i = 0; i < PER_THREAD; ++i)
-    if (first + i * THREADS < vectors) x[i] = __ldcs(a + first + i * THREADS);
-#pragma unroll
-  for (int i = 0; i < PER_THREAD; ++i)
-    if (first + i * THREADS < vectors)
-      __stcs(out + first + i * THREADS, make_float4(x[i].x * s, x[i].y * s, x[i].z * s, x[i].w * s));
+  const int64_t i = int64_t(blockIdx.x) * THREADS + threadIdx.x;
+  if (i >= vectors) return;
+  const float4 x = a[i];
+  out[i] = make_float4(x.x * s, x.y * s, x.z * s, x.w * s);
 }
 
 __global__ void scale_rest(const float* __restrict__ a, float* __restrict__ out, int64_t begin, int64_t end, float s) {
@@ -29,7 +24,7 @@ extern "C" int launch(const float* a, float* out, double s, int64_t rows, int64_
                       void* stream) {
   const int64_t count = rows * cols, vectors = count / 4;
   const float factor = float(s);
-  const int64_t blocks = (vectors + THREADS * PER_THREAD - 1) / (THREADS * PER_THREAD);
+  const int64_t blocks = (vectors + THREADS - 1) / THREADS;
   if (blocks)
     scale_vectors<<<unsigned(blocks), THREADS, 0, cudaStream_t(stream)>>>(reinterpret_cast<const float4*>(a),
                                                                           reinterpret_cast<float4*>(out), vectors, factor);

@@ -28,7 +28,7 @@ struct Quantize : LargestMagnitude {
     const float4 c = make_float4(code(v.x, r), code(v.y, r), code(v.z, r), code(v.w, r));
     store_masked(y, p, make_float4(c.x * r.scale, c.y * r.scale, c.z * r.scale, c.w * r.scale), mask);
     if (mask == 0xfu) {
-      __stcs(reinterpret_cast<char4*>(codes) + p,
+      put(reinterpret_cast<char4*>(codes) + p,
              make_char4(static_cast<signed char>(c.x), static_cast<signed char>(c.y), static_cast<signed char>(c.z),
                         static_cast<signed char>(c.w)));
     } else {
@@ -45,5 +45,9 @@ extern "C" int launch(const float* x, int8_t* codes, float* y, int64_t rows, int
                       void* stream) {
   Quantize q;
   q.x = x, q.codes = codes, q.y = y;
+#ifdef TUNE_THREADS
+  return warpsmith::launch_rows<Quantize, TUNE_THREADS, TUNE_PACKS, TUNE_RESIDENT>(q, rows, cols, TUNE_BLOCKS, stream);
+#else
   return warpsmith::reduce_rows(q, rows, cols, stream);
+#endif
 }

@@ -126,6 +126,48 @@ __global__ void __launch_bounds__(THREADS) pick(const float* __restrict__ logits
   }
 }
 
+// A warp takes a row, N logits per lane, and eight times the largest of all is taken.
+template <int N, int THREADS>  // logits per lane
+__global__ void __launch_bounds__(THREADS) pick_rounds(const float* __restrict__ logits, float* __restrict__ weights,
+                                                int64_t* __restrict__ picks, int64_t rows, int experts) {
+  const int lane = threadIdx.x % 32;
+  const int64_t row = (int64_t(blockIdx.x) * THREADS + threadIdx.x) / 32;
+  if (row >= rows) return;
+  const float* from = logits + row * experts;
+  unsigned key[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const int at = i * 32 + lane;
+    key[i] = at < experts ? ordered(__ldg(from + at)) : 0u;
+  }
+  unsigned mine = 0, place = 0;
+#pragma unroll
+  for (int r = 0; r < kPicks; ++r) {
+    unsigned head = key[0];
+#pragma unroll
+    for (int i = 1; i < N; ++i) head = max(head, key[i]);
+    const unsigned most = __reduce_max_sync(kAll, head);
+    // The first place that holds it.
+    unsigned at = 0xffffffffu;
+#pragma unroll
+    for (int i = N - 1; i >= 0; --i) at = key[i] == most ? unsigned(i * 32 + lane) : at;
+    const unsigned first = __reduce_min_sync(kAll, at);
+#pragma unroll
+    for (int i = 0; i < N; ++i) key[i] = first == unsigned(i * 32 + lane) ? 0u : key[i];
+    if (lane == r) mine = most, place = first;
+  }
+  const float value = unordered(mine);
+  const float best = __shfl_sync(kAll, value, 0);
+  float e = lane < kPicks ? exp_near(value - best) : 0.0f;
+  float sum = e;
+#pragma unroll
+  for (int m = 4; m > 0; m /= 2) sum += __shfl_xor_sync(kAll, sum, m);
+  if (lane < kPicks) {
+    weights[row * kPicks + lane] = e / sum;
+    picks[row * kPicks + lane] = int64_t(place);
+  }
+}
+
 // Any number of experts.
 template <int THREADS>
 __global__ void __launch_bounds__(THREADS) pick_any(const float* __restrict__ logits, float* __restrict__ weights,
@@ -142,8 +184,8 @@ extern "C" int launch(const float* logits, float* weights, int64_t* picks, int64
   constexpr int T = 128;
   const unsigned blocks = unsigned(ceil_div(rows, T / 32));
   if (experts <= 64) pick<8, T><<<unsigned(ceil_div(rows, T / 8)), T, 0, s>>>(logits, weights, picks, rows, int(experts));
-  else if (experts <= 128) pick<16, T><<<unsigned(ceil_div(rows, T / 16)), T, 0, s>>>(logits, weights, picks, rows, int(experts));
-  else if (experts <= 256) pick<32, T><<<blocks, T, 0, s>>>(logits, weights, picks, rows, int(experts));
+  else if (experts <= 128) pick_rounds<4, T><<<blocks, T, 0, s>>>(logits, weights, picks, rows, int(experts));
+  else if (experts <= 256) pick_rounds<8, T><<<blocks, T, 0, s>>>(logits, weights, picks, rows, int(experts));
   else pick_any<T><<<blocks, T, 0, s>>>(logits, weights, picks, rows, experts);
   return int(cudaGetLastError());
 }

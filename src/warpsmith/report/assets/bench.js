@@ -62,7 +62,7 @@ function comparison() {
       estimated("Median", (group) => group.median, ratio, { wide: true }),
       compiled && estimated("Over torch.compile", (group) => group.compile, ratio, { wide: true }),
       estimated("Over its start", (group) => group.start, ratio, { wide: true }),
-      estimated("Of limit", (group) => group.share, percent, { wide: true }),
+      estimated("Of roofline", (group) => group.share, percent, { wide: true }),
       {
         name: "Winners",
         key: (group) => group.winners,
@@ -202,7 +202,7 @@ function taskTable() {
           ),
       })),
       {
-        name: "Of limit",
+        name: "Of roofline",
         key: (task) => (best(task) ? best(task).share : null),
         cell: (task) => percent(best(task) && best(task).share),
         numeric: true,

@@ -154,7 +154,7 @@ function measurements(trial) {
       "Latency",
       ...names.flatMap((name) => [name, `over ${name}`]),
       "Light",
-      "Of limit",
+      "Of roofline",
       "Of the error limit",
       "Checks",
     ],

@@ -111,7 +111,7 @@ function candidates() {
       { name: "Verdict", key: (trial) => trial.status, cell: (trial) => pill(trial.status) },
       { name: "Speedup", key: (trial) => trial.speedup, cell: (trial) => ratio(trial.speedup), numeric: true },
       {
-        name: "Of limit",
+        name: "Of roofline",
         key: (trial) => trial.share,
         cell: (trial) => percent(trial.share),
         numeric: true,

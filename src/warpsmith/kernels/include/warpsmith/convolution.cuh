@@ -73,6 +73,8 @@ struct Identity {
 };
 
 constexpr float kLoScale = 2048.0f, kLoUnscale = 1.0f / 2048.0f;
+constexpr int kPitch = 68;  // floats of a row of a staged result: 64 pixels of one channel
+constexpr int kHead = 256 + 2 * 2 * 256 * 4;  // bytes of shared memory for barriers and places
 constexpr int kMaxTaps = 160, kMaxRuns = 160, kMaxProblems = 16, kMaxPhases = 8, kMaxFolded = 128;
 constexpr float kLargest = 60000.0f, kSmallest = 1.0f / 4096.0f;
 constexpr unsigned kOutside = 1, kXSeen = 2, kWSeen = 4;  // of the range flags
@@ -157,7 +159,6 @@ struct ProductArgs {
   int groups, problems, column_tiles, tiles, all_tiles;
   int pixels;        // of a tile
   int vector;        // floats per access to the output: rows of planes and output are multiples of it
-  int turns;         // whether the two warpgroups take turns at the tensor cores
   int co, couts;     // output channels per group, and of one column tile
   int total;         // pixels of all planes of the input
   int hp, wp, count[3], out[3];
@@ -200,14 +201,14 @@ struct Plan {
 inline int floor_div(int a, int b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
 // What may be tried: the longest distance of taps that share a range of pixels, the most taps of one, steps of 16 terms per
-// stage (0: chosen), whether the warpgroups take turns.
+// stage (0: chosen).
 struct Tuning {
-  int span = 192, most_taps = 12, steps = 0, turns = 0;
+  int span = 192, most_taps = 12, steps = 0;
 };
 
 // How to compute a form; `fold` says over how many of the last axes taps count as channels (few channels),
 // `widest` the most columns of a tile, `span` the longest distance of taps that share a range.
-inline Plan make_plan(const Form& f, int fold, int widest = 64, int span = 192, int steps = 0, int smem = 225 * 1024, int most_taps = 12, int pixels = 512) {
+inline Plan make_plan(const Form& f, int fold, int widest = 64, int span = 192, int steps = 0, int smem = 227 * 1024, int most_taps = 12, int pixels = 512) {
   Plan p = {};
   p.ok = false;
   InputArgs& in = p.input;
@@ -382,7 +383,7 @@ inline Plan make_plan(const Form& f, int fold, int widest = 64, int span = 192, 
 
   // Stages of shared memory.
   pr.steps = fl.steps = steps;
-  const int epilogue = 2 * (p.columns * 68 * 4 + 512) + 256;
+  const int epilogue = kHead + 2 * p.columns * kPitch * 4;
   for (;; --steps) {
     pr.steps = fl.steps = steps;
     pr.x_bytes = 4 * steps * pr.range * 16;
@@ -592,7 +593,6 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 __device__ __forceinline__ void named_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-__device__ __forceinline__ void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 }  // namespace ptx
 
 struct Tile {
@@ -631,8 +631,6 @@ struct Floats<2> { using type = float2; };
 template <>
 struct Floats<4> { using type = float4; };
 
-constexpr int kPitch = 68;  // floats of a row of a staged result: 64 pixels of one channel
-
 // Four warps write `most` of `Columns` staged rows, `Vector` pixels per access; `places` of the 64 pixels, -1 for none.
 template <int Vector, int Columns, class Epilogue>
 __device__ __forceinline__ void write_lines(const float* staged, const int* places, float* lines, const float* extra, int most, int64_t volume,
@@ -646,17 +644,26 @@ __device__ __forceinline__ void write_lines(const float* staged, const int* plac
     if (place < 0) continue;
     const float* from = staged + first * kPitch + pixel + 32 * half;
     float* to = lines + place + first * volume;
+    constexpr int kCount = Columns / (4 * kAtOnce);
+    Access value[kCount];
 #pragma unroll
-    for (int n = 0; n < Columns / (4 * kAtOnce); ++n) {
-      const int c = first + 4 * kAtOnce * n;
-      if (c < most) {
-        Access value = *reinterpret_cast<const Access*>(from + 4 * kAtOnce * n * kPitch);
-        const float more = extra ? extra[c] : 0.0f;
-        float* each = reinterpret_cast<float*>(&value);
+    for (int n = 0; n < kCount; ++n) value[n] = *reinterpret_cast<const Access*>(from + 4 * kAtOnce * n * kPitch);
+    if (extra) {
 #pragma unroll
-        for (int v = 0; v < Vector; ++v) each[v] = epilogue(each[v] + more);
-        *reinterpret_cast<Access*>(to) = value;
+      for (int n = 0; n < kCount; ++n) {
+        const int c = first + 4 * kAtOnce * n;
+        const float more = c < most ? extra[c] : 0.0f;
+        float* each = reinterpret_cast<float*>(value + n);
+#pragma unroll
+        for (int v = 0; v < Vector; ++v) each[v] += more;
       }
+    }
+#pragma unroll
+    for (int n = 0; n < kCount; ++n) {
+      float* each = reinterpret_cast<float*>(value + n);
+#pragma unroll
+      for (int v = 0; v < Vector; ++v) each[v] = epilogue(each[v]);
+      if (first + 4 * kAtOnce * n < most) *reinterpret_cast<Access*>(to) = value[n];
       to += 4 * kAtOnce * volume;
     }
   }
@@ -673,9 +680,9 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
   extern __shared__ __align__(128) unsigned char memory[];
   uint64_t* full = reinterpret_cast<uint64_t*>(memory);
   uint64_t* empty = full + 8;
-  int* places = reinterpret_cast<int*>(memory + 256);                     // [warpgroup][place, left][64]
-  float* staged = reinterpret_cast<float*>(memory + 256 + 1024);            // [warpgroup][column][kPitch]
-  unsigned char* ring = memory + 256 + 1024 + 2 * Columns * kPitch * 4;
+  int* places = reinterpret_cast<int*>(memory + 256);                     // [warpgroup][place, left][256]
+  float* staged = reinterpret_cast<float*>(memory + kHead);            // [warpgroup][column][kPitch]
+  unsigned char* ring = memory + kHead + 2 * Columns * kPitch * 4;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     for (int s = 0; s < a.stages; ++s) ptx::barrier_init(full + s, 1), ptx::barrier_init(empty + s, kConsumers / 32);
@@ -719,7 +726,7 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
   const int group = warp / 4;  // warpgroup
   staged += group * Columns * kPitch;
-  places += group * 128;
+  places += group * 512;
   const int thread = threadIdx.x % 128;
   const uint64_t x_descriptor = (uint64_t(8) << 32) | (uint64_t(2 * a.range) << 16);
   const uint64_t w_descriptor = (uint64_t(8) << 32) | (uint64_t(2 * Columns) << 16);
@@ -730,11 +737,17 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
   for (int i = 0; i < Columns; ++i) part[i] = 0.0f;
 #pragma unroll
   for (int i = 0; i < Columns / 2; ++i) other[i] = 0.0f;
-  if (a.turns && group == 1) ptx::named_arrive(3, 256);
 
   for (int index = blockIdx.x; index < a.all_tiles; index += gridDim.x) {
     const Tile t = tile_of(a, index);
     const Problem& q = a.problem[t.problem];
+    ptx::named_barrier(1 + group, 128);
+#pragma unroll
+    for (int i = thread; i < 64 * kRows; i += 128) {
+      int left;
+      places[i] = place_of(a, q, t.first + group * kRows * 64 + i, left);
+      places[256 + i] = left;
+    }
     float sums[kRows][Columns / 2];
 #pragma unroll
     for (int m = 0; m < kRows; ++m)
@@ -751,7 +764,6 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
           uint64_t wd = w_descriptor | (base + (a.x_bytes >> 4));
           const uint64_t xd = x_descriptor | (base + (group * kRows + m) * 64);
           int add = 0, tap = 0;
-          if (a.turns) ptx::named_barrier(3 + group, 256);
           ptx::wgmma_fence();
           do {
             uint64_t at = xd + a.shift[first + tap];
@@ -765,7 +777,6 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
             } while (++s < a.steps);
           } while (++tap < taps);
           ptx::wgmma_commit();
-          if (a.turns) ptx::named_arrive(4 - group, 256);
           ptx::wgmma_wait<0>();
 #pragma unroll
           for (int i = 0; i < Columns / 2; ++i) sums[m][i] += fmaf(part[Columns / 2 + i] + other[i], kLoUnscale, part[i]);
@@ -781,11 +792,6 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
 #pragma unroll
     for (int m = 0; m < kRows; ++m) {
       ptx::named_barrier(1 + group, 128);
-      if (thread < 64) {
-        int left;
-        places[thread] = place_of(a, q, t.first + (group * kRows + m) * 64 + thread, left);
-        places[64 + thread] = left;
-      }
       const int row = 16 * (warp % 4) + lane / 4;
 #pragma unroll
       for (int j = 0; j < Columns / 8; ++j)
@@ -800,7 +806,7 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
 #pragma unroll
         for (int i = 0; i < 2 * OutStep; ++i) {
           const int e = lane + 32 * i, p = e / OutStep, phase = e % OutStep;
-          place[i] = phase < places[64 + p] ? places[p] + phase : -1;
+          place[i] = phase < places[256 + 64 * m + p] ? places[64 * m + p] + phase : -1;
         }
 #pragma unroll 2
         for (int c = warp % 4; c < most; c += 4) {
@@ -818,11 +824,11 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
             if (place[i] >= 0) line[place[i]] = epilogue(value[i] + more);
         }
       } else if (a.vector == 4) {
-        write_lines<4, Columns>(staged, places, lines, extra, most, volume, warp % 4, lane, epilogue);
+        write_lines<4, Columns>(staged, places + 64 * m, lines, extra, most, volume, warp % 4, lane, epilogue);
       } else if (a.vector == 2) {
-        write_lines<2, Columns>(staged, places, lines, extra, most, volume, warp % 4, lane, epilogue);
+        write_lines<2, Columns>(staged, places + 64 * m, lines, extra, most, volume, warp % 4, lane, epilogue);
       } else {
-        write_lines<1, Columns>(staged, places, lines, extra, most, volume, warp % 4, lane, epilogue);
+        write_lines<1, Columns>(staged, places + 64 * m, lines, extra, most, volume, warp % 4, lane, epilogue);
       }
     }
   }
@@ -844,8 +850,7 @@ inline double cycles_of(const Plan& p, const Form& f) {
 inline Plan best_plan(const Form& f, int columns, int rows = 4, Tuning tuning = Tuning()) {
   Plan best = {};
   for (int fold = 0; fold <= (f.ci >= 16 ? 0 : 3); ++fold) {
-    Plan p = make_plan(f, fold, columns, tuning.span, tuning.steps, 225 * 1024, tuning.most_taps, 128 * rows);
-    p.product.turns = tuning.turns;
+    const Plan p = make_plan(f, fold, columns, tuning.span, tuning.steps, 227 * 1024, tuning.most_taps, 128 * rows);
     if (p.ok && (!best.ok || cycles_of(p, f) < cycles_of(best, f))) best = p;
   }
   return best;
@@ -885,7 +890,7 @@ int launch_convolution(const Form& f, const float* x, const float* w, const floa
   else
     split_input<false><<<grid, kSplitThreads, 0, stream>>>(p.input, x, x_planes, flags);
   auto* kernel = product<Columns, OutStep, Rows, Epilogue>;
-  const int bytes = 256 + 1024 + 2 * Columns * 68 * 4 + p.product.stages * p.product.stage_bytes;
+  const int bytes = kHead + 2 * Columns * kPitch * 4 + p.product.stages * p.product.stage_bytes;
   cudaError_t state = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (state != cudaSuccess) return int(state);
   kernel<<<std::min(132, p.product.all_tiles), kProductThreads, bytes, stream>>>(p.product, x_planes, w_planes, bias, out, epilogue);

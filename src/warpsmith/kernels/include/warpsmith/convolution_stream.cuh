@@ -19,6 +19,7 @@ struct StreamArgs {
   int tiles, all_tiles;
   int ci, length, step, first;   // input: channels, extent, step per pixel, coordinate of pixel 0 for no distance
   int parts, range;              // positions modulo the step; pixels of each in a stage
+  int part_units;                // 16-byte units of one of these in a stage; three more than needed, against bank conflicts
   int count, out_length, ostep;  // output: pixels, extent, step
   int vector;                    // floats per access to the output
   int co;
@@ -63,17 +64,18 @@ inline StreamPlan make_stream_plan(Form f, int columns, int rows) {
       furthest = std::max(furthest, at % p.input.plane);
     }
   a.range = (128 * rows + furthest + 7) / 8 * 8;
+  a.part_units = 4 * a.steps * a.range + (a.parts > 1 ? 3 : 0);
   for (int r = 0; r < p.product.problem[0].runs; ++r)
     for (int t = 0; t < p.product.run[r].taps; ++t) {
       const Run& run = p.product.run[r];
       const int tap = run.tap + t, at = run.offset + p.product.shift[tap];
-      a.place[tap] = at / p.input.plane * (4 * a.steps * a.range) + at % p.input.plane;
+      a.place[tap] = at / p.input.plane * a.part_units + at % p.input.plane;
       a.block[tap] = run.tap * k16 + t * a.steps;
       a.advance[tap] = run.taps * a.steps;
     }
   for (int i = 0; i < kMaxPhases; ++i) a.phase[i] = p.product.phase[i];
   a.filter_bytes = int(p.w_units * 16);
-  a.stage_bytes = a.parts * 4 * a.steps * a.range * 16;
+  a.stage_bytes = a.parts * a.part_units * 16;
   const int fixed = 256 + 512 + 2 * 32 * kPitch * 4 + a.filter_bytes;
   a.vector = a.count % 4 == 0 ? 4 : a.count % 2 == 0 ? 2 : 1;
   a.stages = std::min(4, (227 * 1024 - fixed) / a.stage_bytes);
@@ -171,7 +173,7 @@ __global__ __launch_bounds__(256 + kProducers, 1) void stream(const __grid_const
     }
     // Loads of the next batch are on their way while a batch is split and stored.
     constexpr int kAtOnce = kProducers == 128 ? 4 : 2;
-    const unsigned blocks = 2 * a.steps, items = a.parts * blocks * a.range;
+    const unsigned blocks = 2 * a.steps, across = a.parts * a.range, items = blocks * across;  // neighbours in memory side by side
     float largest = 0.0f;
     bool bad = false;
     struct Batch {
@@ -190,9 +192,9 @@ __global__ __launch_bounds__(256 + kProducers, 1) void stream(const __grid_const
       const int image = b.index / a.tiles, first = b.index % a.tiles * (128 * kRows);
 #pragma unroll
       for (int q = 0; q < kAtOnce; ++q) {
-        const unsigned item = b.base + q * kProducers + thread, r = item % a.range, t = item / a.range, block = t % blocks, part = t / blocks;
+        const unsigned item = b.base + q * kProducers + thread, block = item / across, at = item - block * across;
         const int c = (b.chunk * blocks + block) * 8;
-        const auto spot = source.spot(image, item < items ? a.step * (first + int(r)) + a.first + int(part) : INT_MAX);
+        const auto spot = source.spot(image, item < items ? a.step * first + a.first + int(at) : INT_MAX);
 #pragma unroll
         for (int i = 0; i < 8; ++i) v[q][i] = c + i < a.ci ? source.value(spot, c + i) : 0.0f;
       }
@@ -202,14 +204,15 @@ __global__ __launch_bounds__(256 + kProducers, 1) void stream(const __grid_const
       uint4* to = reinterpret_cast<uint4*>(ring + slot * a.stage_bytes);
 #pragma unroll
       for (int q = 0; q < kAtOnce; ++q) {
-        const unsigned item = b.base + q * kProducers + thread, r = item % a.range, t = item / a.range;
+        const unsigned item = b.base + q * kProducers + thread, block = item / across, at = item - block * across;
+        const unsigned r = a.parts == 1 ? at : at / a.parts, unit = 2 * block * a.range + r + (at - r * a.parts) * a.part_units;
 #pragma unroll
         for (int i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(v[q][i])), bad = bad || v[q][i] != v[q][i];
         uint4 hi, lo;
         split8(v[q], hi, lo);
         if (item < items) {
-          to[2 * t * a.range + r] = hi;
-          to[(2 * t + 1) * a.range + r] = lo;
+          to[unit] = hi;
+          to[unit + a.range] = lo;
         }
       }
       if (b.base + kAtOnce * kProducers >= items) {

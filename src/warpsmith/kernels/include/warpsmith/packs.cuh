@@ -13,20 +13,49 @@ constexpr unsigned kAll = 0xffffffffu;
 
 __host__ __device__ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A pack that is read once: it takes the way past the first-level cache.
+#ifndef TUNE_LOAD
+#define TUNE_LOAD 0
+#endif
+#ifndef TUNE_STORE
+#define TUNE_STORE 0
+#endif
+
+// A pack that is read once.
 __device__ __forceinline__ float4 load_once(const float* from) {
+#if TUNE_LOAD == 0
+  return __ldg(reinterpret_cast<const float4*>(from));
+#elif TUNE_LOAD == 1
+  float4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(from));
+  return v;
+#elif TUNE_LOAD == 2
   float4 v;
   asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.f32 {%0,%1,%2,%3}, [%4];"
                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
                : "l"(from));
   return v;
+#else
+  return __ldcs(reinterpret_cast<const float4*>(from));
+#endif
 }
 // A pack that neighbours read too.
 __device__ __forceinline__ float4 load_shared_use(const float* from) {
   return __ldg(reinterpret_cast<const float4*>(from));
 }
 // A pack that nobody reads again soon.
-__device__ __forceinline__ void store_once(float* to, float4 v) { __stcs(reinterpret_cast<float4*>(to), v); }
+template <typename T>
+__device__ __forceinline__ void put(T* to, T v) {
+#if TUNE_STORE == 0
+  *to = v;
+#elif TUNE_STORE == 1
+  __stcs(to, v);
+#else
+  __stcg(to, v);
+#endif
+}
+__device__ __forceinline__ void store_once(float* to, float4 v) { put(reinterpret_cast<float4*>(to), v); }
 
 // The maximum that keeps NaN, as PyTorch's does.
 __device__ __forceinline__ float max_nan(float a, float b) {

@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(WARPS * 32) pool2_strips(const float* __restri
   const bool inside = mine < width;  // the width is a multiple of four
   const int y0 = int(strip) * STRIP;  // first row of the output
   const float* in = x + plane * int64_t(height) * width;
-  float* to = out + plane * int64_t(out_height) * out_width;
+  const int64_t plane_at = plane * int64_t(out_height) * out_width;
   const bool left_edge = lane == 0 && x0 > 0, right_edge = lane == 31 && x0 + 128 < width;
   float kept[K][4];  // what the last rows gave along the columns
 #pragma unroll
@@ -210,10 +210,13 @@ __global__ void __launch_bounds__(WARPS * 32) pool2_strips(const float* __restri
         staged[warp][u % 2][lane] = make_float4(o[0], o[1], o[2], o[3]);
         __syncwarp();
         const float* line = reinterpret_cast<const float*>(staged[warp][u % 2]);
+        // Stores begin at multiples of 128 bytes, so that only the first and the last one fill cache lines in part.
+        const int64_t row_at = plane_at + int64_t(oy) * out_width + x0;
+        const int shift = int(row_at & 31);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const int ox = x0 + j * 32 + lane;
-          if (ox < out_width) __stcs(to + int64_t(oy) * out_width + ox, line[j * 32 + lane]);
+        for (int j = 0; j < 5; ++j) {
+          const int at = j * 32 + lane - shift;
+          if (at >= 0 && at < 128 && x0 + at < out_width) put(out + row_at + at, line[at]);
         }
       }
     }
@@ -426,7 +429,7 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS)
       o[e] = P::finish(P::apply(P::apply(all[2 * e], all[2 * e + DIL]), all[2 * e + 2 * DIL]), 1.0f / 27);
     float* at = to + oz * out_plane + ox;
     if (paired && ox + 1 < out_width) {
-      __stcs(reinterpret_cast<float2*>(at), make_float2(o[0], o[1]));
+      put(reinterpret_cast<float2*>(at), make_float2(o[0], o[1]));
     } else {
       if (ox < out_width) at[0] = o[0];
       if (ox + 1 < out_width) at[1] = o[1];

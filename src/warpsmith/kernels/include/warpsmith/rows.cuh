@@ -170,6 +170,14 @@ int reduce_rows(const P& policy, int64_t rows, int64_t cols, void* stream) {
     while (blocks * per_block < packs) blocks *= 2;
     return blocks;
   };
+  if (rows <= 264 && packs > 512 && packs <= 8 * 512 * 8) {  // few rows: spread them, 512 threads of a block at a time
+    int blocks = 1;
+    while (blocks < 8 && (blocks * 4096 < packs || (rows * blocks <= 132 && blocks * 512 < packs))) blocks *= 2;
+    const int64_t each = ceil_div(packs, blocks);
+    if (each <= 512) return launch_rows<P, 256, 2, 4>(policy, rows, cols, blocks, stream);
+    if (each <= 5 * 512) return launch_rows<P, 512, 5, 2>(policy, rows, cols, blocks, stream);
+    return launch_rows<P, 512, 8, 2>(policy, rows, cols, blocks, stream);
+  }
   if (packs <= 128) return launch_rows<P, 64, 2, 16>(policy, rows, cols, 1, stream);
   if (packs <= 256) return launch_rows<P, 64, 4, 16>(policy, rows, cols, 1, stream);
   if (packs <= 512) return launch_rows<P, 128, 4, 8>(policy, rows, cols, 1, stream);
@@ -267,6 +275,33 @@ struct LargestMagnitude {
     for (int p = 0; p < PACKS; ++p)
       m = max_nan(max_nan(m, max_nan(fabsf(v[p].x), fabsf(v[p].y))), max_nan(fabsf(v[p].z), fabsf(v[p].w)));
     return m;
+  }
+};
+
+// The largest element and the sum of exp(x - largest).
+struct SoftmaxStat {
+  struct Stat {
+    float most, sum;
+  };
+  static constexpr float fill = -INFINITY;
+  static __device__ __forceinline__ Stat none() { return {-INFINITY, 0.0f}; }
+  static __device__ __forceinline__ float power(float x, float most) { return exp2_near((x - most) * kLog2e); }
+  static __device__ __forceinline__ float rate(float from, float to) { return from == to ? 1.0f : power(from, to); }
+  static __device__ __forceinline__ Stat merge(const Stat& a, const Stat& b) {
+    const float most = max_nan(a.most, b.most);
+    return {most, a.sum * rate(a.most, most) + b.sum * rate(b.most, most)};
+  }
+  template <int PACKS>
+  static __device__ __forceinline__ Stat local(const float4 (&v)[PACKS], unsigned long long) {
+    float most = -INFINITY;
+#pragma unroll
+    for (int p = 0; p < PACKS; ++p) most = max_nan(most, max_nan(max_nan(v[p].x, v[p].y), max_nan(v[p].z, v[p].w)));
+    const float low = most == -INFINITY ? 0.0f : most;
+    float sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PACKS; ++p)
+      sum += (power(v[p].x, low) + power(v[p].y, low)) + (power(v[p].z, low) + power(v[p].w, low));
+    return {most, sum};
   }
 };
 

@@ -43,7 +43,7 @@ struct Shape {
   static constexpr int STAGES = STAGES_;
   static constexpr int CLUSTER = CLUSTER_;        // thread blocks (below each other) that share the blocks of B
   static constexpr bool SMALL_FIRST = SMALL_FIRST_;  // within a chunk the products with lo come before hi * hi
-  static constexpr bool STAGED = STAGED_;  // results leave through shared memory, row by row, by the copy engine
+  static constexpr bool STAGED = STAGED_;  // results leave through shared memory, in whole rows
   static constexpr int PLANES = PLANES_;   // 2: hi and lo, float32 accuracy; 1: hi alone, accuracy of TF32
   static constexpr int CHUNK_BLOCKS = CHUNK / BLOCK_K;
   static constexpr int A_BYTES = TILE_M * BLOCK_K * 2 * PLANES;
@@ -368,16 +368,6 @@ __device__ __forceinline__ void bulk_copy_to(uint32_t to, const void* from, int 
       : "memory");
 }
 
-__device__ __forceinline__ void store_shared(uint32_t to, uint4 v) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
-
-// A number as a type, for loops that the compiler must unroll.
-template <int I>
-struct Index {
-  static constexpr int value = I;
-};
-
 __device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int PENDING>
@@ -684,9 +674,6 @@ __device__ __forceinline__ void consume(const Task& task, const Part& part, cons
     if constexpr (S::STAGED) {
       if (sound && epilogue.by_rows()) {
         const uint32_t mine = results + (half * 4 + warp) * 16 * S::RESULT_STEP;
-        // The copies of the last tile have read what lies here.
-        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-        __syncwarp();
         const uint32_t to = mine + lane / 4 * S::RESULT_STEP + lane % 4 * 8;
 #pragma unroll
         for (int j = 0; j < S::TILE_N / 8; ++j) {
@@ -698,20 +685,21 @@ __device__ __forceinline__ void consume(const Task& task, const Part& part, cons
                        "f"(sum[4 * j + 3])
                        : "memory");
         }
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncwarp();
-        const int own = (work.tile_m + rank) * S::TILE_M + half * 64 + warp * 16 + lane;
-        if (lane < 16 && own < task.a.rows) {
-          const int first = work.tile_n * S::TILE_N, width = min(S::TILE_N, task.b.rows - first);
-          // The result is not read again: the factors should stay in the cache, not this.
-          uint64_t policy;
-          asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-          asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(
-                           epilogue.row_at(slice, own) + first),
-                       "r"(mine + lane * S::RESULT_STEP), "r"(width * 4), "l"(policy)
+        const int first = work.tile_n * S::TILE_N, top = (work.tile_m + rank) * S::TILE_M + half * 64 + warp * 16;
+        constexpr int QUADS = S::TILE_N / 4;  // of a row
+#pragma unroll 4
+        for (int i = 0; i < 16 * QUADS / 32; ++i) {
+          const int r = (i * 32 + lane) / QUADS, c = (i * 32 + lane) % QUADS * 4;
+          float4 v;
+          asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                       : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                       : "r"(mine + r * S::RESULT_STEP + c * 4)
                        : "memory");
+          if (top + r < task.a.rows && first + c < task.b.rows)
+            *reinterpret_cast<float4*>(epilogue.row_at(slice, top + r) + first + c) = v;
         }
-        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        __syncwarp();
         continue;
       }
     }
@@ -749,7 +737,6 @@ __device__ __forceinline__ void consume(const Task& task, const Part& part, cons
       }
     }
   }
-  if (S::STAGED) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 template <class S, class Part, class Epilogue, class SourceA, class SourceB>
@@ -827,119 +814,6 @@ __global__ void __launch_bounds__(S::THREADS, 1)
   if (CLUSTERED) cluster_sync();  // nobody leaves while others may still write to its shared memory
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// The product without planes in the workspace: two warpgroups of producers read the float32 factors, split them and write
-// the blocks to shared memory themselves, in turn, so that one converts while the loads of the other are under way.
-// Slower than product_kernel, but nothing is written to memory and read again: for products whose factors are used only
-// a few times.
-// ---------------------------------------------------------------------------------------------------------------------
-
-template <int STAGES_ = 6>
-struct DirectShape : Shape<128, 32, 32, STAGES_, 1, false> {
-  static constexpr int THREADS = 512;
-  static_assert(STAGES_ % 2 == 0, "each warpgroup of producers has every other stage");
-};
-
-// Eight neighbouring terms of a row, of which `left` exist.
-template <bool VECTOR, bool WHOLE>
-__device__ __forceinline__ void load8(const float* at, int64_t step, int left, float (&x)[8]) {
-  if (VECTOR && WHOLE) {
-    const float4 a = __ldg(reinterpret_cast<const float4*>(at)), b = __ldg(reinterpret_cast<const float4*>(at) + 1);
-    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-  } else {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      x[i] = WHOLE || i < left ? __ldg(at) : 0.f;
-      at += step;
-    }
-  }
-}
-
-template <class S, bool VECTOR_A, bool VECTOR_B, class Part, class Epilogue, class SourceA, class SourceB>
-__global__ void __launch_bounds__(S::THREADS, 1)
-    direct_kernel(const Task task, const Part part, const Epilogue epilogue, const SourceA source_a,
-                  const SourceB source_b) {
-  extern __shared__ __align__(128) char memory[];
-  const uint32_t base = (shared_address(memory) + 127) / 128 * 128;
-  const uint32_t scales = base + S::STAGES * (S::A_BYTES + S::B_BYTES);
-  const uint32_t results = scales + S::STAGES * S::SCALE_BYTES;
-  const uint32_t full = results + S::RESULT_BYTES, empty = full + S::STAGES * 8;
-  const int group = threadIdx.x / 128;
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < S::STAGES; ++s) {
-      barrier_init(full + 8 * s, 4);
-      barrier_init(empty + 8 * s, 8);
-    }
-    asm volatile("fence.proxy.async;" ::: "memory");
-  }
-  __syncthreads();
-
-  if (group < 2) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 104;");
-    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    // 8 lanes hold 8 rows, so that 16 bytes of each fill 128 bytes of a plane; lane / 8 counts groups of 8 terms.
-    const int row = warp * 8 + lane % 8, quarter = lane / 8;
-    int stage = 0, phase = 0;
-    for (int index = blockIdx.x; index < task.works; index += gridDim.x) {
-      const Work work = work_at<S>(task, part, index);
-      const Extent extent = part.template extent<S>(work.tile_m, work.tile_n, work.split, task.a.chunks);
-      const int64_t stack_b = work.stack * task.b_stack;
-      const int first_a = work.tile_m * S::TILE_M + row, first_b = work.tile_n * S::TILE_N + row;
-      const int whole = task.a.terms / S::CHUNK;  // chunks that all terms of exist
-      for (int chunk = extent.first; chunk < extent.last; ++chunk) {
-        if ((stage & 1) == group) {
-          float x[8][8];  // four groups of rows of A, four of B
-          const int term = chunk * S::CHUNK + quarter * 8, left = task.a.terms - term;
-          // Rows beyond the matrix read the last one: what becomes of them is not stored.
-          if (chunk < whole) {
-#pragma unroll
-            for (int u = 0; u < 4; ++u)
-              load8<VECTOR_A, true>(source_a.row_at(work.stack, min(first_a + 32 * u, task.a.rows - 1)) +
-                                        term * source_a.term_step, source_a.term_step, 8, x[u]);
-#pragma unroll
-            for (int u = 0; u < 4; ++u)
-              load8<VECTOR_B, true>(source_b.row_at(stack_b, min(first_b + 32 * u, task.b.rows - 1)) +
-                                        term * source_b.term_step, source_b.term_step, 8, x[4 + u]);
-          } else {
-#pragma unroll
-            for (int u = 0; u < 4; ++u)
-              load8<VECTOR_A, false>(source_a.row_at(work.stack, min(first_a + 32 * u, task.a.rows - 1)) +
-                                         term * source_a.term_step, source_a.term_step, left, x[u]);
-#pragma unroll
-            for (int u = 0; u < 4; ++u)
-              load8<VECTOR_B, false>(source_b.row_at(stack_b, min(first_b + 32 * u, task.b.rows - 1)) +
-                                         term * source_b.term_step, source_b.term_step, left, x[4 + u]);
-          }
-          barrier_wait<false>(empty + 8 * stage, phase ^ 1);
-          const uint32_t to = base + stage * (S::A_BYTES + S::B_BYTES) + quarter * (128 * 16) + row * 16;
-          const uint32_t at = scales + stage * S::SCALE_BYTES + row * 4;
-#pragma unroll
-          for (int u = 0; u < 8; ++u) {
-            unsigned largest = largest8(x[u], 0);
-            largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 8));
-            largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 16));
-            const float2 scale = scale_of(largest);
-            const uint32_t plane = to + u / 4 * S::A_BYTES + u % 4 * (32 * 16);
-            uint4 hi, lo;
-            split8(x[u], scale.x, hi, lo);
-            store_shared(plane, hi);
-            store_shared(plane + S::A_BYTES / 2, lo);
-            if (quarter == 0)
-              asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + u * (32 * 4)), "f"(scale.y) : "memory");
-          }
-          asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-          __syncwarp();
-          if (lane == 0) barrier_arrive(full + 8 * stage);
-        }
-        if (++stage == S::STAGES) stage = 0, phase ^= 1;
-      }
-    }
-  } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 152;");
-    consume<S>(task, part, epilogue, source_a, source_b, group - 2, 0, base, scales, full, empty, results);
-  }
-}
-
 // Adds the parts of a product that was split along its terms.
 template <class Epilogue, class SourceA, class SourceB>
 __global__ void __launch_bounds__(256)
@@ -1007,20 +881,6 @@ inline cudaError_t run_product(Task task, const Part& part, const Epilogue& epil
   const int blocks = (task.works < most || Part::ORDERED ? task.works : most) * S::CLUSTER;
   return start(product_kernel<S, Part, Epilogue, SourceA, SourceB>, blocks, S::THREADS, S::SHARED_BYTES, S::CLUSTER,
                stream, task, part, epilogue, a, b);
-}
-
-template <class S, class Part, class Epilogue, class SourceA, class SourceB>
-inline cudaError_t run_direct(Task task, const Part& part, const Epilogue& epilogue, const SourceA& a, const SourceB& b,
-                              cudaStream_t stream) {
-  task.works = task.a.tiles * task.b.tiles * task.stack * part.splits;
-  const int most = multiprocessors();
-  const int blocks = task.works < most || Part::ORDERED ? task.works : most;
-  const bool va = in_vectors(a), vb = in_vectors(b);
-  auto kernel = va ? (vb ? direct_kernel<S, true, true, Part, Epilogue, SourceA, SourceB>
-                         : direct_kernel<S, true, false, Part, Epilogue, SourceA, SourceB>)
-                   : direct_kernel<S, false, false, Part, Epilogue, SourceA, SourceB>;
-  if (!va && vb) kernel = direct_kernel<S, false, true, Part, Epilogue, SourceA, SourceB>;
-  return start(kernel, blocks, S::THREADS, S::SHARED_BYTES, 1, stream, task, part, epilogue, a, b);
 }
 
 }  // namespace split

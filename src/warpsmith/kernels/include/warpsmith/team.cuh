@@ -1,10 +1,11 @@
 // Long rows: a reduction over each row and then a value for each element, with one read of the input.
 //
 // A team of blocks shares a row. Every block keeps its slice of the row in shared memory between the two steps, every
-// warp fetches its own part of the slice with the bulk copy engine as soon as it has written out its part of the row
-// before. What the blocks found of a row meets in the workspace: each block writes its share, counts itself in, and
-// waits until all have. All blocks must run at the same time, so the launch is a cooperative one and the grid is as
-// large as the device holds. Several blocks of different teams share a multiprocessor: while one waits, others copy.
+// warp fetches its own part of the slice with the bulk copy engine as soon as it has written out its part of an earlier
+// row. What the blocks found of a row meets in the workspace: each block writes its share and counts itself in; when it
+// has done the same for the next row, it waits until all have counted themselves in for this one, so that the wait is
+// short. SLOTS rows are on the chip: one is written, one is counted, the others are being loaded. All blocks must run at
+// the same time, so the launch is a cooperative one and the grid is as large as the device holds.
 //
 // The policy is that of rows.cuh, with `const float* x` as its only input that is kept.
 #pragma once
@@ -49,17 +50,19 @@ __device__ __forceinline__ void add_release(unsigned* to, unsigned v) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
 }
 
-// Writes this block's Stat and waits for those of the others; called by a whole warp, returns the Stat of all.
+// Writes this block's Stat; called by one thread.
 template <typename P>
-__device__ __forceinline__ typename P::Stat meet(typename P::Stat mine, typename P::Stat* cells, unsigned* counter,
-                                                 int rank, int blocks) {
+__device__ __forceinline__ void publish(typename P::Stat mine, typename P::Stat* cells, unsigned* counter, int rank) {
+  cells[rank] = mine;
+  __threadfence();
+  add_release(counter, 1);
+}
+// Waits for the Stats of all blocks; called by a whole warp, returns their union.
+template <typename P>
+__device__ __forceinline__ typename P::Stat collect(const typename P::Stat* cells, const unsigned* counter, int blocks) {
   const int lane = threadIdx.x % 32;
-  if (lane == 0) {
-    cells[rank] = mine;
-    __threadfence();
-    add_release(counter, 1);
-    while (load_acquire(counter) < unsigned(blocks)) __nanosleep(32);
-  }
+  if (lane == 0)
+    while (load_acquire(counter) < unsigned(blocks)) __nanosleep(20);
   __syncwarp();
   typename P::Stat all = P::none();
   for (int i = lane; i < blocks; i += 32) {
@@ -73,8 +76,14 @@ __device__ __forceinline__ typename P::Stat meet(typename P::Stat mine, typename
   }
   return warp_merge<P>(all);
 }
+template <typename P>
+__device__ __forceinline__ typename P::Stat meet(typename P::Stat mine, typename P::Stat* cells, unsigned* counter,
+                                                 int rank, int blocks) {
+  if (threadIdx.x % 32 == 0) publish<P>(mine, cells, counter, rank);
+  return collect<P>(cells, counter, blocks);
+}
 
-template <typename P, int THREADS, int RESIDENT>
+template <typename P, int THREADS, int RESIDENT, int SLOTS>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     row_team(const __grid_constant__ P policy, int64_t rows, int64_t cols, int blocks, int teams, int per_warp,
              unsigned* counters, typename P::Stat* cells) {
@@ -84,44 +93,41 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
   extern __shared__ __align__(128) float4 slice[];
   __shared__ Stat of_warps[WARPS];
   __shared__ Stat of_all;
-  __shared__ __align__(8) uint64_t arrived[WARPS];
+  __shared__ __align__(8) uint64_t arrived[WARPS][SLOTS];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int team = int(blockIdx.x) / blocks, rank = int(blockIdx.x) % blocks;
-  float4* held = slice + warp * per_warp;
   const int64_t whole_packs = rows * cols / 4;  // packs that lie inside the tensor altogether
   if (lane == 0) {
-    barrier_init(&arrived[warp], 1);
+    for (int k = 0; k < SLOTS; ++k) barrier_init(&arrived[warp][k], 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncwarp();
 
-  auto begin = [&](const RowSpan& span) {
-    return span.first + (int64_t(rank) * WARPS + warp) * per_warp;
-  };
+  auto held_in = [&](int slot) { return slice + (slot * WARPS + warp) * per_warp; };
+  auto begin = [&](const RowSpan& span) { return span.first + (int64_t(rank) * WARPS + warp) * per_warp; };
   auto size = [&](const RowSpan& span) {
     const int64_t left = span.first + span.packs - begin(span);
     return int(left < 0 ? 0 : left < per_warp ? left : per_warp);
   };
-  auto fetch = [&](int64_t row) {  // by lane 0
+  auto fetch = [&](int64_t row, int slot) {  // by lane 0
     const RowSpan span(row, cols);
     const int64_t from = begin(span);
     int count = size(span);
+    float4* held = held_in(slot);
     if (count > 0 && from + count > whole_packs) {  // the last pack of the tensor is not a whole one
       --count;
       float* to = reinterpret_cast<float*>(held + count);
       for (int e = 0; e < 4; ++e) to[e] = (from + count) * 4 + e < rows * cols ? policy.x[(from + count) * 4 + e] : P::fill;
     }
-    bulk_fetch(held, policy.x + from * 4, unsigned(count) * 16, &arrived[warp]);
+    bulk_fetch(held, policy.x + from * 4, unsigned(count) * 16, &arrived[warp][slot]);
   };
-  if (lane == 0 && team < rows) fetch(team);
-  __syncwarp();
-  unsigned parity = 0;
-  for (int64_t row = team; row < rows; row += teams, parity ^= 1) {
+  auto count_row = [&](int64_t row, int slot, unsigned parity) {  // the first step, for one row
     const RowSpan span(row, cols);
     const int64_t from = begin(span);
     const int count = size(span);
     const bool whole = span.whole();
-    barrier_wait(&arrived[warp], parity);
+    const float4* held = held_in(slot);
+    barrier_wait(&arrived[warp][slot], parity);
     Stat stat = P::none();
     for (int i0 = 0; i0 < count; i0 += 32 * N) {
       float4 v[N];
@@ -149,24 +155,57 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     __syncthreads();
     if (warp == 0) {
       stat = warp_merge<P>(lane < WARPS ? of_warps[lane] : P::none());
-      stat = meet<P>(stat, cells + row * blocks, counters + row, rank, blocks);
-      if (lane == 0) of_all = stat;
+      if (lane == 0) publish<P>(stat, cells + row * blocks, counters + row, rank);
+    }
+  };
+
+  if (lane == 0)
+    for (int k = 0; k < SLOTS; ++k)
+      if (team + int64_t(k) * teams < rows) fetch(team + int64_t(k) * teams, k);
+  __syncwarp();
+  int slot = 0, next_slot = SLOTS > 1 ? 1 : 0;
+  unsigned next_parity = 0;  // of the barrier of next_slot
+  if (team < rows) count_row(team, 0, 0);
+  __syncthreads();
+  if (SLOTS == 1) next_parity = 1;
+  for (int64_t row = team; row < rows; row += teams) {
+    if (SLOTS > 1 && row + teams < rows) count_row(row + teams, next_slot, next_parity);
+    if (warp == 0) {
+      const Stat all = collect<P>(cells + row * blocks, counters + row, blocks);
+      if (lane == 0) of_all = all;
     }
     __syncthreads();
-    stat = of_all;
+    const Stat stat = of_all;
     const typename P::Ready ready = policy.prepare(stat, row);
     if (rank == 0 && threadIdx.x == 0) policy.once(stat, ready, row);
-    for (int i0 = 0; i0 < count; i0 += 32 * N) {
+    {
+      const RowSpan span(row, cols);
+      const int64_t from = begin(span);
+      const int count = size(span);
+      const bool whole = span.whole();
+      const float4* held = held_in(slot);
+      for (int i0 = 0; i0 < count; i0 += 32 * N) {
+        float4 v[N];
 #pragma unroll
-      for (int n = 0; n < N; ++n) {
-        const int i = i0 + n * 32 + lane;
-        if (i < count)
-          policy.store(from + i, whole ? 0xfu : span.mask(from + i), held[i], ready, row, (from + i) * 4 - span.begin);
+        for (int n = 0; n < N; ++n)
+          if (i0 + n * 32 + lane < count) v[n] = held[i0 + n * 32 + lane];
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+          const int i = i0 + n * 32 + lane;
+          if (i < count)
+            policy.store(from + i, whole ? 0xfu : span.mask(from + i), v[n], ready, row, (from + i) * 4 - span.begin);
+        }
       }
     }
     __syncwarp();
-    if (lane == 0 && row + teams < rows) fetch(row + teams);
+    if (lane == 0 && row + int64_t(SLOTS) * teams < rows) fetch(row + int64_t(SLOTS) * teams, slot);
     __syncwarp();
+    if (SLOTS == 1 && row + teams < rows) count_row(row + teams, 0, next_parity), next_parity ^= 1;
+    slot = slot + 1 == SLOTS ? 0 : slot + 1;
+    if (SLOTS > 1) {
+      next_slot = next_slot + 1 == SLOTS ? 0 : next_slot + 1;
+      if (next_slot == 0) next_parity ^= 1;
+    }
   }
 }
 
@@ -175,37 +214,37 @@ struct TeamPlan {
   int resident, blocks, teams, per_warp;
   size_t shared_bytes;
 };
-inline TeamPlan plan_team(int64_t rows, int64_t cols, int warps, int resident, int blocks) {
+inline TeamPlan plan_team(int64_t rows, int64_t cols, int warps, int resident, int slots, int blocks) {
   int device = 0, units = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, device);
   const int64_t packs = ceil_div(cols, 4) + (cols % 4 ? 1 : 0);
   TeamPlan plan = {};
-  for (int r = resident ? resident : 3; r >= 1; --r) {
-    const int64_t room = ((int64_t(227) * 1024 - r * 2048) / r) / 16;  // packs of a block
+  for (int r = resident; r >= 1; --r) {
+    const int64_t room = ((int64_t(227) * 1024 - r * 2560) / r) / 16 / slots;  // packs of a block
     const int64_t least = ceil_div(packs, room / warps * warps);
     if (least > units && r > 1) continue;
     plan.resident = r;
     plan.blocks = int(blocks > least ? blocks : least);
     break;
   }
-  const int64_t room = ((int64_t(227) * 1024 - plan.resident * 2048) / plan.resident) / 16;
+  const int64_t room = ((int64_t(227) * 1024 - plan.resident * 2560) / plan.resident) / 16 / slots;
   plan.per_warp = int(ceil_div(ceil_div(packs, plan.blocks), warps));
   while (plan.per_warp * int64_t(warps) > room) ++plan.blocks, plan.per_warp = int(ceil_div(ceil_div(packs, plan.blocks), warps));
   plan.teams = units * plan.resident / plan.blocks;
   if (plan.teams > rows) plan.teams = int(rows);
-  plan.shared_bytes = size_t(plan.per_warp) * warps * 16;
+  plan.shared_bytes = size_t(plan.per_warp) * warps * 16 * slots;
   return plan;  // teams == 0: the row does not fit into the device
 }
 template <typename P>
-int64_t team_workspace(int64_t rows, int64_t cols, int threads, int resident, int blocks) {
-  const TeamPlan plan = plan_team(rows, cols, threads / 32, resident, blocks);
+int64_t team_workspace(int64_t rows, int64_t cols, int threads, int resident, int slots, int blocks) {
+  const TeamPlan plan = plan_team(rows, cols, threads / 32, resident, slots, blocks);
   return ceil_div(rows * 4, 256) * 256 + rows * plan.blocks * int64_t(sizeof(typename P::Stat));
 }
-template <typename P, int THREADS, int RESIDENT>
+template <typename P, int THREADS, int RESIDENT, int SLOTS>
 int team_launch(const P& policy, int64_t rows, int64_t cols, const TeamPlan& plan, void* workspace, void* stream) {
   const auto s = static_cast<cudaStream_t>(stream);
-  auto kernel = row_team<P, THREADS, RESIDENT>;
+  auto kernel = row_team<P, THREADS, RESIDENT, SLOTS>;
   cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(plan.shared_bytes));
   if (e != cudaSuccess) return int(e);
   e = cudaMemsetAsync(workspace, 0, size_t(rows) * 4, s);
@@ -226,12 +265,12 @@ int team_launch(const P& policy, int64_t rows, int64_t cols, const TeamPlan& pla
   return int(e != cudaSuccess ? e : cudaGetLastError());
 }
 // RESIDENT: blocks on a multiprocessor at most; blocks: least size of a team.
-template <typename P, int THREADS, int RESIDENT>
+template <typename P, int THREADS, int RESIDENT, int SLOTS>
 int team_rows(const P& policy, int64_t rows, int64_t cols, int blocks, void* workspace, void* stream) {
   if (rows <= 0 || cols <= 0) return 0;
-  const TeamPlan plan = plan_team(rows, cols, THREADS / 32, RESIDENT, blocks);
+  const TeamPlan plan = plan_team(rows, cols, THREADS / 32, RESIDENT, SLOTS, blocks);
   if (plan.teams < 1) return launch_rows_twice(policy, rows, cols, stream);
-  return team_launch<P, THREADS, RESIDENT>(policy, rows, cols, plan, workspace, stream);
+  return team_launch<P, THREADS, RESIDENT, SLOTS>(policy, rows, cols, plan, workspace, stream);
 }
 
 }  // namespace warpsmith

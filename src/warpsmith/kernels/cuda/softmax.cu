@@ -1,0 +1,48 @@
+// Softmax of the rows.
+#include <warpsmith/team.cuh>
+
+namespace {
+using namespace warpsmith;
+struct Softmax : SoftmaxStat {
+  const float* x;
+  float* out;
+  struct Ready {
+    float most, scale;
+  };
+  __device__ __forceinline__ float4 load(int64_t p, unsigned mask) const { return load_masked(x, p, mask, fill); }
+  __device__ __forceinline__ Ready prepare(const Stat& s, int64_t) const { return {s.most, 1.0f / s.sum}; }
+  __device__ __forceinline__ void store(int64_t p, unsigned mask, const float4& v, const Ready& r, int64_t,
+                                        int64_t) const {
+    store_masked(out, p, make_float4(power(v.x, r.most) * r.scale, power(v.y, r.most) * r.scale,
+                                     power(v.z, r.most) * r.scale, power(v.w, r.most) * r.scale), mask);
+  }
+  __device__ __forceinline__ void once(const Stat&, const Ready&, int64_t) const {}
+};
+}  // namespace
+
+#ifndef TUNE_THREADS
+#define TUNE_THREADS 1024
+#endif
+#ifndef TUNE_RESIDENT
+#define TUNE_RESIDENT 1
+#endif
+#ifndef TUNE_SLOTS
+#define TUNE_SLOTS 3
+#endif
+#ifndef TUNE_TEAM
+#define TUNE_TEAM 1
+#endif
+
+extern "C" int64_t workspace_bytes(int64_t rows, int64_t cols) {
+  return team_workspace<Softmax>(rows, cols, TUNE_THREADS, TUNE_RESIDENT, TUNE_SLOTS, TUNE_TEAM);
+}
+extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
+  Softmax p;
+  p.x = x, p.out = out;
+#ifdef TUNE_BLOCKS
+  return launch_rows<Softmax, TUNE_THREADS, TUNE_PACKS, TUNE_RESIDENT>(p, rows, cols, TUNE_BLOCKS, stream);
+#else
+  if (cols <= 4096) return launch_rows<Softmax, 128, 9, 4>(p, rows, cols, 1, stream);
+  return team_rows<Softmax, TUNE_THREADS, TUNE_RESIDENT, TUNE_SLOTS>(p, rows, cols, TUNE_TEAM, workspace, stream);
+#endif
+}

@@ -1,0 +1,57 @@
+// Functions of single elements: one read, one write, several 16-byte loads in flight in every thread.
+#pragma once
+#include <warpsmith/packs.cuh>
+
+namespace warpsmith {
+
+template <typename F, int THREADS, int PACKS>
+__global__ void __launch_bounds__(THREADS) map_packs(const float* __restrict__ x, float* __restrict__ out, int64_t n) {
+  const int64_t base = int64_t(blockIdx.x) * (THREADS * PACKS) + threadIdx.x;
+  const int64_t packs = n / 4;
+  float4 v[PACKS];
+#pragma unroll
+  for (int p = 0; p < PACKS; ++p)
+    if (base + p * THREADS < packs) v[p] = load_once(x + (base + p * THREADS) * 4);
+#pragma unroll
+  for (int p = 0; p < PACKS; ++p)
+    if (base + p * THREADS < packs)
+      store_once(out + (base + p * THREADS) * 4,
+                 make_float4(F::apply(v[p].x), F::apply(v[p].y), F::apply(v[p].z), F::apply(v[p].w)));
+  if (blockIdx.x == 0 && threadIdx.x < n % 4) out[packs * 4 + threadIdx.x] = F::apply(x[packs * 4 + threadIdx.x]);
+}
+template <typename F, int THREADS, int PACKS>
+int map(const float* x, float* out, int64_t n, void* stream) {
+  if (n == 0) return 0;
+  const int64_t blocks = ceil_div(n / 4 + 1, int64_t(THREADS) * PACKS);
+  map_packs<F, THREADS, PACKS><<<unsigned(blocks), THREADS, 0, static_cast<cudaStream_t>(stream)>>>(x, out, n);
+  return int(cudaGetLastError());
+}
+
+struct GeluTanh {  // x / 2 * (1 + tanh(u)) = x / (1 + exp(-2 u))
+  static __device__ __forceinline__ float apply(float x) {
+    const float u = 0.7978845608028654f * fmaf(0.044715f * x * x, x, x);
+    return __fdividef(x, 1.0f + exp_near(-2.0f * u));
+  }
+};
+struct GeluErf {
+  static __device__ __forceinline__ float apply(float x) {
+    return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
+  }
+};
+// log(1 + exp(x)) = max(x, 0) + 2 atanh(e / (2 + e)) with e = exp(-|x|); the series is exact to a float for e <= 1.
+struct Softplus {
+  static __device__ __forceinline__ float apply(float x) {
+    const float e = exp_near(-fabsf(x));
+    const float s = __fdividef(e, 2.0f + e), q = s * s;
+    float p = fmaf(q, 0.1333333333f, 0.1538461538f);
+    p = fmaf(q, p, 0.1818181818f);
+    p = fmaf(q, p, 0.2222222222f);
+    p = fmaf(q, p, 0.2857142857f);
+    p = fmaf(q, p, 0.4f);
+    p = fmaf(q, p, 0.6666666667f);
+    const float r = fmaf(s * q, p, 2.0f * s);
+    return max_nan(x, 0.0f) + r;
+  }
+};
+
+}  // namespace warpsmith
