@@ -62,16 +62,42 @@ _STRANGERS = """\
 Runs, benches, results and bundles are passed on, and their files are text that anybody can write. What a command reads
 there is data until you say more (`tests/fuzz/strangers.py` replaces every field in turn, and every file by a link, a
 FIFO, a folder or a giant, and puts each case through all commands that read it; `tests/search/test_trust.py`).
-
-| what a folder could do | what stops it | not covered |
-|---|---|---|
-| name a command, a model, an address, a key file or a template of prompts | a run or plan is signed with a key outside its folder; without that, these are given again on the command line or not used | a signature covers the setup, the task file and the proposer, not the trials: replies and verdicts in a log are what its author says |
-| have its task file executed | `step`, `tell`, `--resume`, `export --verify` and `bench resume` say that they execute it, and ask or want `--trust` where this user did not write it there; reading commands execute nothing | what you allow runs with your rights; `load` executes the task file and the kernel of a bundle, as it says |
-| leave guards out, or loosen limits | guards and limits come from the command line; a verdict names missing guards and never counts as verified | a forged verdict in a log or in results.json: judge the kernel again |
-| write elsewhere through names or links | names are single plain components, checked on reading; files are put in place beside a link, not through it | somebody who changes the folder while a command works in it |
-| steer the terminal | one function makes text of others printable; all commands print through it | `show --only code` into a file gives the program as it is |
-| hang or exhaust a command | a log is a table of one schema, with limits of length and time; only regular files of bounded size are read | a log that is honest and very long |
 """
+_OF_STRANGERS = (
+    (
+        "name a command, a model, an address, a key file or a template of prompts",
+        "a run or plan is signed with a key outside its folder; without that, these are given again on the command "
+        "line or not used",
+        "a signature covers the setup, the task file and the proposer, not the trials: replies and verdicts in a log "
+        "are what its author says",
+    ),
+    (
+        "have its task file executed",
+        "`step`, `tell`, `--resume`, `export --verify` and `bench resume` say that they execute it, and ask or want "
+        "`--trust` where this user did not write it there; reading commands execute nothing",
+        "what you allow runs with your rights; `load` executes the task file and the kernel of a bundle, as it says",
+    ),
+    (
+        "leave guards out, or loosen limits",
+        "guards and limits come from the command line; a verdict names missing guards and never counts as verified",
+        "a forged verdict in a log or in results.json: judge the kernel again",
+    ),
+    (
+        "write elsewhere through names or links",
+        "names are single plain components, checked on reading; a file replaces a link and is not written through it",
+        "somebody who changes the folder while a command works in it",
+    ),
+    (
+        "steer the terminal",
+        "one function makes text of others printable; all commands print through it",
+        "`show --only code` into a file gives the program as it is",
+    ),
+    (
+        "hang or exhaust a command",
+        "a log is a table of one schema, with limits of length and time; only regular files of bounded size are read",
+        "a log that is honest and very long",
+    ),
+)
 
 
 _HARMLESS = """\
@@ -113,6 +139,10 @@ def render() -> str:
         *_harmless(),
         "",
         _STRANGERS,
+        "| what a folder could do | what stops it | not covered |",
+        "|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in _OF_STRANGERS),
+        "",
         "## The attacks",
         "",
     ]

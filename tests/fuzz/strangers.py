@@ -342,7 +342,10 @@ def run_cases() -> Iterator[Case]:
             count += 1
             chosen = choices[count % len(choices)]
             changed = json.dumps(with_field(document, path, chosen))
-            event = (at, kind, brief, trial, changed)
+            numbers = {"brief": brief, "trial": trial}
+            if path[-1] in numbers and len(path) == 1 and isinstance(chosen, int) and abs(chosen) < 1 << 62:
+                numbers[str(path[0])] = chosen  # where it is found by that number
+            event = (at, kind, *numbers.values(), changed)
 
             def spoil(folder: Path, number: int = number, event: tuple[Any, ...] = event) -> None:
                 _write_log(folder / "run", [*rows[:number], event, *rows[number + 1 :]])

@@ -167,7 +167,7 @@ class RunLog:
         with self._guard:
             self._synchronise("FULL" if any(isinstance(each, ReplyReceived) for each in happened) else "NORMAL")
             at = self._clock()
-            rows = [(at, type(e).__name__, getattr(e, "brief", 0), getattr(e, "trial", 0), _dump(e)) for e in happened]
+            rows = [(at, type(e).__name__, *_numbers(e), _dump(e)) for e in happened]
             sequence = []
             try:
                 with self._connection:
@@ -180,7 +180,7 @@ class RunLog:
                 raise RunError(
                     f"{self.folder / LOG_FILE} cannot be written ({fault}); free some space and resume."
                 ) from None
-        self._remember(happened, [row[-1] for row in rows])
+        self._remember(happened, [str(row[-1]) for row in rows])
         return tuple(LogEntry(seq, at, event) for seq, event in zip(sequence, happened, strict=True))
 
     def _remember(self, happened: Iterable[Event], bodies: Iterable[str]) -> None:
@@ -202,12 +202,13 @@ class RunLog:
 
     def entries(self, after: int = 0) -> Iterator[LogEntry]:
         """All events in order; only those after the position `after`."""
-        query = "SELECT seq, at, kind, body FROM events WHERE seq > ? ORDER BY seq LIMIT 500"
+        query = "SELECT seq, at, kind, brief, trial, body FROM events WHERE seq > ? ORDER BY seq LIMIT 500"
         while rows := self._rows(query, (after,)):
-            for seq, at, kind, body in rows:
-                if not isinstance(at, float) or not 0 <= at < _LATEST:
-                    raise RunError(f"{self.folder / LOG_FILE} holds an event without a time; the file is damaged.")
-                yield LogEntry(seq, at, self._load(kind, body))
+            for seq, at, kind, *numbers, body in rows:
+                event = self._load(kind, body)
+                if not isinstance(at, float) or not 0 <= at < _LATEST or numbers != _numbers(event):
+                    raise RunError(f"{self.folder / LOG_FILE} holds an event in a wrong place; the file is damaged.")
+                yield LogEntry(seq, at, event)
             after = rows[-1][0]
 
     def setup(self) -> RunCreated:
@@ -270,6 +271,11 @@ class RunLog:
             what = f"an event {str(kind)[:50]!r} that this release does not understand{where}"
             raise RunError(f"{self.folder / LOG_FILE} holds {what}; update Warpsmith to read it.") from None
         return event
+
+
+def _numbers(event: Event) -> list[int]:
+    """The brief and the trial that an event is about, by which it is found; 0 for none."""
+    return [getattr(event, "brief", 0), getattr(event, "trial", 0)]
 
 
 def _dump(event: Event) -> str:

@@ -148,7 +148,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._log.close()
-        if isinstance(error, _CONTRADICTIONS) and not is_own(self.folder, self.state.setup):
+        if isinstance(error, _CONTRADICTIONS[:-1]) and not is_own(self.folder, self.state.setup):
             with consistent(self.folder):
                 raise error
 
