@@ -51,6 +51,8 @@ from warpsmith.system.signatures import SIGNATURES
 from warpsmith.verification.certificate import write_certificate
 
 LIMIT_S = 5.0
+ROTATION = int(os.environ.get("STRANGERS_ROTATION", "0"))
+"""Which hostile value a field gets: with another number each field gets another of its values."""
 KEY = "sk-" + "a1b2c3d4" * 4
 STEERING = "\x1b]52;c;aGk=\x07\x1b[2J\x9b31m\u202eevil\r\x08"
 """Clipboard, clear screen, colour, right-to-left, overwriting."""
@@ -340,7 +342,7 @@ def run_cases() -> Iterator[Case]:
             seen.add((kind, shape, type(value)))
             choices = values_for(value)
             count += 1
-            chosen = choices[count % len(choices)]
+            chosen = choices[(count + ROTATION) % len(choices)]
             changed = json.dumps(with_field(document, path, chosen))
             numbers = {"brief": brief, "trial": trial}
             if path[-1] in numbers and len(path) == 1 and isinstance(chosen, int) and abs(chosen) < 1 << 62:
@@ -357,7 +359,7 @@ def _document_cases(name: str, reads: Callable[[Path], None], seed: Callable[[],
     document = json.loads((seed() / file).read_text())
     for count, (path, value) in enumerate(fields(document)):
         choices = values_for(value)
-        chosen = choices[count % len(choices)]
+        chosen = choices[(count + ROTATION) % len(choices)]
         text = json.dumps(with_field(document, path, chosen))
 
         def spoil(folder: Path, text: str = text) -> None:
