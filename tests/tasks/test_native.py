@@ -260,7 +260,7 @@ def test_fake_inputs_cost_no_memory(native: Load) -> None:
         ('@task(x=normal("n"), workloads=[{"n": 2}, {"n": 2}])\ndef f(x): return x', "two workloads called '2'"),
         ('@task(x=normal("n"), workloads=[{"n": 2}])\ndef f(x): return x @ x[:1]', "function 'f' raised RuntimeError"),
         ('@task(x=normal("n"), workloads=[{"n": 2}])\ndef f(x): return 3', "no tensor output"),
-        ('@task(x=normal("n"), workloads=[{"n": 99}])\ndef f(x): return (x > 0).nonzero()', "depends on the values"),
+        ('@task(x=normal("n"), workloads=[{"n": 99}])\ndef f(x): return (x > 0).nonzero()', "depends on values"),
         ('@task(x=normal("n"), workloads=[{"n": 2}])\ndef f(x): return F.dropout(x)', "NameError"),
         ('@task(x=normal("n"), workloads=[{"n": 2}], returns="a, b")\ndef f(x): return x', "names 2 outputs"),
         ('@task(x=normal("x"), workloads=[{"x": 2}])\ndef f(x): return x', "uses 'x' for two"),

@@ -1,5 +1,5 @@
-"""What can be optimised: native task files, KernelBench files, and the programs behind them.
+"""Tasks: native task files, KernelBench files, and the programs loaded from them.
 
-`declare` is the vocabulary of a native task file and needs no torch; `load.load_task` turns a file into a
-`program.Program`. Nothing here judges, builds or times.
+`declare` has the names that a native task file uses and needs no torch; `load.load_task` turns a file into a
+`program.Program`.
 """

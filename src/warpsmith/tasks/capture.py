@@ -1,9 +1,9 @@
 """Turns a Python function into a task file: a function under `@task`, or a plain function with example inputs.
 
-The judge loads tasks from files, in a process of its own. A function that lives in a script, a notebook cell or an
-interactive session is written to such a file together with everything of its module that it uses: imports, constants,
+The judge loads tasks from files, in a process of its own. A function from a script, a notebook cell or an interactive
+session is written to such a file together with everything of its module that it uses: imports, constants,
 other functions and classes. The rest of the module is left out, so that a script which calls `warpsmith.optimize` at
-its top level is not executed again. Nothing here imports torch.
+its top level is not executed again. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLASSES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16":
 
 
 def task_file(task: object, folder: Path, example_inputs: ExampleInputs | Sequence[ExampleInputs] | None = None) -> str:
-    """The task as the evaluator takes it: "path" or "path::name".
+    """The task as "path" or "path::name", which the evaluator accepts.
 
     `task` is a path, "suite/name", a function under `@task`, or a plain function with `example_inputs`. The file of a
     function is written to `folder`, under a name that depends on its content.
@@ -88,7 +88,7 @@ class _Capture:
         return "\n\n".join(block.rstrip() for block in blocks if block) + "\n"
 
     def _collect_names(self, source: str, owner: FunctionType | type) -> None:
-        """Collect what the names in a piece of source stand for."""
+        """Collect the definitions of all names in a piece of source."""
         tree = parse_python(source, "<captured>")
         space = owner.__globals__ if isinstance(owner, FunctionType) else vars(sys.modules[owner.__module__])
         if isinstance(owner, FunctionType) and owner.__closure__:
@@ -132,18 +132,18 @@ def _source_of(thing: FunctionType | type) -> str:
     """The source of a function, with its decorators, or of a class."""
     name = thing.__name__
     if name == "<lambda>":
-        raise TaskError("a lambda has no name to call a kernel by; write the function with def.")
+        raise TaskError("a lambda has no name for its kernel; write the function with def.")
     try:
         return textwrap.dedent(inspect.getsource(thing)).rstrip()
     except (OSError, TypeError):
         raise TaskError(
-            f"the source of {name} is not known to Python here; put it into a file, a notebook or IPython, and "
-            "import it or define it there."
+            f"Python does not keep the source of {name} here; define it in a file and import it, or define it in "
+            "a notebook or IPython."
         ) from None
 
 
 def _import_of(name: str, value: object) -> str:
-    """The statement that imports a value under this name; "" where it is no part of an installed package."""
+    """The statement that imports a value under this name; "" if no installed package has the value."""
     if isinstance(value, ModuleType):
         if not _installed(value.__name__):
             raise TaskError(
@@ -167,7 +167,7 @@ def _import_of(name: str, value: object) -> str:
 
 
 def _installed(module: str) -> bool:
-    """True where another process can import the module: of Python, of an installed package, or of Warpsmith."""
+    """True if another process can import the module: it is part of Python, of an installed package or of Warpsmith."""
     root = module.partition(".")[0]
     if (root in sys.stdlib_module_names and root != "__main__") or root == "warpsmith":
         return True
@@ -180,7 +180,7 @@ def _installed(module: str) -> bool:
 
 
 def _literal(value: object) -> str | None:
-    """The value as source; None where there is no source for it."""
+    """The Python literal of a value; None if it has none."""
     if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "memory_format"):
         return repr(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -212,7 +212,7 @@ def _described(value: object) -> str:
 
 
 def _sets(function: FunctionType, given: Any) -> list[dict[str, Any]]:
-    """The example inputs as one mapping from parameters to values for each workload."""
+    """The example inputs as one mapping of parameters to values per workload."""
     several = (
         isinstance(given, Sequence) and bool(given) and all(isinstance(each, tuple | list | dict) for each in given)
     )

@@ -1,4 +1,4 @@
-"""A `Task` as JSON bytes and back, for the pipe between the judging process and the supervisor."""
+"""Converts a `Task` to JSON and back, for the pipe between judge and supervisor."""
 
 from __future__ import annotations
 

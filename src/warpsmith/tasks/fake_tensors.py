@@ -1,4 +1,4 @@
-"""Tensors without data, and the order in which modes of tracing are tried.
+"""Tensors without data, and the order in which trace modes are tried.
 
 Meta tensors come first: they cost nothing to import. Fake tensors handle some programs that meta tensors do not, but
 import torch's compiler, which takes more than a second. A program that reads values (`.item()`, numpy) is run on real
@@ -28,19 +28,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TraceMode:
-    """One way of tracing: where tensors are created, under which mode, and whether they hold data."""
+    """A way of tracing: where tensors are created, under which torch mode, and whether they hold data."""
 
     name: str  # "meta", "fake" or "real"
     device: torch.device
     mode: contextlib.AbstractContextManager[Any]
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A tensor of this setting, with no particular contents."""
+        """An uninitialised tensor in this mode."""
         with self.mode:
             return torch.empty(shape, dtype=dtype, device=self.device)
 
     def adopt(self, tensor: Tensor) -> Tensor:
-        """A tensor that code of the task created by a way of its own, brought into this setting."""
+        """A tensor that code of the task created, converted to this mode."""
         if tensor.device == self.device:
             return tensor
         with self.mode:
@@ -48,7 +48,7 @@ class TraceMode:
 
     @contextlib.contextmanager
     def creating(self) -> Iterator[None]:
-        """Run code of the task that creates tensors."""
+        """A context in which code of the task creates tensors in this mode."""
         with torch.no_grad(), self.mode, TorchInterceptor(self.device):
             yield
 
@@ -69,11 +69,11 @@ def _real() -> TraceMode:
 
 
 class TooLarge(TaskError):
-    """Tracing with real tensors was refused because of their size."""
+    """The tensors are too large to trace with data."""
 
 
 def check_size(setting: TraceMode, size_bytes: int) -> None:
-    """Refuse to run a large reference for the sake of its shapes."""
+    """Raise `TooLarge` before a large reference is run only to learn its shapes."""
     if setting.name == "real" and size_bytes > REAL_RUN_LIMIT_BYTES:
         raise TooLarge("too large to be traced with data")
 
@@ -83,13 +83,13 @@ def _is_verdict(error: BaseException) -> bool:
 
 
 def check_same_shapes(first: Sequence[Tensor], second: Sequence[Tensor]) -> None:
-    """Refuse a reference whose result's shape depends on the values it is given."""
+    """Raise a TaskError if the shapes of two results differ: they depend on the values of the inputs."""
     if [t.shape for t in first] != [t.shape for t in second]:
-        raise TaskError("the result's shape depends on the values of the inputs; that cannot be a task.")
+        raise TaskError("the shape of the result depends on values of the inputs; return a result of fixed shape.")
 
 
 def try_trace_modes(path: Path, doing: str, attempt: Callable[[TraceMode], T]) -> T:
-    """What `attempt` gives in the first setting it works in; otherwise one sentence about why not."""
+    """The result of `attempt` in the first mode in which it works; raises a TaskError if none does."""
     errors: list[BaseException] = []
     for make in (_meta, _fake, _real):
         with Attempt(path) as trial:
@@ -97,7 +97,7 @@ def try_trace_modes(path: Path, doing: str, attempt: Callable[[TraceMode], T]) -
         assert trial.error is not None
         errors.append(trial.error)
         if isinstance(trial.error, ModuleNotFoundError) or _is_verdict(trial.error):
-            break  # another setting would not change it
-    # The last error is the one PyTorch users know; "too large" only says that there was no such run.
+            break  # the other modes would fail, too
+    # The error of the last mode is the one that PyTorch users know; `TooLarge` says nothing about the task.
     told = next((error for error in reversed(errors) if not isinstance(error, TooLarge)), errors[-1])
     raise TaskError(error_sentence(told, path, doing)) from told

@@ -1,10 +1,10 @@
-"""Intercepts the torch calls of a reference, to record what it does or to change it.
+"""Intercepts the torch calls of a reference, to record or to change them.
 
-A reference is somebody's PyTorch code: it may create tensors on a device of its choice, ask for a narrower element
-type than the one it is judged in, draw random numbers or apply dropout. `TorchInterceptor` sees each torch call. It
-records (`ReferenceBehaviour`) and, depending on its parameters, changes the call:
+A reference may create tensors on any device, ask for a narrower element type than the one it is judged in, draw random
+numbers or apply dropout. `TorchInterceptor` is called for each torch call, records its effects (`ReferenceBehaviour`)
+and, depending on its parameters, changes the call:
 
-- tensors are created on `device`, even if the code says "cuda";
+- tensors are created on `device`, even if the code names "cuda";
 - if `wide`, requests for a narrow floating type become float64, for the fp64 reference;
 - random numbers come from `RandomDraws`: recorded once, then passed in like any other input;
 - dropout is off;
@@ -30,7 +30,7 @@ from warpsmith.tasks import meta_tracing
 
 
 def _functions(owner: object, names: str) -> frozenset[Callable[..., Any]]:
-    """Those of the names that this torch version has."""
+    """The functions with these names that the installed torch has."""
     return frozenset(getattr(owner, name) for name in names.split() if hasattr(owner, name))
 
 
@@ -44,7 +44,7 @@ _DRAWS = _functions(
     torch, "bernoulli multinomial normal poisson rand rand_like randint randint_like randn randn_like randperm"
 ) | _functions(Tensor, "bernoulli multinomial")
 _DRAWS_IN_PLACE = _functions(Tensor, "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_")
-_UNKNOWN = _functions(torch, "empty empty_like empty_permuted empty_strided")  # constants without a value
+_UNKNOWN = _functions(torch, "empty empty_like empty_permuted empty_strided")  # their results have no known value
 _DROPOUTS = _functions(F, "alpha_dropout dropout dropout1d dropout2d dropout3d feature_alpha_dropout")
 _NARROWING = _functions(Tensor, "bfloat16 float half")
 _STATISTICS = _functions(F, "batch_norm instance_norm")
@@ -57,16 +57,16 @@ _NARROW = {
 
 
 class RandomDraws:
-    """The random numbers of one run of a reference, in the order in which it asks for them."""
+    """The random numbers of one run of a reference, in the order of its calls."""
 
     def __init__(self, given: Sequence[Tensor] | None = None, dtype: torch.dtype | None = None) -> None:
-        self._given = given  # None: record what is drawn
-        self._dtype = dtype  # of floating draws, when the task's precision overrides the file's own
+        self._given = given  # None: draw and record
+        self._dtype = dtype  # of floating draws, if the task's precision overrides that of the file
         self._next = 0
         self.taken: list[Tensor] = []
 
     def draw(self, call: Callable[[], Tensor]) -> Tensor:
-        """A tensor the code asked for: drawn now and recorded, or the one it was given."""
+        """The next random tensor: drawn by `call` and recorded, or taken from the given ones."""
         if self._given is not None:
             return self._take()
         drawn = call()
@@ -76,7 +76,7 @@ class RandomDraws:
         return drawn
 
     def fill(self, target: Tensor, call: Callable[[], Tensor]) -> Tensor:
-        """The same for a tensor that is filled in place."""
+        """Fill a tensor in place: with the numbers that `call` draws, which are recorded, or with given ones."""
         if self._given is not None:
             return target.copy_(self._take())
         call()
@@ -86,26 +86,26 @@ class RandomDraws:
     def _take(self) -> Tensor:
         assert self._given is not None
         if self._next >= len(self._given):
-            raise TaskError("the reference draws more random numbers than when it was loaded; pass them as inputs.")
+            raise TaskError("the reference draws more random numbers than in its first run; pass them as inputs.")
         self._next += 1
         return self._given[self._next - 1]
 
 
 @dataclass
 class ReferenceBehaviour:
-    """What one traced run of a reference did that later runs must bend."""
+    """Effects of a traced run of a reference that later runs must intercept."""
 
-    device: bool = False  # it created a tensor without saying where
-    cuda: bool = False  # it asked for "cuda" in so many words
+    device: bool = False  # it created a tensor without naming a device
+    cuda: bool = False  # it named the device "cuda"
     dtype: bool = False  # it named a narrow floating type, or created a tensor of the default one
     dropout: bool = False  # it applied dropout
     recurrent: bool = False  # it has RNN layers, which are slow to trace step by step
-    random: set[str] = field(default_factory=set)  # random operators that could not be passed in
-    statistics: list[Tensor] = field(default_factory=list)  # running statistics updated unseen by version counters
+    random: set[str] = field(default_factory=set)  # random operators whose results cannot be passed in
+    statistics: list[Tensor] = field(default_factory=list)  # running statistics, whose version counters do not change
 
 
 class TorchInterceptor(TorchFunctionMode):
-    """See the module docstring."""
+    """A torch mode that records and changes the calls of a reference, as the module docstring says."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class TorchInterceptor(TorchFunctionMode):
         self._wide = wide
         self._draws = draws
         self._habits = habits if habits is not None else ReferenceBehaviour()
-        self.drawing = False  # read by Watch
+        self.drawing = False  # read by RandomOperatorDetector
 
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -149,7 +149,7 @@ class TorchInterceptor(TorchFunctionMode):
         return result
 
     def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The call itself, with its random numbers passed in and its default type widened."""
+        """The result of the call, with random numbers passed in and the default type widened."""
         if self._draws is None or not (func in _DRAWS or func in _DRAWS_IN_PLACE):
             result = func(*args, **kwargs)
         else:
@@ -170,7 +170,7 @@ class TorchInterceptor(TorchFunctionMode):
     def _without_dropout(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same call with dropout switched off; a dropout that would have acted is a habit."""
+        """The arguments with dropout switched off; records a dropout that would have had an effect."""
         if func is F.scaled_dot_product_attention:
             names: tuple[str, ...] = ("query", "key", "value", "attn_mask", "dropout_p")
         else:
@@ -186,7 +186,7 @@ class TorchInterceptor(TorchFunctionMode):
     def _placed(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same call on the device of the run."""
+        """The arguments with the device of the run in place of the named one."""
         if func is Tensor.cuda:
             self._habits.cuda = True
             return args[:1], {"device": self._device}
@@ -208,7 +208,7 @@ class TorchInterceptor(TorchFunctionMode):
     def _widened(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-        """The same call with float64 in place of a narrower floating type."""
+        """The call with float64 in place of a narrower floating type."""
         if func is Tensor.cuda:
             return Tensor.to, args, kwargs
         if func in _NARROWING:
@@ -222,7 +222,7 @@ class TorchInterceptor(TorchFunctionMode):
         return func, args, kwargs
 
     def _widened_default(self, result: Tensor) -> Tensor:
-        """A new tensor of the default floating type, widened after it was rounded like the baseline's."""
+        """A new tensor of the default floating type, widened after the rounding that the baseline has, too."""
         if result.dtype not in _NARROW:
             return result
         self._habits.dtype = True
@@ -230,7 +230,7 @@ class TorchInterceptor(TorchFunctionMode):
 
 
 class RandomOperatorDetector(TorchDispatchMode):
-    """Notices random operators below the reach of `TorchInterceptor`, which nobody could pass in."""
+    """Records random operators that `TorchInterceptor` does not see, so that their results cannot be passed in."""
 
     def __init__(self, intercept: TorchInterceptor, habits: ReferenceBehaviour) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -239,16 +239,17 @@ class RandomOperatorDetector(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """torch's own switch: otherwise the first operator seen would import its compiler, for a second or two."""
+        """Asked by torch; otherwise the first operator imports torch's compiler, which takes a second or two."""
         return False
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Called by torch for each operator that runs."""
+        """Called by torch for each operator."""
+
         if torch.Tag.nondeterministic_seeded in func.tags and not self._intercept.drawing:
             name = str(func.overloadpacket).removeprefix("aten.")
-            # Fused attention carries the tag because of its dropout, which Intercept switched off.
+            # Fused attention has the tag because of its dropout, which TorchInterceptor switched off.
             if "scaled_dot_product" not in name and "flash_attention" not in name:
                 self._habits.random.add(name)
         return func(*args, **(kwargs or {}))

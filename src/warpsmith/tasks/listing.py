@@ -1,14 +1,14 @@
-"""`@listed`: what a suite says about a task besides what to compute.
+"""`@listed`: the properties of a task in a suite besides its computation.
 
-A family and tags to select by, the precision classes it is meant for, a small workload for a CPU, and held-out shapes
-that only verification uses. Written above `@task`, in the same file, so that a copy of that file says all of it.
+They are a family and tags to select by, the precision classes it is meant for, a small workload for a CPU, and held-out
+shapes that only verification uses. `@listed` is above `@task`, so that a copy of the file has all properties.
 
     @listed(family="activation", small=[{"rows": 64, "cols": 1000}], held_out=[{"rows": 61, "cols": 4099}])
     @task(x=normal("rows, cols"), workloads=[{"rows": 4096, "cols": 393_216}])
     def relu(x: torch.Tensor) -> torch.Tensor:
         return torch.relu(x)
 
-Finding and selecting listed tasks is the part of `warpsmith.tasks.suites`.
+`warpsmith.tasks.suites` finds and selects listed tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from warpsmith.tasks.declare import ATTRIBUTE, TaskDeclaration, checked_precisio
 FULL = "full"
 SMALL = "small"
 SIZES = (FULL, SMALL)
-"""What may follow the `@` of a task's name; a task is full-size where nothing does."""
+"""The sizes that may follow `@` in the name of a task; without one a task has its full size."""
 
 F = TypeVar("F", bound=Callable[..., object])
 Sizes = Sequence[Mapping[str, int | str]]
@@ -40,7 +40,7 @@ def listed(
     small: Sizes = (),
     held_out: Sizes = (),
 ) -> Callable[[F], F]:
-    """Say which family a task belongs to, and at which other sizes it is checked."""
+    """Declare the family of a task, its tags and precisions, and its small and held-out sizes."""
     if not isinstance(family, str) or not family:
         raise TaskError(f"listed needs a family such as 'activation', not {family!r}.")
     for key, words in (("tags", tags), ("precisions", precisions)):
@@ -70,7 +70,7 @@ def listed(
 
 
 def sized(declaration: TaskDeclaration, size: str) -> TaskDeclaration:
-    """The declaration with the workloads of that size."""
+    """The declaration with the workloads of one size."""
     if size == FULL:
         return declaration
     if size != SMALL:
@@ -81,7 +81,7 @@ def sized(declaration: TaskDeclaration, size: str) -> TaskDeclaration:
 
 
 def without_listing(text: str) -> str:
-    """The text of a task file as a proposer may see it: without `@listed`, and so without the held-out shapes."""
+    """The text of a task file without `@listed`: proposers must not see the held-out shapes."""
     lines = text.splitlines(keepends=True)
     for node in ast.walk(parse_python(text)):
         for mark in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
@@ -92,7 +92,7 @@ def without_listing(text: str) -> str:
 
 
 def _sized(declaration: TaskDeclaration, given: Sizes) -> tuple[Workload, ...]:
-    """Further workloads: the same axes, in the same order, as the task's own."""
+    """Workloads of other sizes, with the task's axes in the task's order."""
     if not given:
         return ()
     own = tuple(declaration.workloads[0].sizes)

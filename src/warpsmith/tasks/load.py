@@ -1,4 +1,4 @@
-"""From a path to a `Program`: which kind of task a file is, and one clear sentence when it is none."""
+"""Loads a task file as a `Program`: finds the kind of the file, or says in one sentence why it is no task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from warpsmith.tasks.user_code import Attempt, TaskFile, execute
 def load_task(path: Path | str, precision: Precision | None = None) -> Program:
     """The program of a task file; `file.py::name` picks one of several @task functions, `@small` its small workload.
 
-    `precision` overrides the class the file declares; for a KernelBench file fp16 and bf16 also cast its tensors.
+    `precision` overrides that of the file; for a KernelBench file fp16 and bf16 also cast its tensors.
     """
     file, _, wanted = str(path).partition("::")
     text = _read(Path(file))
@@ -37,7 +37,6 @@ def load_task(path: Path | str, precision: Precision | None = None) -> Program:
 
 
 def _read(path: Path) -> str:
-    """The text of the file."""
     try:
         if path.is_dir():
             raise TaskError(f"{path} is a folder; name a task file in it.")
@@ -54,7 +53,7 @@ def _read(path: Path) -> str:
 
 
 def _kind(path: Path, text: str) -> TaskKind:
-    """Which kind of task the file is, judged before any of it is executed."""
+    """The kind of a task file, found without executing it."""
     with Attempt(path) as attempt:
         tree = parse_python(text, str(path))
     if isinstance(attempt.error, SyntaxError):
@@ -88,7 +87,7 @@ def _kind(path: Path, text: str) -> TaskKind:
 
 
 def _pick(executed: TaskFile, wanted: str) -> tuple[TaskDeclaration, str]:
-    """The one declaration of a native file, or the one that was asked for; and the size, "" for its own."""
+    """The only declaration of a native file, or the one that `wanted` names; and its size, "" if none is named."""
     found: dict[str, TaskDeclaration] = {}
     for value in vars(executed.module).values():
         declaration = getattr(value, "__dict__", {}).get(ATTRIBUTE) if callable(value) else None
@@ -109,6 +108,6 @@ def _pick(executed: TaskFile, wanted: str) -> tuple[TaskDeclaration, str]:
 
 
 def _digest(kind: TaskKind, text: str, precision: Precision | None, name: str) -> str:
-    """The identity of a task: what it says, not where it lies."""
+    """The identity of a task: a hash of its content, independent of its path."""
     parts = (kind, text, str(precision or "own"), name)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

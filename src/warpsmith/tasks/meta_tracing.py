@@ -1,11 +1,11 @@
 """Makes tracing on meta tensors possible and fast.
 
 - Constants: model code computes plain numbers with torch, as in `[x.item() for x in torch.linspace(0, 0.1, 12)]`. A
-  tensor without data has no value, so small constants carry a real copy, and so does every result of constants alone.
+  tensor without data has no value, so small constants and results of constants alone have a twin with data.
 - RNN layers: torch traces an LSTM step by step, ten milliseconds each. The shapes of the outputs follow from the
   arguments, and two matrix products per layer and direction are the same work to a FLOP counter.
 - Frequent operators: torch runs many through decompositions in Python, milliseconds each, and the first one imports
-  torch's compiler. Simple ones are answered here; all others take torch's way.
+  torch's compiler. Simple ones are computed here, all others by torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _TWIN = "_warpsmith_constant"
-_LIMIT = 1 << 16  # elements; larger constants are not worth computing for the sake of a shape
+_LIMIT = 1 << 16  # elements; larger constants get no twin
 _READS = frozenset(
     getattr(owner, name)
     for owner, names in (
@@ -31,14 +31,14 @@ _READS = frozenset(
 
 
 def read_constant(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
-    """Whether this call reads values that are known, and what it gives."""
+    """Whether a call reads values of known constants, and its result."""
     if func not in _READS or not _known((*args, *kwargs.values())):
         return False, None
     return True, func(*_twins(args), **_twins(kwargs))
 
 
 def track_constant(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, is_factory: bool) -> None:
-    """Give the result of a call a twin where its value is known; take it away where it is not any more."""
+    """Give the result of a call a twin if its value is known; remove the twin of a tensor whose value no longer is."""
     outputs = [result] if isinstance(result, Tensor) else result if isinstance(result, list | tuple) else []
     if not outputs or not all(isinstance(output, Tensor) for output in outputs):
         return
@@ -75,7 +75,7 @@ def _known(values: Iterable[Any]) -> bool:
 
 
 def _twins(value: Any) -> Any:
-    """The arguments of a call with twins in place of tensors, and the CPU in place of no device at all."""
+    """The arguments of a call with twins in place of tensors and the CPU in place of the meta device."""
     if isinstance(value, Tensor):
         return vars(value)[_TWIN]
     if isinstance(value, torch.device):
@@ -91,7 +91,7 @@ RNN_FUNCTIONS = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu
 
 
 def rnn_outputs(func: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    """What an RNN call of `torch.nn` returns, for tensors that hold no data."""
+    """The result of an RNN call of `torch.nn` on tensors without data."""
     packed = isinstance(args[3], list | tuple)  # (data, batch_sizes, hx, params, ...)
     hidden, weights, has_bias, _, _, _, bidirectional = args[2:9] if packed else args[1:8]
     first = hidden[0] if isinstance(hidden, list | tuple) else hidden
@@ -113,7 +113,7 @@ def rnn_outputs(func: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
 
 
 def _rows(func: Any, weights: Any) -> int:
-    """The size of the cell, which differs from that of the hidden state when an LSTM projects it."""
+    """The size of the cell state, which differs from that of the hidden state if an LSTM projects it."""
     gates = {torch.lstm: 4, torch.gru: 3}.get(func, 1)
     return int(weights[0].shape[0]) // gates
 
@@ -130,7 +130,7 @@ _NORMS = {
     if hasattr(_aten, name)
 }
 
-# Results like their first argument: fills, which return it, and functions of one tensor that torch does not tag.
+# The result has shape and type of the first argument: fills, and functions of one tensor that torch does not tag.
 _SAME = {
     getattr(packet, packet.overloads()[0])
     for packet in (
@@ -139,7 +139,7 @@ _SAME = {
     )
 }
 
-_OPTIONS = {"alpha", "value", "memory_format", "approximate", "rounding_mode"}  # that leave the device alone
+_OPTIONS = {"alpha", "value", "memory_format", "approximate", "rounding_mode"}  # they do not change the device
 
 
 def _is_meta(value: object) -> bool:
@@ -148,7 +148,7 @@ def _is_meta(value: object) -> bool:
 
 
 class FastMetaOperators(TorchDispatchMode):
-    """Answers for meta tensors; tensors of any other kind are passed on."""
+    """Computes simple operators on meta tensors; torch computes all others."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -156,13 +156,13 @@ class FastMetaOperators(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """torch's own switch: otherwise the first operator seen would import its compiler, for a second or two."""
+        """Asked by torch; otherwise the first operator imports torch's compiler, which takes a second or two."""
         return False
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Called by torch for each operator that runs."""
+        """Called by torch for each operator."""
         if args and _is_meta(args[0]):
             if func in _SAME:
                 return args[0] if func._schema.name.endswith("_") else torch.empty_like(args[0])
@@ -176,7 +176,7 @@ class FastMetaOperators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def _pointwise(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Shape by broadcasting; type by trying the operator on single elements of the same types and ranks."""
+        """A result with the broadcast shape; its type is that of a run on single elements of these types and ranks."""
         if not kwargs.keys() <= _OPTIONS or any(isinstance(arg, list | tuple) for arg in args):
             return None
         name = func._schema.name
@@ -207,13 +207,13 @@ def _tiny(operand: object) -> object:
     return torch.ones((1,) * operand.dim(), dtype=operand.dtype) if isinstance(operand, Tensor) else operand
 
 
-# A rule that is not sure returns None: torch then answers, or says what is wrong.
+# A rule that does not cover its arguments returns None: torch then computes the result, or reports the error.
 
 
 def _addmm(bias: Tensor, left: Tensor, right: Tensor) -> Tensor | None:
     if bias.shape != right.shape[1:]:
         return None
-    return torch.mm(left, right)  # seen by a FLOP counter outside, unlike an answer of ours
+    return torch.mm(left, right)  # an outer FLOP counter sees this call
 
 
 def _norm(x: Tensor, *rest: object) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -237,7 +237,7 @@ def _group_norm(x: Tensor, weight: object, bias: object, n: int, c: int, hw: int
 
 
 def _softmax(x: Tensor, dim: int, to_float: bool) -> Tensor | None:
-    if not _has_dim(x, dim):  # torch itself overlooks this on meta tensors
+    if not _has_dim(x, dim):  # torch does not check this on meta tensors
         raise IndexError(f"Dimension out of range (a tensor of {x.dim()} dimensions has no dimension {dim})")
     return None if to_float else torch.empty_like(x, memory_format=torch.contiguous_format)
 
@@ -256,14 +256,14 @@ def _cat(tensors: list[Tensor], dim: int = 0) -> Tensor | None:
         return None
     rests = {(*t.shape[: dim % t.dim()], *t.shape[dim % t.dim() + 1 :]) for t in tensors}
     if len(rests) != 1:
-        return None  # torch knows how to say what is wrong
+        return None  # torch reports the error
     shape = list(first.shape)
     shape[dim] = sum(t.shape[dim] for t in tensors)
     return first.new_empty(shape)
 
 
 def _reduced(x: Tensor, dims: list[int] | None = None, keepdim: bool = False) -> Tensor | None:
-    """Any reduction that keeps the floating type: a sum has the shape, and no decomposition."""
+    """The result of a reduction that keeps the floating type: a sum has its shape, without a decomposition."""
     return torch.sum(x, dims, keepdim) if x.is_floating_point() else None
 
 

@@ -1,8 +1,8 @@
-"""The tensors inside a module: finding them all, and making a copy of the module around other ones.
+"""Finds all tensors inside a module, and copies a module with other tensors in their place.
 
-A module's parameters, buffers and plain tensor attributes are inputs of the task. To run the module on given
-values it is copied with those values in place of its own tensors (`copy.deepcopy` with a memo), so that any
-number of copies can be bound at the same time and none holds memory of the original.
+A module's parameters, buffers and plain tensor attributes are inputs of the task. To run a module on given values it
+is copied with these values in place of its tensors (`copy.deepcopy` with a memo), so that several copies can be bound
+at the same time and none holds memory of the original.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-# Attributes of nn.Module itself, and the list in which an RNN keeps its parameters a second time.
+# Attributes of nn.Module itself, and the list in which an RNN has its parameters a second time.
 _INTERNAL = frozenset(vars(nn.Module())) | {"_flat_weights", "_flat_weight_refs"}
 
 
@@ -28,7 +28,7 @@ class StateTensor:
 
 
 def state_of(module: nn.Module, home: str) -> tuple[StateTensor, ...]:
-    """Every tensor of the module, each once; `home` is the Python module whose plain objects are searched too."""
+    """Every tensor of a module, each once; objects of classes of the Python module `home` are searched, too."""
     found: dict[int, StateTensor] = {}
     for origin, tensor in _walk(module, "", home, set()):
         found.setdefault(id(tensor), StateTensor(origin, tensor))
@@ -59,28 +59,28 @@ def _walk(value: object, path: str, home: str, seen: set[int]) -> Iterator[tuple
 
 
 def silence_dropout(module: nn.Module) -> bool:
-    """Switch off every dropout that would act, and nothing else; returns whether there was one."""
+    """Switch off every dropout that has an effect, and nothing else; returns whether there was one."""
     silenced = False
     for part in module.modules():
         if isinstance(part, _DropoutNd) and part.training and part.p > 0:
             part.eval()
             silenced = True
         elif isinstance(part, nn.RNNBase | nn.MultiheadAttention) and part.training and part.dropout > 0:
-            part.dropout = 0.0  # eval() would also change which implementation runs
+            part.dropout = 0.0  # eval() would also change the implementation that runs
             silenced = True
     return silenced
 
 
 def with_state(template: nn.Module, state: Sequence[StateTensor], values: Sequence[Tensor]) -> nn.Module:
-    """A copy of the module around these values.
+    """A copy of the module with these values.
 
-    cuDNN wants the weights of an RNN in one piece, so on CUDA those are copied once, here; otherwise every call
-    would do it, and the baseline would look slower than PyTorch is.
+    cuDNN needs the weights of an RNN in one block, so on CUDA they are copied once here; otherwise every call would
+    copy them and the baseline would be slower than PyTorch is.
     """
     recurrent = {id(w) for part in template.modules() if isinstance(part, nn.RNNBase) for w in part.parameters()}
     memo: dict[int, object] = {}
     for own, value in zip(state, values, strict=True):
-        # flatten_parameters moves the tensor object it is given: it must not be the caller's.
+        # flatten_parameters changes the tensor objects, which must not be the caller's.
         memo[id(own.tensor)] = value.detach() if id(own.tensor) in recurrent else value
     made = copy.deepcopy(template, memo)
     for part in made.modules():
@@ -90,7 +90,7 @@ def with_state(template: nn.Module, state: Sequence[StateTensor], values: Sequen
 
 
 class Snapshot:
-    """The attributes of a module and its parts, to see or undo what a call changed."""
+    """The attributes of a module and its parts, to find or undo the changes of a call."""
 
     def __init__(self, module: nn.Module, only: Sequence[str] | None = None) -> None:
         parts = dict(module.named_modules())
@@ -101,7 +101,7 @@ class Snapshot:
         ]
 
     def changed(self) -> tuple[str, ...]:
-        """The parts that have an attribute, parameter or buffer other than they had."""
+        """The names of parts whose attributes, parameters or buffers have changed."""
         return tuple(
             name
             for name, part, attributes, parameters, buffers in self._saved
@@ -111,7 +111,7 @@ class Snapshot:
         )
 
     def restore(self) -> None:
-        """Put every saved attribute back."""
+        """Restore every saved attribute."""
         for _, part, attributes, parameters, buffers in self._saved:
             part.__dict__.clear()
             part.__dict__.update(attributes)
@@ -126,7 +126,7 @@ def _same(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
 
 
 def norm_statistics(module: nn.Module, state: Sequence[StateTensor]) -> frozenset[int]:
-    """The running statistics a training-mode norm layer updates but does not use, by index in `state`."""
+    """The running statistics that norm layers in training mode update and do not use, by index in `state`."""
     ids = {
         id(buffer)
         for part in module.modules()
@@ -145,7 +145,7 @@ def norm_weights(module: nn.Module, state: Sequence[StateTensor]) -> frozenset[i
 
 
 def restorer(snapshot: Snapshot | None, pairs: Sequence[tuple[Tensor, Tensor]]) -> Callable[[], None] | None:
-    """Undo what a call left behind: attributes that were set, tensors that were written (copy, original)."""
+    """A function that undoes the changes of a call: attributes, and written tensors (copy, original); None if none."""
     if snapshot is None and not pairs:
         return None
 

@@ -1,8 +1,8 @@
-"""Records which ATen operations a reference makes, on tensors without data.
+"""Records the ATen operations of a reference, on tensors without data.
 
-The outcome is `model.task.Outline`: plain data for those who have no torch. It costs milliseconds, because nothing
-is compiled and no fake tensor is made; a reference that cannot be followed this way gets an outline of the family
-"other". It neither judges nor counts; for bytes and operations see `hardware.work`.
+The result is a `model.task.Outline`, plain data that needs no torch. Recording takes milliseconds, because nothing is
+compiled and no fake tensor is made; a reference that cannot be recorded this way gets an outline of the family
+"other". Bytes and operations are counted in `hardware.work`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from warpsmith.tasks.program import Program, dtype_name
 from warpsmith.tasks.user_code import Attempt
 
 UNKNOWN = "?"
-"""The name in `{"$": "?"}`: a number that hangs on the sizes in a way no axis explains."""
+"""The name in `{"$": "?"}`: a number that depends on the sizes but on no product of axes."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -53,7 +53,7 @@ _POINTWISE = _words(
 
 
 def outline(program: Program) -> Outline:
-    """What the reference of a program does. Never raises: what cannot be followed is of the family "other"."""
+    """The outline of a program's reference; of the family "other" if it cannot be recorded. Never raises."""
     task = program.task
     inputs = tuple(OutlineValue(spec.name, spec.dtype, spec.dims) for spec in task.inputs)
     recorded: list[_Trace] = []
@@ -71,7 +71,7 @@ def outline(program: Program) -> Outline:
 
 
 def _runs(program: Program) -> Iterator[list[Workload]]:
-    """Sets of workloads that tell axes apart: primes first; the task's own where it cannot be run on primes."""
+    """Sets of workloads that distinguish axes: with primes as sizes first, then the task's own."""
     task = program.task
     if task.axes:
         with contextlib.suppress(WarpsmithError):
@@ -82,11 +82,11 @@ def _runs(program: Program) -> Iterator[list[Workload]]:
 
 @dataclass
 class _Call:
-    """One operation as it was seen."""
+    """One recorded operation."""
 
     op: str  # "aten.add.Tensor"
     name: str  # "add"
-    args: object  # JSON, numbers not yet named
+    args: object  # JSON, with numbers not yet replaced by axes
     kwargs: object
     results: list[tuple[str, str, tuple[int, ...]]]  # name, dtype, shape
     operand: int  # elements of its largest operand
@@ -96,17 +96,17 @@ class _Call:
 
 @dataclass
 class _Trace:
-    """One run of the reference."""
+    """One recorded run of the reference."""
 
     sizes: Mapping[str, int]
     calls: list[_Call] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
-    sound: bool = True  # nothing was seen that these records cannot express
-    ended: bool = False  # the reference ran to its end
+    sound: bool = True  # the records describe the run completely
+    ended: bool = False  # the reference did not raise
 
 
 class _Recorder(TorchDispatchMode):
-    """Notes each call. Keeps the tensors alive: an address is a tensor's name."""
+    """Records each call. Keeps all tensors alive, because tensors are identified by their id."""
 
     def __init__(self, trace: _Trace, inputs: Mapping[str, Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -114,12 +114,12 @@ class _Recorder(TorchDispatchMode):
         self._keep: list[Tensor] = list(inputs.values())
         self._names: dict[int, str] = {id(t): name for name, t in inputs.items()}
         self._inputs = {_place(t): name for name, t in inputs.items()}
-        self._holders: dict[int, int] = {}  # how many tensors lie in a storage
+        self._holders: dict[int, int] = {}  # the number of tensors in a storage
         self._made = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # otherwise the first operator seen imports torch's compiler, for a second or two
+        return False  # otherwise the first operator imports torch's compiler, which takes a second or two
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -136,7 +136,7 @@ class _Recorder(TorchDispatchMode):
             shared = any(self._holders.get(_storage(t), 1) > 1 for t in operands[:1])
             target = operands[0] if operands else None
             simple = len(tensors) == 1 and tensors[0] is target and before[id(tensors[0])] is not None
-            # What was written may be seen through another tensor: no list of values says that.
+            # A write that another tensor shares cannot be described by a list of operations.
             self._trace.sound &= simple and not shared
         self._trace.calls.append(
             _Call(
@@ -153,7 +153,7 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def name(self, tensor: Tensor) -> str | None:
-        """What a tensor is called; an input keeps its name when a module wraps it anew."""
+        """The name of a tensor; an input keeps its name when a module wraps it in a new tensor object."""
         return self._names.get(id(tensor)) or self._inputs.get(_place(tensor))
 
     def _new(self, tensor: Tensor) -> str:
@@ -188,12 +188,12 @@ def _place(tensor: Tensor) -> tuple[object, ...]:
 
 
 def _traced(program: Program, workload: Workload) -> _Trace | None:
-    """One run on meta tensors; None where the reference cannot be run so."""
+    """A recorded run on meta tensors; None if the reference cannot run on them."""
     trace = _Trace(workload.sizes)
     with Attempt(Path(program.task.name)) as attempt:
         fake = program.fake_inputs(workload)
         if any(type(t) is not Tensor or not t.is_meta for t in fake.tensors.values()):
-            return None  # its code looks at values, or needs torch's compiler to be followed
+            return None  # its code reads values, or needs fake tensors
         recorder = _Recorder(trace, fake.tensors)
         with fake.mode, recorder:
             outputs = program.run(fake.tensors)
@@ -237,13 +237,13 @@ def _dim(extents: Sequence[int], sizes: Sequence[Mapping[str, int]]) -> Dim:
     """The one axis that has these extents in all runs; a number where they agree; else a product, "2*rows*cols"."""
 
     def factor(axes: Sequence[str]) -> int:
-        """The number by which the axes' product must be multiplied in every run; 0 where there is none."""
+        """The number that times the axes' product is the extent in every run; 0 if there is none."""
         quotients = {divmod(e, math.prod(s[a] for a in axes)) for e, s in zip(extents, sizes, strict=True)}
         return next(iter(quotients))[0] if len(quotients) == 1 and next(iter(quotients))[1] == 0 else 0
 
     named = [axis for axis in sizes[0] if factor([axis]) == 1]
     if len(set(extents)) == 1:
-        # Where the task's own workloads are all there is, two axes may agree in all of them: a number is safer.
+        # Two axes may have the same size in all of the task's own workloads: then the number is used.
         return named[0] if len(named) == 1 else extents[0]
     if named:
         return named[0]
@@ -255,7 +255,7 @@ def _dim(extents: Sequence[int], sizes: Sequence[Mapping[str, int]]) -> Dim:
 
 
 def _merged(found: Sequence[Any], sizes: Sequence[Mapping[str, int]]) -> object:
-    """The same arguments of all runs as one: a number that follows an axis becomes that axis."""
+    """The arguments of one call from all runs, merged: a number that equals an axis in every run becomes that axis."""
     first = found[0]
     if isinstance(first, dict):
         return {key: _merged([f[key] for f in found], sizes) for key in first}
@@ -272,9 +272,9 @@ def _merged(found: Sequence[Any], sizes: Sequence[Mapping[str, int]]) -> object:
 
 
 def _family(trace: _Trace) -> Family:
-    """By the kinds of operations; whether a template really fits is for the template to say."""
+    """The family of a reference by the kinds of its operations; the templates decide whether one fits."""
     contractions = 0
-    reductions: list[bool] = []  # for each whether it leaves one number
+    reductions: list[bool] = []  # of each reduction, whether its result is one number
     for call in trace.calls:
         name = call.name.rstrip("_") if call.name.endswith("_") else call.name
         if name in _CONTRACTIONS and name not in ("dot", "vdot"):
@@ -282,7 +282,7 @@ def _family(trace: _Trace) -> Family:
         elif name in _REDUCTIONS and not (call.pointwise and len(call.results) == 1 and _keeps(call)):
             reductions.append(all(math.prod(shape) == 1 for _, _, shape in call.results[:1]) and call.operand > 1)
         elif name == "empty" and all(math.prod(shape) == 0 for _, _, shape in call.results):
-            continue  # holds nothing
+            continue  # has no elements
         elif not (call.pointwise or call.view or name in _VIEWS or name in _CONSTANTS or name in _POINTWISE):
             return Family.OTHER
     if contractions:

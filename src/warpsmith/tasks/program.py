@@ -1,7 +1,7 @@
 """The protocol of a loaded task, and what native and KernelBench tasks share: tracing, binding, seeds, names, notes.
 
-A `Program` draws inputs, runs the reference and says which input distributions make sense. It does not judge, time or
-choose a precision: the reference computes at the element type of its inputs. Only the judging process loads programs.
+A `Program` draws inputs, runs the reference and lists the input distributions that make sense. The reference computes
+at the element type of its inputs. Only the judge loads programs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from warpsmith.tasks.declare import as_identifier
 from warpsmith.tasks.intercept import RandomDraws, RandomOperatorDetector, ReferenceBehaviour, TorchInterceptor
 
 DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_BYTES if hasattr(torch, name)}
-REAL_RUN_LIMIT_BYTES = 64 << 20  # what cannot be traced without data is run with data up to this size
+REAL_RUN_LIMIT_BYTES = 64 << 20  # a reference that cannot be traced without data is run with data up to this size
 
 BoundReference = Callable[[], tuple[Tensor, ...]]
 Wrapper = Callable[[Callable[..., object]], Callable[..., object]]
@@ -34,8 +34,8 @@ Arguments = Callable[[Mapping[str, Tensor]], tuple[list[object], dict[str, objec
 class FakeInputs:
     """Tensors without data for one workload: `with fake.mode: program.run(fake.tensors)` costs no memory.
 
-    They are meta tensors, and `mode` makes common operators on them fast, except where a reference cannot be traced so:
-    then they are fake tensors with their mode or, for a small task, real ones. A FLOP counter may go inside or outside.
+    They are meta tensors with a `mode` that makes common operators fast. For a reference that cannot be traced with
+    meta tensors they are fake tensors or, for a small task, real ones. A FLOP counter may be inside or outside `mode`.
     """
 
     mode: contextlib.AbstractContextManager[Any]
@@ -47,69 +47,69 @@ class Program(Protocol):
 
     @property
     def task(self) -> Task:
-        """What to compute, as plain data."""
+        """The task, as plain data."""
 
     def inputs(self, workload: Workload, *, variant: str = "own", seed: int, device: torch.device) -> dict[str, Tensor]:
-        """Every tensor of `task.inputs`, contiguous, of exactly its shape and type; the same seed gives the same."""
+        """Every tensor of `task.inputs`, contiguous, of its exact shape and type; equal seeds give equal values."""
 
     def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
-        """The inputs that can be drawn again quickly, for timed calls: the operator's arguments, without a module's
-        state. They are slightly moved and scaled at random, and what is constant in the task's own distribution is
-        drawn at random: no result can be foretold from the distribution."""
+        """The inputs that are drawn again for timed calls: the operator's arguments, without a module's state.
+        Their values are shifted and scaled a little at random, and inputs that are constant in the task's own
+        distribution are drawn at random: no result can be predicted from the distribution."""
 
     def redrawn_state(self, *, seed: int, device: torch.device) -> dict[str, Tensor]:
         """Random values for the state tensors that a new module fills with one value, e.g. the bias of a norm."""
 
     def structured(self, *, device: torch.device | None = None) -> frozenset[str]:
-        """Floating inputs whose values are constrained (triangular, probabilities, masks): a kernel may exploit it."""
+        """Floating inputs with constrained values (triangular, probabilities, masks), which a kernel may exploit."""
 
     def fake_inputs(self, workload: Workload) -> FakeInputs:
-        """The same tensors without data, for counting operations."""
+        """Tensors without data for a workload, for counting operations."""
 
     def run(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """The reference, at the element types it is given; outputs in `task.outputs` order, contiguous.
+        """The outputs of the reference at the element types of the inputs: contiguous, in `task.outputs` order.
 
-        Modifies nothing it is given. No gradients. Fit for CUDA graph capture as far as the task's own code is.
+        Does not modify the inputs; no gradients. Can be captured in a CUDA graph if the task's code can.
         """
 
     def bind(self, inputs: Mapping[str, Tensor], wrap: Wrapper | None = None) -> BoundReference:
-        """`run` for these tensors, prepared once: what is left per call is the reference itself.
+        """`run` for these tensors, prepared once, so that a call runs the reference only.
 
-        Contents are read at call time (except RNN weights on CUDA, which cuDNN wants in one piece and are copied here).
-        `wrap` is applied to the reference before it is bound, e.g. `torch.compile`.
+        Values are read at each call (except RNN weights on CUDA, which are copied here because cuDNN needs them in one
+        block). `wrap` is applied to the reference before it is bound, e.g. `torch.compile`.
         """
 
     def widen(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The inputs of the fp64 reference: floating tensors as float64, complex ones as complex128."""
 
     def variants(self, *, device: torch.device | None = None, held_out: bool = False) -> tuple[str, ...]:
-        """The input distributions that make sense here, "own" first; drawing a sample needs a device.
+        """The input distributions that make sense for this task, "own" first; drawing a sample needs a device.
 
-        `held_out` gives those that no ordinary evaluation uses.
+        With `held_out`, those that only verification uses.
         """
 
     def workload(self, name: str, sizes: Mapping[str, int]) -> Workload:
         """A workload with other axis values (derived axes are filled in), for smaller or held-out shapes."""
 
     def release(self) -> None:
-        """Let go of every tensor kept for the next call."""
+        """Free every tensor kept for the next call."""
 
 
 @dataclass(frozen=True)
 class ReferenceTraits:
-    """What is known about a reference from tracing it, and decides how it is run."""
+    """Properties of a reference, known from its traced run, that decide how it is run."""
 
-    draws: tuple[str, ...] = ()  # inputs that stand for random numbers drawn inside, in order
-    device: bool = False  # as in Habits, like the next four
+    draws: tuple[str, ...] = ()  # inputs in place of random numbers that the reference draws, in order
+    device: bool = False  # as in ReferenceBehaviour, like the next four
     cuda: bool = False
     dtype: bool = False
     dropout: bool = False
     recurrent: bool = False
-    copied: frozenset[str] = frozenset()  # inputs it writes to, and therefore gets copies of
+    copied: frozenset[str] = frozenset()  # inputs that it writes to: it gets copies of them
 
 
 def traits_of(habits: ReferenceBehaviour, draws: tuple[str, ...], written: Iterable[str]) -> ReferenceTraits:
-    """The traits that follow from a traced run."""
+    """The traits of a reference after a traced run."""
     return ReferenceTraits(
         draws=draws,
         device=habits.device,
@@ -125,11 +125,11 @@ def traits_of(habits: ReferenceBehaviour, draws: tuple[str, ...], written: Itera
 class Trace:
     """One traced run of a reference."""
 
-    outputs: tuple[tuple[str, Tensor], ...]  # with the path of each inside the result, "" for the result itself
+    outputs: tuple[tuple[str, Tensor], ...]  # each with its path inside the result, "" for the result itself
     draws: tuple[Tensor, ...]
     written: frozenset[str]  # names of tensors that changed
     habits: ReferenceBehaviour
-    extras: bool  # the result also holds numbers or other things that are not tensors
+    extras: bool  # whether the result also has values that are no tensors
 
 
 def trace_reference(
@@ -138,7 +138,7 @@ def trace_reference(
     device: torch.device,
     dtype: torch.dtype | None = None,
 ) -> Trace:
-    """Run the reference once on these tensors and note what it does; `dtype` is that of floating draws."""
+    """Run the reference once on these tensors and record its behaviour; `dtype` is that of floating draws."""
     before = {name: tensor._version for name, tensor in tensors.items()}
     habits, draws = ReferenceBehaviour(), RandomDraws(dtype=dtype)
     dataless = any(type(tensor) is not Tensor for tensor in tensors.values())
@@ -160,7 +160,7 @@ def trace_reference(
 def bind_reference(
     function: Callable[..., object], arguments: Arguments, inputs: Mapping[str, Tensor], how: ReferenceOptions
 ) -> BoundReference:
-    """A callable without parameters that runs the reference on these inputs, as cheaply as its traits allow."""
+    """A function without parameters that runs the reference on these inputs, intercepting only what its traits need."""
     traits, device = how.traits, how.device
     misplaced = (traits.device and device.type != "cpu") or (traits.cuda and device.type != "cuda")
     dataless = any(type(tensor) is not Tensor or tensor.is_meta for tensor in inputs.values())
@@ -191,23 +191,23 @@ def bind_reference(
 
 @dataclass(frozen=True)
 class ReferenceOptions:
-    """How to run a reference this time."""
+    """How to run a reference."""
 
     traits: ReferenceTraits
     device: torch.device
-    wide: bool  # the inputs are wider than the task says: this is the fp64 reference
-    restore: Callable[[], None] | None = None  # undoes what the last call left behind
+    wide: bool  # run the fp64 reference: the inputs are wider than the task's element types
+    restore: Callable[[], None] | None = None  # undoes the changes of the last call
 
 
 def dense_outputs(result: object) -> tuple[Tensor, ...]:
-    """The tensors of a result, row-major."""
-    if type(result) is Tensor:  # by far the most frequent, and called in timing loops
+    """The tensors of a result, contiguous."""
+    if type(result) is Tensor:  # the most frequent case, first because of timing loops
         return (result.resolve_conj().resolve_neg().contiguous(),)
     return tuple(tensor.resolve_conj().resolve_neg().contiguous() for _, tensor in result_tensors(result))
 
 
 def result_tensors(result: object, path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Every tensor in a nested result, with its path: "logits", "0", "cache_1". Anything else is left out."""
+    """Every tensor in a nested result, with its path: "logits", "0", "cache_1"; other values are left out."""
     if isinstance(result, Tensor):
         yield path, result
         return
@@ -254,17 +254,17 @@ def is_wide(task: Task, inputs: Mapping[str, Tensor]) -> bool:
 
 
 def device_of(inputs: Mapping[str, Tensor]) -> torch.device:
-    """Where the inputs are; a task without inputs runs on the CPU."""
+    """The device of the inputs; the CPU for a task without inputs."""
     return next((tensor.device for tensor in inputs.values()), torch.device("cpu"))
 
 
 def dtype_name(tensor: Tensor) -> str:
-    """torch's own name of the element type, as in a TensorSpec."""
+    """The name of the element type in torch, as in a TensorSpec."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def check_fits(spec: TensorSpec, tensor: Tensor, workload: Workload) -> Tensor:
-    """The tensor, contiguous, if it is what the task says it is."""
+    """The tensor, contiguous; raises a TaskError if its shape or type differs from the task's."""
     shape = spec.shape(workload.sizes)
     if tuple(tensor.shape) != shape or dtype_name(tensor) != spec.dtype:
         raise TaskError(
@@ -281,7 +281,7 @@ def stream_seed(seed: int, stream: str) -> int:
 
 @contextlib.contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Global random state set for code that knows no other, and put back afterwards."""
+    """Set the global random state for code that uses it, and restore it afterwards."""
     python_state = random.getstate()
     numpy = sys.modules.get("numpy")
     numpy_state = numpy.random.get_state() if numpy is not None else None
@@ -300,7 +300,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def total_bytes(tensors: Sequence[Tensor]) -> int:
-    """The memory these tensors would take."""
+    """The bytes of all tensors together."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
@@ -316,7 +316,7 @@ def scalar_kind(value: bool | int | float) -> ScalarKind:
 
 
 def output_names(paths: Sequence[str], taken: set[str]) -> tuple[str, ...]:
-    """Names for outputs: `out`, or `out0`, `out1`, or the keys they are returned under."""
+    """Names for outputs: `out`, or `out0`, `out1`, or the keys under which they are returned."""
     used, names = set(taken), list[str]()
     for index, path in enumerate(paths):
         plain = path[:1].isalpha()
@@ -327,7 +327,7 @@ def output_names(paths: Sequence[str], taken: set[str]) -> tuple[str, ...]:
 
 
 def draw_names(count: int, taken: set[str]) -> tuple[str, ...]:
-    """Names for random numbers that a reference draws itself."""
+    """Names for the inputs that replace random numbers of a reference."""
     names: list[str] = []
     for index in range(count):
         names.append(as_identifier(f"drawn{index}", taken | set(names)))
@@ -335,7 +335,7 @@ def draw_names(count: int, taken: set[str]) -> tuple[str, ...]:
 
 
 def trace_notes(dropout: bool, draws: tuple[str, ...], written: list[str], extras: bool) -> tuple[str, ...]:
-    """One sentence for everything the loader changed about a reference."""
+    """One sentence for each change that the loader made to a reference."""
     notes: list[str] = []
     if draws:
         notes.append(f"Random numbers drawn inside the reference are passed in as {', '.join(draws)}.")

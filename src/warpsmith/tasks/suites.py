@@ -1,8 +1,8 @@
-"""Suites: named sets of tasks, and how `suite/name` becomes the file that holds it.
+"""Suites: named sets of tasks. Finds the file of `suite/name`.
 
 A suite is a folder of task files: one that comes with the package, any other folder, or the level of a KernelBench
-checkout (`kernelbench:PATH/level1`). Files are read here, never executed, and torch is not imported: what a task is
-called, its family, tags and sizes are written as literals in `@task` and `@listed`. Loading one is `load_task`'s part.
+checkout (`kernelbench:PATH/level1`). Files are read and never executed, and torch is not imported: name, family, tags
+and sizes of a task are literals in `@task` and `@listed`. `load_task` loads a task.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ SHIPPED: Mapping[str, str] = {"warpsmith-100": "warpsmith_100", "warpsmith-fused
 
 _HOME = Path(__file__).resolve().parents[1] / "suites"
 _PREFIX = f"{KERNELBENCH}:"
-_FEW = 20  # names that still make a readable sentence
+_FEW = 20  # names, at most, in a message
 
 
 @dataclass(frozen=True)
 class SuiteTask:
-    """One task of a suite, as far as its file tells without being executed."""
+    """One task of a suite, read from its file without executing it."""
 
-    suite: str  # as it is asked for: "warpsmith-100", "kernelbench:PATH/level1"
+    suite: str  # as a user writes it: "warpsmith-100", "kernelbench:PATH/level1"
     name: str
     path: Path
-    family: str  # "" where the file does not say
+    family: str  # "" if the file has none
     tags: tuple[str, ...]
-    precisions: tuple[Precision, ...]  # its own first; () where the file does not say
-    workloads: tuple[Workload, ...]  # () where only executing the file tells
+    precisions: tuple[Precision, ...]  # its own first; () if the file has none
+    workloads: tuple[Workload, ...]  # () if they are known only after executing the file
     small: tuple[Workload, ...]
     held_out: tuple[Workload, ...]
     description: str
-    native: bool = True  # False for a KernelBench file, which holds one task and needs no name
+    native: bool = True  # False for a KernelBench file, which has one task and needs no name
 
     @property
     def title(self) -> str:
-        """What a user writes for it."""
+        """The name that a user writes: SUITE/NAME."""
         return f"{self.suite}/{self.name}"
 
     def spec(self, size: str = FULL) -> str:
-        """What the loader takes for it, at that size."""
+        """The argument of `load_task` for this task at a size."""
         _check_size(self.title, size)
         if size != FULL and not self.small:
             raise TaskError(f"{self.title} has no small workload; leave out '@{size}'.")
@@ -60,7 +60,7 @@ class SuiteTask:
 
 
 def resolve_task(spec: str) -> str:
-    """The `path::name` that the loader takes for TASK; what names no suite is a file already and comes back as it is.
+    """The argument of `load_task` for the TASK that a user writes; a path is returned unchanged.
 
     `warpsmith-100/relu` is a task of a suite, `warpsmith-100/relu@small` its small workload,
     `kernelbench:PATH/level1/19` (or the file's name) a problem of a KernelBench checkout.
@@ -85,7 +85,7 @@ def resolve_task(spec: str) -> str:
 
 
 def suite_tasks(suite: str) -> tuple[SuiteTask, ...]:
-    """The tasks of a suite, in the order of their names; of KernelBench problems, in the order of their numbers."""
+    """The tasks of a suite, sorted by name; KernelBench problems by number."""
     if suite.startswith(_PREFIX):
         return _problems(suite)
     if suite in SHIPPED:
@@ -108,7 +108,7 @@ def select_tasks(
     families: Sequence[str] = (),
     tags: Sequence[str] = (),
 ) -> tuple[SuiteTask, ...]:
-    """Tasks of those suites (all that are shipped, without any): one of the names, of the families, and every tag."""
+    """Tasks of the suites (default: all in the package) with one of the names, one of the families, and every tag."""
     found = [entry for suite in suites or SHIPPED for entry in suite_tasks(suite)]
     _check_known("task", names, [entry.name for entry in found])
     _check_known("family", families, [entry.family for entry in found])
@@ -135,7 +135,7 @@ def _check_size(title: str, size: str) -> None:
 
 
 def _hint(suite: str, name: str) -> str:
-    """What to write instead: the nearest names, or where to find them all."""
+    """What to write instead: similar names, or the command that lists all."""
     known = _names(suite)
     near = difflib.get_close_matches(name, known, n=5) or [each for each in known if name and name in each][:5]
     if len(known) <= _FEW:
@@ -149,7 +149,7 @@ def _names(suite: str) -> list[str]:
 
 
 def similar_titles(name: str) -> tuple[str, ...]:
-    """Tasks of the shipped suites, as SUITE/NAME, that are called nearly so."""
+    """Tasks of the package's suites with similar names, as SUITE/NAME."""
     titles = {each: f"{suite}/{each}" for suite in SHIPPED for each in _names(suite)}
     return tuple(titles[each] for each in difflib.get_close_matches(name, titles, n=3, cutoff=0.75))
 
@@ -173,7 +173,7 @@ def _read(suite: str, folder: Path) -> Iterator[SuiteTask]:
         try:
             tree = parse_python(path.read_text(encoding="utf-8-sig"), str(path))
         except (OSError, ValueError, SyntaxError) as fault:
-            raise TaskError(f"{path} cannot be read as Python ({fault}); correct it or take it away.") from None
+            raise TaskError(f"{path} cannot be read as Python ({fault}); correct or remove the file.") from None
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and (declared := _keywords(node, "task")) is not None:
                 yield _entry(suite, path, node, declared, ast.get_docstring(tree) or "")
@@ -199,7 +199,7 @@ def _entry(suite: str, path: Path, node: ast.FunctionDef, declared: Mapping[str,
 
 
 def _keywords(node: ast.FunctionDef, decorator: str) -> dict[str, object] | None:
-    """The keywords of a decorator that are literals; None where the function does not have it."""
+    """The keywords of a decorator whose values are literals; None if the function lacks the decorator."""
     for mark in node.decorator_list:
         if isinstance(mark, ast.Call) and ast.unparse(mark.func).split(".")[-1] == decorator:
             found: dict[str, object] = {}
@@ -207,7 +207,7 @@ def _keywords(node: ast.FunctionDef, decorator: str) -> dict[str, object] | None
                 try:
                     found[keyword.arg or ""] = ast.literal_eval(keyword.value)
                 except ValueError:
-                    continue  # a distribution, or a size that is computed: only executing the file would tell
+                    continue  # a distribution or a computed size, known only after executing the file
             return found
     return None
 
@@ -217,7 +217,7 @@ def _words(value: object) -> tuple[str, ...]:
 
 
 def _workloads(value: object) -> tuple[Workload, ...]:
-    """Sizes as the loader would name them; what it would refuse is left out."""
+    """The workloads of a list of sizes, named as the loader names them; invalid sizes are left out."""
     made: list[Workload] = []
     for given in value if isinstance(value, list | tuple) else ():
         if isinstance(given, dict):
@@ -231,7 +231,7 @@ def _workloads(value: object) -> tuple[Workload, ...]:
 
 
 def _problems(suite: str) -> tuple[SuiteTask, ...]:
-    """The problem files of one level: `7_Some_name.py`."""
+    """The tasks of one level: its files named like `7_Some_name.py`."""
     folder = Path(suite.removeprefix(_PREFIX)).expanduser()
     if not folder.is_dir():
         raise TaskError(f"there is no folder {folder}; write {_PREFIX}PATH/level1 with the PATH of its levels.")

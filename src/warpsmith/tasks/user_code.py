@@ -1,7 +1,7 @@
-"""Running a task file: someone else's code, which may raise, exit or print.
+"""Runs the code of a task file, which may raise, exit or print.
 
-This is the one place where anything such code raises is caught; everywhere else an unexpected exception is our
-own fault and stays visible. It is no sandbox: a task file is trusted like any program its user runs.
+Only here are all exceptions of such code caught; elsewhere an unexpected exception is an error of Warpsmith and stays
+visible. This is no sandbox: a task file is trusted like any program that its user runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import ModuleType, TracebackType
 
 from warpsmith.model.errors import TaskError, WarpsmithError
 
-_SENTENCE_LIMIT = 300  # characters of a foreign message that are passed on
+_SENTENCE_LIMIT = 300  # characters of an exception's message that are quoted
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class TaskFile:
 
 
 class Attempt(contextlib.AbstractContextManager["Attempt"]):
-    """Runs the task file's code in a `with` block and keeps what it raises in `error`.
+    """Runs code of a task file in a `with` block and keeps the exception in `error`.
 
-    Its prints go to stderr (stdout may be carrying JSON) and its warnings, which concern its author, are dropped.
+    The code prints to stderr, because stdout may carry JSON; its warnings are dropped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,16 +53,16 @@ class Attempt(contextlib.AbstractContextManager["Attempt"]):
         if isinstance(error, Exception | SystemExit):
             self.error = error
             return True
-        return False  # KeyboardInterrupt is the user's
+        return False  # e.g. KeyboardInterrupt
 
     def complain(self, doing: str) -> None:
-        """Turn what was raised into one sentence that says where; nothing was raised: nothing happens."""
+        """Raise the exception as a TaskError of one sentence that names the line; do nothing without an exception."""
         if self.error is not None:
             raise TaskError(error_sentence(self.error, self.path, doing)) from self.error
 
 
 def error_sentence(error: BaseException, path: Path, doing: str) -> str:
-    """One sentence for an exception out of a task file, with the line of that file it came from."""
+    """One sentence for an exception in a task file, with the line of the file."""
     line = _line_in(error, path)
     where = f"{path}:{line}" if line else str(path)
     if isinstance(error, WarpsmithError):
@@ -80,9 +80,9 @@ def error_sentence(error: BaseException, path: Path, doing: str) -> str:
 
 
 def execute(path: Path, text: str) -> TaskFile:
-    """Execute a task file as a module of its own, known to `sys.modules` under a private name.
+    """Execute a task file as a module, which `sys.modules` has under a private name.
 
-    It stays there, because dataclasses, pickling and `inspect` look it up; a file that fails is removed again.
+    The module stays there for dataclasses, pickling and `inspect`; that of a file that fails is removed.
     """
     content = hashlib.sha256(f"{path}\0{text}".encode()).hexdigest()[:16]
     name = f"_warpsmith_task_{content}"
@@ -102,7 +102,7 @@ def execute(path: Path, text: str) -> TaskFile:
 
 
 def _line_in(error: BaseException, path: Path) -> int | None:
-    """The innermost line of the file that the exception passed through."""
+    """The innermost line of the file in the traceback; None if it has none."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return error.lineno
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
