@@ -23,6 +23,16 @@ class BuiltObject:
 
 
 @dataclass(frozen=True)
+class LibraryTime:
+    """CPU time in the code of libraries, as looks at the stopped process found it."""
+
+    files: tuple[str, ...]  # of these libraries, the most used first
+    looks: int  # that found one of them
+    share: float  # of the looks that found any code at work
+    call_ns: float  # in one call
+
+
+@dataclass(frozen=True)
 class TracedCall:
     """What one call really did, by the names of what it called."""
 
@@ -33,6 +43,8 @@ class TracedCall:
     own: tuple[str, ...] = ()  # kernels that the candidate's own object defines; () where that is not known
     operators: tuple[str, ...] = ()  # torch operators a Python candidate called
     allow: tuple[str, ...] = ()
+    library: LibraryTime | None = None  # None where nobody looked
+    operators_ns: int = 0  # the CPU time that the listed operators may have used in one call
     special: bool = False  # the call gave other bits than calls that were not traced, which agree among themselves
 
 

@@ -10,7 +10,7 @@ import pytest
 from warpsmith.evaluator.guards.attack_classes import title
 from warpsmith.evaluator.guards.trace import PLUGIN
 from warpsmith.model.evaluation import Status
-from warpsmith.model.evidence import TracedCall
+from warpsmith.model.evidence import LibraryTime, TracedCall
 
 OWN = "_Z7softmaxPKfPfll"
 LAUNCH = ("__cudaPushCallConfiguration_v13000", "__cudaPopCallConfiguration_v13000", "__cudaLaunchKernel_v13000")
@@ -120,3 +120,24 @@ def test_a_kernel_s_name_is_shown_readably_and_not_at_any_length() -> None:
     assert found is not None
     assert " other, " in found.reason
     assert len(found.reason) < 400
+
+
+def hidden(library_ns: float, *, looks: int = 30, share: float = 0.8, operators_ns: int = 5_000) -> str:
+    library = LibraryTime(("libtorch_cpu.so",), looks, share, library_ns)
+    evidence = TracedCall("torch_module", operators=("aten.empty_like.default",), library=library)
+    found = PLUGIN.objection(replace(evidence, operators_ns=operators_ns))
+    return found.reason if found else ""
+
+
+def test_work_of_a_library_needs_an_operator_that_explains_it() -> None:
+    assert re.search("library call: 80 % of its work is done by libtorch_cpu.so", hidden(100_000))
+    assert hidden(15_000) == "", "calling an operator costs something"
+    assert hidden(100_000, operators_ns=60_000) == "", "large copies"
+    assert hidden(100_000, looks=4) == "", "not enough to be sure"
+    assert hidden(100_000, share=0.1) == "", "most of the work is its own"
+
+
+def test_an_operator_that_was_replaced_is_no_longer_pytorchs() -> None:
+    found = PLUGIN.objection(TracedCall("torch_module", operators=("aten::clone", "redefined.aten::clone")))
+    assert found is not None
+    assert "it has replaced aten::clone of PyTorch" in found.reason

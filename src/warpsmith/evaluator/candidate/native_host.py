@@ -88,6 +88,7 @@ class NativeHost:
         self._keep: list[Any] = []  # pointer tables, which must outlive their calls
         self._recorder: CudaCallTracer | None = None
         self._operators: tuple[str, ...] = ()  # of torch, in the traced call of a Python candidate
+        self._operators_ns = 0
         self._untraced: tuple[int, Callable[[], int]] | None = None  # the traced call before it was wrapped
 
     @property
@@ -253,13 +254,14 @@ class NativeHost:
         if self._untraced is not None:
             index, self._calls[index] = self._untraced
         if recorder is None:
-            return TraceReport((), (), (), self._operators, "")
+            return TraceReport((), (), (), self._operators, self._operators_ns, "")
         recorder.stop()
         return TraceReport(
             calls=tuple(recorder.calls),
             kernels=tuple(recorder.kernels),
             elsewhere=tuple(recorder.elsewhere),
             operators=self._operators,
+            operators_ns=self._operators_ns,
             problem=recorder.problem,
         )
 

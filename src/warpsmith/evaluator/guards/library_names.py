@@ -47,6 +47,8 @@ NAMESPACES = frozenset(
     )
 )
 """Namespaces of PyTorch and NumPy; any other belongs to an extension of the candidate."""
+REDEFINED = "redefined"
+"""The namespace under which an operator of PyTorch is listed that the candidate has replaced."""
 
 _ALLOCATING = """
     empty empty_like empty_strided empty_permuted new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like
@@ -67,6 +69,8 @@ _VIEWING = """
     is_complex is_floating_point is_nonzero _version _assert_async
 """
 MOVING_OPERATORS = frozenset(f"{_ALLOCATING} {_MOVING} {_VIEWING}".split())
+QUICK_OPERATORS = frozenset(_VIEWING.split()) | {name for name in _ALLOCATING.split() if "empty" in name}
+"""Those of them that touch no element."""
 
 _PRODUCTS = "mm addmm bmm baddbmm matmul linear dot vdot mv addmv addr addbmm _scaled_mm einsum inner outer"
 _CONVOLUTIONS = """
@@ -96,7 +100,7 @@ def only_moves(imported: str) -> bool:
 
 
 def operator(name: str) -> tuple[str, str]:
-    """Namespace and name: ("aten", "mm") for "aten.mm.default" or "aten::mm"."""
+    """Namespace and name: ("aten", "mm") for "aten.mm.default", "aten::mm" or "aten::mm.out"."""
     namespace, _, rest = name.replace("::", ".").partition(".")
     return namespace, rest.partition(".")[0]
 

@@ -17,6 +17,8 @@ from warpsmith.evaluator.guards.symbol_lists import CALLS, FORBIDDEN, LIBRARY_CA
 from warpsmith.model.evidence import Evidence, Guard, Objection, TracedCall
 
 _NATIVE = "cuda"
+_FEWEST_LOOKS, _HIDDEN_SHARE = 5, 0.3  # calling an operator is work of PyTorch too
+_OPERATOR_MARGIN, _OPERATOR_NS = 2.0, 10_000
 _OWN_WORK = 'compute it yourself, or let the task allow the library (allow = ["{library}"])'
 
 
@@ -34,7 +36,8 @@ class TraceGuard:
             return _native(evidence) or _elsewhere(evidence)
         if "torch" in evidence.allow:
             return _elsewhere(evidence)
-        return _operators(evidence) or _kernels(evidence) or _elsewhere(evidence) or _special(evidence)
+        found = _operators(evidence) or _kernels(evidence) or _elsewhere(evidence)
+        return found or _hidden(evidence) or _special(evidence)
 
 
 def _native(evidence: TracedCall) -> Objection | None:
@@ -63,7 +66,12 @@ def _elsewhere(evidence: TracedCall) -> Objection | None:
 
 
 def _operators(evidence: TracedCall) -> Objection | None:
-    """PyTorch operators that compute."""
+    """PyTorch operators that compute, or that are no longer PyTorch's."""
+    redefined = [
+        name.partition(".")[2] for name in evidence.operators if name.startswith(f"{library_names.REDEFINED}.")
+    ]
+    if redefined:
+        return _library(f"it has replaced {listed(redefined)} of PyTorch", "torch")
     allowed = frozenset().union(*(library_names.OPERATORS_OF.get(a, frozenset()) for a in evidence.allow))
     computing = [
         name
@@ -88,6 +96,17 @@ def _kernels(evidence: TracedCall) -> Objection | None:
     if theirs and len(theirs) == len(evidence.kernels) and not allowed:
         return _library(f"only kernels of a library run: {listed(readable(theirs))}", "torch")
     return None
+
+
+def _hidden(evidence: TracedCall) -> Objection | None:
+    """Time in the code of libraries that no operator in the list explains."""
+    library = evidence.library
+    if library is None or library.looks < _FEWEST_LOOKS or library.share < _HIDDEN_SHARE:
+        return None
+    if library.call_ns <= _OPERATOR_MARGIN * evidence.operators_ns + _OPERATOR_NS:
+        return None
+    share, names = round(100 * library.share), listed(library.files)
+    return _library(f"{share} % of its work is done by {names}, and no operator in the trace explains that", "torch")
 
 
 def _special(evidence: TracedCall) -> Objection | None:

@@ -252,7 +252,7 @@ class HostClient:
         """
         deadline, usage = time.monotonic() + timeout_s, ProcessUsage(self.pid)
         self.send(request)
-        next_ns = usage.total_ns()
+        next_ns = usage.total_ns() + round(random.uniform(0.1, 1.9) * 1e9 * every_s)
         while self._pause is not None and time.monotonic() < deadline:
             with contextlib.suppress(WireTimeout):
                 self._channel.wait(_POLL_S)

@@ -7,27 +7,43 @@ decide what they are worth.
 
 from __future__ import annotations
 
+import math
 import os
+import random
 import secrets
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from warpsmith.backends.toolchain import TOOLKIT
 from warpsmith.evaluator.judge.check import Checker
+from warpsmith.evaluator.judge.code_looks import CodeLooks
 from warpsmith.evaluator.judge.host_client import HostClient
 from warpsmith.evaluator.judge.numerics.compare import same_bits
 from warpsmith.evaluator.judge.numerics.reference import Case
 from warpsmith.evaluator.judge.records import check_guards
 from warpsmith.evaluator.judge.task_context import TaskContext
 from warpsmith.evaluator.judge.workload_buffers import WorkloadBuffers
-from warpsmith.evaluator.protocol.messages import Acknowledged, StartTrace, StopTrace, TraceReport
+from warpsmith.evaluator.protocol.messages import (
+    Acknowledged,
+    CallSets,
+    CallsMade,
+    FlushCaches,
+    StartTrace,
+    StopTrace,
+    TraceReport,
+)
 from warpsmith.model.contract import Contract
 from warpsmith.model.evidence import RecordingComparison, TracedCall
 from warpsmith.model.settings import Settings
 
 _NATIVE = "cuda"  # the backend whose object file names all kernels of the candidate
 _MOST_NAMES = 20_000
+_LOOKING_S = 2.0  # most processes have been looked at often enough long before
+_MOST_LOOKS = 80
+_LOOKS_PER_REQUEST = 5
+_WATCHED_S = 0.025  # the length of a request in which looks are taken: the kernel counts CPU time in ticks
 _OBJECTS = (".so", ".cubin")  # extensions, and kernels that Triton compiled
 
 
@@ -40,10 +56,11 @@ class Tracing:
         on_gpu = context.device.type == "cuda"
         self.cupti = find_cupti() if on_gpu and "trace" not in self._settings.without else ""
         self._objects: tuple[bytes, ...] = ()
+        self._library = ""
 
     def read_objects(self, library: str) -> None:
         """Read the object files of a candidate before any of its code runs: kernels in them are its own."""
-        path = Path(library)
+        path, self._library = Path(library), library
         found = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix in _OBJECTS and p.is_file())
         self._objects = tuple(p.read_bytes() for p in found) if self.cupti else ()
 
@@ -69,6 +86,10 @@ class Tracing:
         if report.problem and not python:
             return (f"kernel names were not traced: {report.problem}",)
         compares = python and "torch" not in self._context.task.allow
+        special = compares and self._differs(host, buffers, case, checker, limit_s(buffers))
+        looks = None
+        if compares and not on_gpu and not self._context.task.allow:
+            looks = self._look(host, buffers, limit_s(buffers))
         evidence = TracedCall(
             backend=contract.backend,
             calls=report.calls[:_MOST_NAMES],
@@ -77,7 +98,9 @@ class Tracing:
             own=_own(report.kernels, self._objects),
             operators=report.operators[:_MOST_NAMES],
             allow=self._context.task.allow,
-            special=compares and self._differs(host, buffers, case, checker, limit_s(buffers)),
+            library=looks.library() if looks is not None else None,
+            operators_ns=report.operators_ns * self._context.config.threads,
+            special=special,
         )
         check_guards(evidence, self._settings.without)
         if not (python or self._context.task.allow):
@@ -88,6 +111,21 @@ class Tracing:
                 said = tuple(sorted(recorded[other.first_set]))
                 check_guards(RecordingComparison(again.kernels[:_MOST_NAMES], said), self._settings.without)
         return (f"kernel names were not traced: {report.problem}",) if report.problem and on_gpu else ()
+
+    def _look(self, host: HostClient, buffers: WorkloadBuffers, limit_s: float) -> CodeLooks:
+        """Look at which code runs while calls are made like those that are timed, many in one request."""
+        looks, rng, numbers = CodeLooks(host.pid, self._library), random.SystemRandom(), tuple(buffers.set_numbers)
+        host.ask(FlushCaches(), Acknowledged, self._settings.limits.start_s)
+        host.ask(CallSets(numbers), CallsMade, limit_s * len(numbers) + 1.0)
+        numbers *= max(1, math.ceil(1e9 * _WATCHED_S / host.round_trip_ns))
+        deadline = time.monotonic() + _LOOKING_S
+        while looks.count < _MOST_LOOKS and time.monotonic() < deadline:
+            for index in range(len(buffers.sets)):
+                buffers.draw_arguments(index, rng)
+            with looks.request(len(numbers)):
+                request, timeout_s = CallSets(numbers), 2 * limit_s * len(numbers) + 1.0
+                host.ask_watched(request, CallsMade, timeout_s, looks.look, _WATCHED_S / _LOOKS_PER_REQUEST)
+        return looks
 
     def _case(self, buffers: WorkloadBuffers) -> Case:
         reference = self._context.reference

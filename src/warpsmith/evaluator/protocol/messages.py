@@ -298,6 +298,7 @@ class TraceReport:
     kernels: tuple[str, ...]
     elsewhere: tuple[str, ...]  # kernels launched on other streams than the given one
     operators: tuple[str, ...]  # of torch, by a Python candidate
+    operators_ns: int  # for how long the call was inside of them; 0 where that was not measured
     problem: str  # why calls and kernels are missing; "" if they are present
 
 

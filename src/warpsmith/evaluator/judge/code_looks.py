@@ -1,0 +1,113 @@
+"""Looks from outside at the code that a Python candidate's process executes, to find work of libraries.
+
+Whatever runs inside the process can be hidden from tools inside the process: in another thread, below the dispatcher,
+by calling a symbol. But while a process is stopped, /proc/PID/task/TID/syscall shows where each thread was in its
+program, and /proc/PID/maps shows the file of that code. The interpreter, the C and C++ runtime and the bindings of
+PyTorch are nobody's kernels, and the candidate's own files are its own; OpenMP's threads wait in the code of OpenMP;
+all other code is a library's. The looks need the right to read about the host's process, as root has: without it they
+see nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
+from warpsmith.model.evidence import LibraryTime
+
+_NEUTRAL = re.compile(
+    r"lib(?:m|mvec|pthread|dl|rt|gcc_s|stdc\+\+|atomic|ffi|c10|torch_python|python3\.\d+)\b[\w.+-]*"
+    r"|\[vdso\]|(?:python|pypy)[\d.]*"
+)
+_WAITING = re.compile(r"lib(?:c|gomp|omp|iomp5)\b[\w.+-]*|ld-[\w.-]+")
+_STANDARD = re.compile(r"/lib-dynload/[^/]+$")
+_IN_USER_MODE = "-1"  # instead of the number of a system call
+_NO_FILE = "code that no file holds"
+_OWN, _IDLE = "", "idle"  # kinds of code beside the names of libraries
+
+
+class CodeLooks:
+    """Counts in which code the threads of one process were found."""
+
+    def __init__(self, pid: int, own: str) -> None:
+        self._pid = pid
+        self._own = f"{own.rstrip('/')}/"
+        self._usage = ProcessUsage(pid)
+        self._starts: list[int] = []
+        self._code: list[tuple[int, str]] = []  # the end and the kind of each mapping
+        self._found: Counter[str] = Counter()  # in how many looks each kind of code was found
+        self._inside = 0  # in how many looks any library was found
+        self._calls = self._cpu_ns = 0
+        self.count = 0
+
+    @contextmanager
+    def request(self, calls: int) -> Iterator[None]:
+        """Count the CPU time of a request that makes this many calls."""
+        before_ns = self._usage.total_ns()
+        yield
+        self._cpu_ns += self._usage.total_ns() - before_ns
+        self._calls += calls
+
+    def look(self) -> None:
+        """Note in which code the threads of the stopped process are."""
+        seen = {self._kind(address) for address in map(self._address, self._usage.threads()) if address}
+        self._found.update(seen)
+        self._inside += bool(seen - {_OWN, _IDLE})
+        self.count += 1
+
+    def library(self) -> LibraryTime:
+        """What was found."""
+        files = tuple(name for name, _ in self._found.most_common() if name not in (_OWN, _IDLE))
+        working = self._inside + self._found[_OWN]
+        call_ns = self._cpu_ns / max(1, self._calls)
+        return LibraryTime(
+            files, self._inside, self._inside / max(1, working), call_ns * self._inside / max(1, self.count)
+        )
+
+    def _address(self, thread: str) -> int:
+        """The address at which a stopped thread executes its program; 0 if it waits in the kernel, or is not known."""
+        try:
+            with open(f"/proc/{self._pid}/task/{thread}/syscall", encoding="utf-8") as file:
+                words = file.read().split()
+        except OSError:
+            return 0
+        return int(words[2], 16) if len(words) == 3 and words[0] == _IN_USER_MODE else 0
+
+    def _kind(self, address: int) -> str:
+        place = self._mapping(address)
+        if place is None:
+            self._read_mappings()
+            place = self._mapping(address)
+        return _NO_FILE if place is None else place
+
+    def _mapping(self, address: int) -> str | None:
+        number = bisect_right(self._starts, address) - 1
+        if number < 0 or address >= self._code[number][0]:
+            return None
+        return self._code[number][1]
+
+    def _read_mappings(self) -> None:
+        self._starts, self._code = [], []
+        try:
+            lines = Path(f"/proc/{self._pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return
+        for line in lines:
+            span, rights, _offset, _device, _inode, *path = line.split(maxsplit=5)
+            if "x" in rights:
+                start, end = (int(part, 16) for part in span.split("-"))
+                self._starts.append(start)
+                self._code.append((end, self._kind_of(path[0] if path else "")))
+
+    def _kind_of(self, path: str) -> str:
+        name = path.rpartition("/")[2]
+        if path.startswith(self._own) or _NEUTRAL.fullmatch(name) or _STANDARD.search(path):
+            return _OWN
+        if _WAITING.fullmatch(name):
+            return _IDLE
+        return name if path.startswith(("/", "[")) else _NO_FILE

@@ -1,0 +1,77 @@
+"""Looks at a stopped process find the library in which it works, with real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from warpsmith.evaluator.judge.code_looks import CodeLooks
+from warpsmith.evaluator.judge.host_client import ProcessPause
+
+_COMPRESSES = "import zlib\ndata = bytes(1 << 20)\nprint(flush=True)\nwhile True: zlib.compress(data)"
+_IN_A_THREAD = """
+import threading, zlib
+data = bytes(1 << 20)
+def work():
+    while True: zlib.compress(data)
+threading.Thread(target=work, daemon=True).start()
+print(flush=True)
+threading.Event().wait()
+"""
+_INTERPRETED = "print(flush=True)\nwhile True: sum(range(1000))"
+_SLEEPS = "import time\nprint(flush=True)\ntime.sleep(600)"
+
+
+@contextmanager
+def looked_at(code: str, own: str = "/nowhere") -> Iterator[CodeLooks]:
+    """A process after forty looks."""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        pause, looks = ProcessPause(process.pid), CodeLooks(process.pid, own)
+        with looks.request(calls=10):
+            for _ in range(40):
+                time.sleep(0.003)
+                pause.pause()
+                looks.look()
+                pause.resume()
+        yield looks
+        pause.close()
+        process.kill()
+
+
+@pytest.mark.parametrize("code", [_COMPRESSES, _IN_A_THREAD], ids=["main thread", "another thread"])
+def test_the_library_that_works_is_found_whatever_thread_calls_it(code: str) -> None:
+    with looked_at(code) as looks:
+        found = looks.library()
+        assert looks.count == 40
+        assert any("libz" in name for name in found.files), found
+        assert found.share > 0.5
+        assert found.looks > 5
+        assert found.call_ns > 0
+
+
+@pytest.mark.parametrize("code", [_INTERPRETED, _SLEEPS], ids=["interpreter", "sleeps"])
+def test_the_interpreter_is_no_library(code: str) -> None:
+    with looked_at(code) as looks:
+        assert looks.library().files == ()
+        assert looks.library().share == 0.0
+
+
+def test_files_of_the_candidate_are_its_own() -> None:
+    with looked_at(_COMPRESSES, own=os.sep) as looks:
+        assert looks.library().files == ()
+
+
+def test_a_process_that_is_gone_shows_nothing() -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
+        process.wait()
+        looks = CodeLooks(process.pid, "/nowhere")
+        looks.look()
+        assert looks.library().files == ()
