@@ -398,6 +398,13 @@ PYTHON_ON_CPU: tuple[Attack, ...] = (
     _python("detects_trace", 15, "something else when its operators are listed", task="softmax", twin="extension"),
     _python("borrows_numpy", 15, "library call", task="softmax", twin="extension"),
     _python("borrows_numpy_quietly", 15, "library call", task="softmax", twin="extension"),
+    _python("borrows_numpy_split", 15, "library call: .* of its work", task="softmax", twin="moves"),
+    _python("hidden_thread", 15, "library call", task="softmax", twin="threads"),
+    _python("replaced_clone", 15, "library call: it has replaced aten::clone", task="softmax", twin="own_operator"),
+    _python("static_dispatch", 15, "library call: .* of its work", task="softmax", twin="extension"),
+    _python("calls_symbols", 15, "library call: .* of its work", task="softmax", twin="moves"),
+    _python("recording_off", 15, "library call: .* of its work", task="softmax", twin="own_operator"),
+    _python("copies_by_name", 15, "library call", task="softmax", twin="moves"),
 )
 
 

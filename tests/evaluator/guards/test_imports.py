@@ -216,6 +216,7 @@ EMPTY = "_ZN2at4_ops10empty_like4callERKNS_6TensorESt8optionalIN3c1010ScalarType
 SLICE = "_ZN2at4_ops12slice_Tensor4callERKNS_6TensorElSt8optionalIN3c106SymIntEES7_S6_"
 PRODUCT = "_ZN2at4_ops2mm4callERKNS_6TensorES4_"
 EXTENSION_NAMES = (
+    "_ZN5torch3jit11parseSchemaERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEb",  # TORCH_LIBRARY
     *("PyGILState_Ensure", "_Py_Dealloc", "PyModuleDef_Init", "_ZTVN5torch8autograd12AutogradMetaE", EMPTY, SLICE),
     *("_ZN3c106detail14torchCheckFailEPKcS2_jS2_", "_ZNK2at10TensorBase8data_ptrIfEEPT_v", "cudaLaunchKernel", "exit"),
     *(

@@ -117,7 +117,7 @@ TORCH = (
     r"_?Py[A-Z_]\w+ _Z\w*8pybind11\w*",
     r"_Z(?:T[VTISCHW]|GV)?N?[VKRO]*(?:3c10|2at|5torch|6caffe2)"
     r"(?!4_ops|6native|6launch|4cuda\d+(?:getStreamFromPool|CUDAGraph|blas|getCurrentCUDA(?:Blas|Sparse|Solver))"
-    r"|\d+(?:Task)?ThreadPool|3jit|2nn"
+    r"|\d+(?:Task)?ThreadPool|3jit(?!11parseSchema)|2nn"
     # Operators past the dispatcher, the dispatcher itself, and what hides calls from those who list them.
     r"|3cpu|4meta|\d+composite[a-z]+|10redispatch|4cuda(?!6detail)\d+\w*RKNS_6Tensor|10Dispatcher|14OperatorHandle"
     r"|19TypedOperatorHandle|4impl13OperatorEntry|\d+\w*RecordFunction|4impl\d+(?:PythonDispatcher|TorchDispatchMode)"

@@ -44,6 +44,7 @@ class CodeLooks:
         self._inside = 0  # in how many looks any library was found
         self._calls = self._cpu_ns = 0
         self.count = 0
+        self.at_work = 0  # looks that found a thread that does not wait
 
     @contextmanager
     def request(self, calls: int) -> Iterator[None]:
@@ -58,15 +59,15 @@ class CodeLooks:
         seen = {self._kind(address) for address in map(self._address, self._usage.threads()) if address}
         self._found.update(seen)
         self._inside += bool(seen - {_OWN, _IDLE})
+        self.at_work += bool(seen - {_IDLE})
         self.count += 1
 
     def library(self) -> LibraryTime:
         """What was found."""
         files = tuple(name for name, _ in self._found.most_common() if name not in (_OWN, _IDLE))
-        working = self._inside + self._found[_OWN]
         call_ns = self._cpu_ns / max(1, self._calls)
         return LibraryTime(
-            files, self._inside, self._inside / max(1, working), call_ns * self._inside / max(1, self.count)
+            files, self._inside, self._inside / max(1, self.at_work), call_ns * self._inside / max(1, self.count)
         )
 
     def _address(self, thread: str) -> int:

@@ -40,8 +40,8 @@ from warpsmith.model.settings import Settings
 
 _NATIVE = "cuda"  # the backend whose object file names all kernels of the candidate
 _MOST_NAMES = 20_000
-_LOOKING_S = 2.0  # most processes have been looked at often enough long before
-_MOST_LOOKS = 80
+_LOOKING_S, _LONGEST_S = 1.0, 8.0  # the longer time is for a busy machine
+_WANTED_LOOKS, _FEWEST_LOOKS, _MOST_LOOKS = 40, 12, 400  # the first two at a process that works, and does not wait
 _LOOKS_PER_REQUEST = 5
 _WATCHED_S = 0.025  # the length of a request in which looks are taken: the kernel counts CPU time in ticks
 _OBJECTS = (".so", ".cubin")  # extensions, and kernels that Triton compiled
@@ -118,8 +118,10 @@ class Tracing:
         host.ask(FlushCaches(), Acknowledged, self._settings.limits.start_s)
         host.ask(CallSets(numbers), CallsMade, limit_s * len(numbers) + 1.0)
         numbers *= max(1, math.ceil(1e9 * _WATCHED_S / host.round_trip_ns))
-        deadline = time.monotonic() + _LOOKING_S
-        while looks.count < _MOST_LOOKS and time.monotonic() < deadline:
+        start = time.monotonic()
+        while looks.at_work < _WANTED_LOOKS and looks.count < _MOST_LOOKS:
+            if time.monotonic() - start > (_LOOKING_S if looks.at_work >= _FEWEST_LOOKS else _LONGEST_S):
+                break
             for index in range(len(buffers.sets)):
                 buffers.draw_arguments(index, rng)
             with looks.request(len(numbers)):
