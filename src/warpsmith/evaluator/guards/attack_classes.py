@@ -144,8 +144,8 @@ CLASSES: tuple[AttackClass, ...] = (
         "calls a library, openly or as a fallback, instead of computing",
         "the built object's imports are allow-listed; CPU: no library can be opened once the process is set up; traced "
         "kernel and operator names, of all threads, and a traced call gives the same bits as others; Python on the "
-        "CPU: looks from outside, as root, at which file's code the stopped process executes; operators of PyTorch must "
-        "not be replaced",
+        "CPU: looks from outside, as root, at which file's code the stopped process executes; operators of PyTorch "
+        "must not be replaced",
         "a library's kernel copied into the candidate's own source; Python: a call that notices the trace and then "
         "computes the same bits by itself; Python on the CPU where the judge is not root: functions of libraries that "
         "are loaded anyway, called by their address",
