@@ -1,4 +1,8 @@
-"""The kernels of the collection: which tasks have one, its source, and what is known of it."""
+"""The kernels of the collection: which tasks have one, its source, and what is known of it.
+
+Most sources are written by forms (`kernels.forms`) from the operations of a task's reference, so looking at them loads
+the suites' tasks, with torch. A file `cuda/NAME.cu` is a kernel for the task NAME alone and comes before a form.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,17 @@ from functools import cache
 from pathlib import Path
 
 from warpsmith.backends.cuda import library_headers
-from warpsmith.backends.source import read_candidate
+from warpsmith.backends.source import backend_named, read_candidate
 from warpsmith.kernels.facts import DeviceFacts, KernelFacts, KernelState, read_facts, state_of
-from warpsmith.model.candidate import Candidate
+from warpsmith.kernels.forms import form_kernel
+from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import UsageError
 from warpsmith.tasks.suites import SHIPPED, SuiteTask, suite_tasks
 
 SOURCES = Path(__file__).resolve().parent / "cuda"
 """Kernels written for one task each: `cuda/NAME.cu` for the task NAME of a suite."""
+
+_FORM_FAMILIES = ("convolution", "matmul", "pooling", "scan")  # families of the suites with tasks of a form
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,18 @@ def collection() -> tuple[CollectedKernel, ...]:
 def collected(task: SuiteTask) -> CollectedKernel | None:
     """The kernel for a task of a suite; None if the collection has none."""
     path = SOURCES / f"{task.name}.cu"
-    return CollectedKernel(task, read_candidate(path), "") if path.is_file() else None
+    if path.is_file():
+        return CollectedKernel(task, read_candidate(path), "")
+    if task.family not in _FORM_FAMILIES:
+        return None  # without loading the task
+    from warpsmith.tasks.load import load_task
+    from warpsmith.tasks.outline import outline
+
+    program = load_task(task.spec())
+    written = form_kernel(program.task, backend_named("cuda").contract(program.task), outline(program))
+    if written is None:
+        return None
+    return CollectedKernel(task, Candidate((SourceFile(path.name, written.source),), "cuda"), written.form)
 
 
 def find_kernel(name: str) -> CollectedKernel:

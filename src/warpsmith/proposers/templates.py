@@ -1,4 +1,4 @@
-"""The offline proposer: chooses strategies of the catalogue, and templates write them as code.
+"""The offline proposer: the collection's kernel for the form of a task first, then strategies written by templates.
 
 It plays every role of a method: its strategies are plans of the catalogue, templates translate them, and the strategy
 of a kernel is read back from its code. It needs no model, key or network. It uses the move of a brief, the plans of the
@@ -15,6 +15,8 @@ from random import Random
 from typing import Protocol
 
 from warpsmith.backends.c_contract import code_block
+from warpsmith.kernels.form_task import FormKernel
+from warpsmith.kernels.forms import form_kernel
 from warpsmith.model.brief import Brief, Message, Problem, Prompt, Reply, Role, ShownCandidate
 from warpsmith.model.errors import ProposerRefused
 from warpsmith.model.evaluation import Status
@@ -51,6 +53,9 @@ def _advised(brief: Brief) -> frozenset[str]:
 
 
 NAME = "template"
+
+COLLECTED = "collection-kernel"
+"""The strategy of a kernel that a form of the collection wrote: see `kernels.forms`."""
 
 _FRESH = 0.25  # the chance that a new kernel, though a best one is shown, does not start from it
 _SECOND_STEP = 0.3  # the chance that it goes two steps from the best
@@ -141,8 +146,8 @@ class TemplateProposer:
 
     @classmethod
     def supports(cls, problem: Problem, templates: Templates | None = None) -> bool:
-        """True if a template fits the problem."""
-        return bool((templates or _own_templates()).abilities(problem))
+        """True if a form or a template fits the problem."""
+        return _collected(problem) is not None or bool((templates or _own_templates()).abilities(problem))
 
     def prompt(self, brief: Brief) -> Prompt:
         """The request in words, for readers of the run log."""
@@ -175,7 +180,8 @@ class TemplateProposer:
         if brief.product is Product.ALIGNMENT:
             return _reply(self._aligned(brief))
         abilities = self._templates.abilities(brief.problem)
-        if not abilities:
+        collected = _collected(brief.problem)
+        if not abilities and collected is None:
             raise ProposerRefused(_no_template(brief.problem))
         rng = Random(brief.seed)
         tried = {*brief.tried, *(e.strategy for e in _exhibits(brief) if e.strategy)}
@@ -183,6 +189,8 @@ class TemplateProposer:
             return _reply(self._strategies(brief, abilities, rng, tried))
         if brief.idea is not None and brief.failure is None:
             return _reply(self._translated(brief, abilities, rng, tried))
+        if collected is not None and brief.move is not Move.REPAIR and COLLECTED not in tried:
+            return _reply(_collected_answer(brief.problem, collected))
         found = self._untried(brief, abilities, rng, tried)
         if found is None:
             raise ProposerRefused(_exhausted(brief.problem))
@@ -197,7 +205,7 @@ class TemplateProposer:
         variant_of: Plan | None = None,
     ) -> _Found | None:
         """The next plan whose code is new; None if there is none."""
-        for _ in range(_REDRAWS):
+        for _ in range(_REDRAWS if abilities else 0):
             if variant_of is None:
                 plan, start = self._next(brief, abilities, rng, tried)
             else:
@@ -215,13 +223,15 @@ class TemplateProposer:
     def _strategies(self, brief: Brief, abilities: tuple[Strategy, ...], rng: Random, tried: set[str]) -> str:
         """As the strategist: different plans with the highest predicted gain."""
         known = {each.name: each for each in abilities}
+        collected = _collected(brief.problem) if COLLECTED not in tried else None
+        first = [f"strategy: {COLLECTED}\nthought: {_collected_thought(collected)}\n"] if collected else []
         told: list[tuple[Plan, _Origin]] = []
         for precedent in brief.precedents if brief.move is Move.INIT else ():
             remembered = plan_space.plan_of(precedent.strategy, abilities) if precedent.measured else None
             if remembered is not None and remembered.choices and plan_space.text_of(remembered) not in tried:
                 told.append((remembered, _Origin(f"what helped {precedent.task}")))
                 tried.add(plan_space.text_of(remembered))
-        while len(told) < max(1, brief.wanted):
+        while len(told) + len(first) < max(1, brief.wanted):
             near = told[0][0] if brief.move is Move.INIT and told and rng.random() < _NEAR else None
             rivals = [self._untried(brief, abilities, rng, tried, near) for _ in range(_DRAWN_PER_STRATEGY)]
             found = [each for each in rivals if each is not None]
@@ -230,12 +240,12 @@ class TemplateProposer:
             best = max(found, key=lambda each: predicted_gain(each.truth, brief, known))
             told.append((best.plan, best.start))
             tried |= {plan_space.text_of(best.plan), plan_space.text_of(best.truth)}
-        if not told:
+        if not told and not first:
             raise ProposerRefused(_exhausted(brief.problem))
-        return "\n".join(
-            f"strategy: {plan_space.text_of(plan)}\nthought: {_thought(plan, start, known)}\n"
-            for plan, start in told[: max(1, brief.wanted)]
-        )
+        others = [
+            f"strategy: {plan_space.text_of(plan)}\nthought: {_thought(plan, start, known)}\n" for plan, start in told
+        ]
+        return "\n".join([*first, *others][: max(1, brief.wanted)])
 
     def _translated(self, brief: Brief, abilities: tuple[Strategy, ...], rng: Random, tried: set[str]) -> str:
         """As the translator: the code of a strategy.
@@ -244,6 +254,11 @@ class TemplateProposer:
         cause is tried for the same strategy.
         """
         assert brief.idea is not None, "a translation has a strategy"
+        collected = _collected(brief.problem)
+        if collected is not None and brief.idea.strategy.strip() == COLLECTED and not brief.idea.failures:
+            return _collected_answer(brief.problem, collected)
+        if not abilities:
+            raise ProposerRefused(_exhausted(brief.problem))
         asked = plan_space.plan_of(brief.idea.strategy, abilities)
         plan = asked if asked is not None else Plan()
         start = _Origin(f"strategy {brief.idea.number}")
@@ -258,6 +273,9 @@ class TemplateProposer:
         """As the aligner: the strategy that the code contains."""
         assert brief.subject is not None, "an alignment has a kernel"
         subject = brief.subject
+        collected = _collected(brief.problem)
+        if collected is not None and subject.files and subject.files[0].text.strip() == collected.source.strip():
+            return f"strategy: {COLLECTED}\nthought: none\n"
         truth = self._templates.plan_in_source(brief.problem, subject.files[0].text) if subject.files else None
         said = plan_space.text_of(truth) if truth is not None else subject.strategy or plan_space.PLAIN
         same = said == (subject.strategy or plan_space.PLAIN)
@@ -305,6 +323,28 @@ class TemplateProposer:
         return plan_space.fit(found, abilities) if found is not None else Plan()
 
 
+def _collected(problem: Problem) -> FormKernel | None:
+    """The collection's kernel for the form of a problem; None where no form fits."""
+    if problem.backend != "cuda" or problem.outline is None:
+        return None
+    return form_kernel(problem.task, problem.contract, problem.outline, problem.arch)
+
+
+def _collected_answer(problem: Problem, collected: FormKernel) -> str:
+    lines = (
+        f"name: {collected.form}",
+        f"strategy: {COLLECTED}",
+        f"thought: {_collected_thought(collected)}",
+        "code:",
+        code_block(_FENCES[problem.backend], collected.source.rstrip("\n")),
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _collected_thought(collected: FormKernel) -> str:
+    return f"The kernel of the collection for this form ({collected.form}), with the options of this task."
+
+
 def _own_templates() -> Templates:
     from warpsmith import kernel_templates as templates
 
@@ -323,8 +363,8 @@ def _reference(problem: Problem) -> str:
 def _no_template(problem: Problem) -> str:
     return (
         f"no template fits {problem.task.name} in {problem.backend}: they write element-wise chains, row reductions, "
-        "full reductions and matrix products in CUDA C++ and C++; connect a model for it with "
-        "--proposer openai:MODEL, anthropic:MODEL or command:CMD."
+        "full reductions and matrix products in CUDA C++ and C++, and forms write convolutions, scans and pooling in "
+        "CUDA C++ for sm_90a; connect a model for it with --proposer openai:MODEL, anthropic:MODEL or command:CMD."
     )
 
 

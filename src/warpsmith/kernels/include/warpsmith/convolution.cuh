@@ -849,6 +849,7 @@ inline double cycles_of(const Plan& p, const Form& f) {
 // The plan for a form with tiles of at most `columns` columns.
 inline Plan best_plan(const Form& f, int columns, int rows = 4, Tuning tuning = Tuning()) {
   Plan best = {};
+  if (int64_t(f.images) * f.groups > 65535) return best;  // a grid has no more rows
   for (int fold = 0; fold <= (f.ci >= 16 ? 0 : 3); ++fold) {
     const Plan p = make_plan(f, fold, columns, tuning.span, tuning.steps, 227 * 1024, tuning.most_taps, 128 * rows);
     if (p.ok && (!best.ok || cycles_of(p, f) < cycles_of(best, f))) best = p;

@@ -1,0 +1,326 @@
+"""Convolutions: 1 to 3 axes, forward and transposed, any stride, padding, dilation, output padding and groups.
+
+Which kernel of the device library suits a convolution follows the plans of `convolution.cuh`: `tile_columns` and
+`_streams` say beforehand what `make_plan` and `make_stream_plan` decide. Where the sizes of a call do not suit the
+kernel that was chosen, the library takes its plain kernel, which is right for every convolution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from warpsmith.kernels.form_task import FormKernel, FormTask, Step, numbers, require, text, tunable, value_name
+
+_WIDTHS = (8, 16, 24, 32, 48, 64)  # columns of a tile for which convolution.cuh has a kernel
+_MOST_PHASES = 8
+_SHARED_BYTES = 227 * 1024
+_MOST_FILTER = 49  # taps of a depthwise filter that a thread keeps in registers
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One convolution with the options that PyTorch names; lists have one entry per axis."""
+
+    image: Any
+    weight: Any
+    bias: Any
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    transposed: bool
+    output_padding: list[int]
+    groups: int
+    batch: int | str
+    channels: int  # of the input
+    extents: list[int | str]
+    ci: int  # per group
+    co: int
+    kernel: list[int]
+
+    @property
+    def axes(self) -> int:
+        """The number of spatial axes."""
+        return len(self.kernel)
+
+    @property
+    def active_phases(self) -> int:
+        """Phases of the last axis of the output that some tap reaches."""
+        step = self.stride[-1] if self.transposed else 1
+        taps = range(self.kernel[-1])
+        return sum(any((r + self.padding[-1] - k * self.dilation[-1]) % step == 0 for k in taps) for r in range(step))
+
+
+def convolution(task: FormTask) -> FormKernel:
+    """One convolution, or a depthwise one followed by a pointwise one."""
+    require(1 <= len(task.steps) <= 2 and all(step.name == "convolution" for step in task.steps))
+    if len(task.steps) == 2:
+        return _separable(task)
+    found = _read(task, task.steps[0], task.tensor(task.steps[0].argument(0)).dims)
+    if _is_depthwise(found):
+        return FormKernel("depthwise 2-d convolution", _depthwise(task, found))
+    kind = f"{'transposed ' if found.transposed else ''}{found.axes}-d convolution"
+    if found.groups > 1 and found.ci == 1:
+        return FormKernel(kind, _plain(task, found))
+    return FormKernel(kind, _streamed(task, found) if _streams(found) else _tiled(task, found))
+
+
+def _read(task: FormTask, step: Step, dims: tuple[int | str, ...]) -> Convolution:
+    """The options of an operation whose input has these extents."""
+    require(len(step.arguments) == 9)
+    image, weight, bias, stride, padding, dilation, transposed, output_padding, groups = step.arguments
+    axes = len(dims) - 2
+    filters = [task.size(dim) for dim in task.tensor(weight).dims]
+    require(1 <= axes <= 3 and len(filters) == axes + 2 and type(groups) is int and type(transposed) is bool)
+    channels = task.size(dims[1])
+    require(channels % groups == 0)
+    # The number of filters and their sizes are part of the text, so all workloads must have the same.
+    fixed = task.task.fixed_axes
+    require(all(isinstance(dim, int) or dim in fixed for dim in (dims[1], *task.tensor(weight).dims)))
+    return Convolution(
+        image=image,
+        weight=weight,
+        bias=bias,
+        stride=numbers(stride, axes),
+        padding=numbers(padding, axes),
+        dilation=numbers(dilation, axes),
+        transposed=transposed,
+        output_padding=numbers(output_padding, axes),
+        groups=groups,
+        batch=dims[0],
+        channels=channels,
+        extents=list(dims[2:]),
+        ci=channels // groups,
+        co=filters[1] if transposed else filters[0] // groups,
+        kernel=filters[2:],
+    )
+
+
+# --- the general kernel ---
+
+
+def tile_columns(found: Convolution) -> int:
+    """The columns of a tile: output channels times active phases of the last axis, in as few tiles as possible."""
+    active = found.active_phases
+    if not 1 <= active <= _WIDTHS[-1]:
+        return _WIDTHS[0]
+    tiles = -(-found.co // min(found.co, _WIDTHS[-1] // active))
+    wanted = -(-found.co // tiles) * active
+    return next(width for width in _WIDTHS if width >= wanted)
+
+
+def _tiled(task: FormTask, found: Convolution) -> str:
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/convolution.cuh>",
+        _namespace(
+            task,
+            found,
+            f"constexpr int kColumns = {tile_columns(found)};  // of a tile: output channels times phases of the "
+            "last axis",
+        ),
+        task.workspace_bytes(f"return workspace_of(best_plan(form_of({task.size_names}), kColumns));"),
+        task.launch(
+            f"return launch_convolution<kColumns, {_out_step(found)}>(form_of({task.size_names}), "
+            f"{_pointers(task, found)}, {task.workspace}, static_cast<cudaStream_t>({task.stream}));"
+        ),
+    )
+
+
+def _plain(task: FormTask, found: Convolution) -> str:
+    """Groups of one channel: too few terms for tensor cores."""
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/convolution.cuh>",
+        _namespace(task, found),
+        task.launch(
+            f"const Form f = form_of({task.size_names});",
+            "if (int64_t(f.images) * f.groups * f.co * f.out_volume() == 0) return 0;",
+            f"return launch_direct(f, {_pointers(task, found)}, nullptr, static_cast<cudaStream_t>({task.stream}), "
+            "Identity());",
+        ),
+    )
+
+
+# --- in one pass over memory ---
+
+
+def _streams(found: Convolution) -> bool:
+    """Whether `convolution_stream.cuh` suits: one axis or one tap, all filters in shared memory beside the data."""
+    one_tap = (
+        not found.transposed
+        and all(k == 1 for k in found.kernel)
+        and all(s == 1 for s in found.stride)
+        and not any(found.padding)
+    )
+    if found.groups != 1 or not (found.axes == 1 or one_tap) or found.ci < 16 or found.co not in (64, 128):
+        return False
+    if found.kernel[-1] > _WIDTHS[-1] or found.active_phases != 1 or _out_step(found) != _out_stride(found):
+        return False
+    blocks = -(-found.ci // 16)  # of 16 terms
+    steps = 2 if blocks % 2 == 0 else 1
+    parts = 1 if found.transposed else found.stride[-1]
+    offsets = _offsets(found)
+    reach = max(offsets) // parts - min(offsets) // parts
+    stage = parts * 4 * steps * ((128 * _rows(found) + reach + 7) // 8 * 8) * 16
+    filters = len(offsets) * blocks * 4 * found.co * 16
+    return (_SHARED_BYTES - (256 + 512 + 2 * 32 * 68 * 4 + filters)) // stage >= 2
+
+
+def _offsets(found: Convolution) -> list[int]:
+    """Of the taps of the last axis, in pixels of the input for one pixel of the plan."""
+    pad, dilation = found.padding[-1], found.dilation[-1]
+    taps = range(found.kernel[-1])
+    if not found.transposed:
+        return [k * dilation - pad for k in taps]
+    step = found.stride[-1]
+    distances = [r + pad - k * dilation for r in range(step) for k in taps]
+    return [distance // step for distance in distances if distance % step == 0]
+
+
+def _rows(found: Convolution) -> int:
+    return 1 if found.co == 128 else 2
+
+
+def _streamed(task: FormTask, found: Convolution) -> str:
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/convolution_stream.cuh>",
+        _namespace(
+            task,
+            found,
+            f"constexpr int kColumns = {found.co}, kRows = {_rows(found)};  // output channels; 64 pixels each of a "
+            "warpgroup's tile",
+        ),
+        task.workspace_bytes(
+            f"return stream_workspace(make_stream_plan(form_of({task.size_names}), kColumns, kRows));"
+        ),
+        task.launch(
+            f"return launch_stream<kColumns, {_out_step(found)}, kRows, 256>(form_of({task.size_names}), "
+            f"{_pointers(task, found)}, {task.workspace}, static_cast<cudaStream_t>({task.stream}));"
+        ),
+    )
+
+
+# --- one filter per channel ---
+
+
+def _is_depthwise(found: Convolution) -> bool:
+    same = all(k % 2 and p == k // 2 for k, p in zip(found.kernel, found.padding, strict=True))
+    return (
+        found.axes == 2
+        and found.groups == found.channels > 1
+        and found.co == 1
+        and found.bias is None
+        and not found.transposed
+        and all(s == 1 for s in found.stride)
+        and all(d == 1 for d in found.dilation)
+        and (same or not any(found.padding))
+        and found.kernel[0] * found.kernel[1] <= _MOST_FILTER
+    )
+
+
+def _depthwise(task: FormTask, found: Convolution) -> str:
+    height, width = found.kernel
+    padded = "_padded" if any(found.padding) else ""
+    rows = (16, 8) if (height, width) == (3, 3) and not padded else (8, 16)
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/depthwise.cuh>",
+        tunable("TUNE_ROWS", rows),
+        task.launch(
+            f"return warpsmith::depthwise::launch{padded}<{height}, {width}, TUNE_ROWS>({task.pointer(found.image)}, "
+            f"{task.pointer(found.weight)}, {task.out}, {task.extent(found.batch)}, {found.channels}, "
+            f"{task.extent(found.extents[0])}, {task.extent(found.extents[1])}, {task.stream});"
+        ),
+    )
+
+
+def _separable(task: FormTask) -> FormKernel:
+    """A 3 x 3 filter for every channel, then a mixture of all channels at every pixel."""
+    first, second = task.steps
+    filters = _read(task, first, task.tensor(first.argument(0)).dims)
+    mixture = _read(task, second, first.result.dims)
+    require(value_name(second.argument(0)) == first.result.name)
+    require(_is_depthwise(filters) and filters.kernel == [3, 3] and filters.padding == [1, 1])
+    require(mixture.bias is None and mixture.kernel == [1, 1] and not mixture.transposed and _streams(mixture))
+    source = text(
+        "// A 3 x 3 filter for every channel, then a mixture of all channels at every pixel.\n"
+        "#include <warpsmith/convolution_stream.cuh>",
+        _namespace(task, mixture, f"constexpr int kColumns = {mixture.co}, kRows = {_rows(mixture)};"),
+        task.workspace_bytes(
+            f"const Form f = form_of({task.size_names}); "
+            "return separable_workspace(f, make_stream_plan(f, kColumns, kRows));"
+        ),
+        task.launch(
+            f"return launch_separable<kColumns, kRows, 256>(form_of({task.size_names}), {task.pointer(filters.image)}, "
+            f"{task.pointer(filters.weight)}, {task.pointer(mixture.weight)}, {task.out}, {task.workspace}, "
+            f"static_cast<cudaStream_t>({task.stream}));"
+        ),
+    )
+    return FormKernel("depthwise separable 2-d convolution", source)
+
+
+# --- parts of the text ---
+
+
+def _namespace(task: FormTask, found: Convolution, *constants: str) -> str:
+    lines = [
+        "namespace {",
+        "using namespace warpsmith::conv;",
+        *constants,
+        f"Form form_of({task.size_parameters}) {{",
+        f"  return {_make_form(task, found)};",
+        "}",
+        "}  // namespace",
+    ]
+    return "\n".join(lines)
+
+
+def _make_form(task: FormTask, found: Convolution) -> str:
+    extents = [task.extent(each) for each in found.extents]
+    options = [
+        task.extent(found.batch),
+        str(found.groups),
+        str(found.ci),
+        str(found.co),
+        _axes([each if each.isdigit() else f"int({each})" for each in extents], "1"),
+        _axes(found.kernel, "1"),
+        _axes(found.stride, "1"),
+        _axes(found.padding, "0"),
+        _axes(found.dilation, "1"),
+        "true" if found.transposed else "false",
+        _axes(found.output_padding, "0"),
+    ]
+    return f"make_form({', '.join(options)})"
+
+
+def _axes(values: list[Any], missing: str) -> str:
+    """Depth, height and width; axes that are missing come first."""
+    return "{" + ", ".join([missing] * (3 - len(values)) + [str(each) for each in values]) + "}"
+
+
+def _pointers(task: FormTask, found: Convolution) -> str:
+    bias = "nullptr" if found.bias is None else task.pointer(found.bias)
+    return f"{task.pointer(found.image)}, {task.pointer(found.weight)}, {bias}, {task.out}"
+
+
+def _out_stride(found: Convolution) -> int:
+    return found.stride[-1] if found.transposed else 1
+
+
+def _out_step(found: Convolution) -> int:
+    """The stride of the last axis of a transposed convolution, where the library has a kernel for it; else 1."""
+    return _out_stride(found) if _out_stride(found) <= _MOST_PHASES else 1
+
+
+def _words(found: Convolution) -> str:
+    """What the kernel computes, for its readers."""
+
+    def side(values: list[int]) -> str:
+        return " x ".join(map(str, values))
+
+    parts = [f"A {'transposed ' if found.transposed else ''}{found.axes}-d convolution: kernel {side(found.kernel)}"]
+    parts += [f"stride {side(found.stride)}"] if any(s != 1 for s in found.stride) else []
+    parts += [f"padding {side(found.padding)}"] if any(found.padding) else []
+    parts += [f"dilation {side(found.dilation)}"] if any(d != 1 for d in found.dilation) else []
+    parts += [f"output padding {side(found.output_padding)}"] if any(found.output_padding) else []
+    parts += [f"{found.groups} groups"] if found.groups > 1 else []
+    parts += ["with bias"] if found.bias is not None else []
+    return ", ".join(parts) + "."

@@ -1,0 +1,246 @@
+"""Products of matrices and of stacks of matrices: either factor plain or transposed, views around them, a bias.
+
+Views are followed symbolically: a value is a tensor whose own axes are grouped into the value's axes in some order.
+A factor whose rows and terms lie in memory in one of the two orders that `matmul.cuh` takes is read as it lies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from warpsmith.kernels.form_task import (
+    FormKernel,
+    FormTask,
+    NotThisForm,
+    Step,
+    require,
+    text,
+    value_name,
+)
+from warpsmith.model.task import Dim, TensorSpec
+
+_PRODUCTS = ("mm", "bmm", "addmm")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a tensor: its place in memory order, and its extent."""
+
+    tensor: str
+    place: int
+    extent: Dim
+
+
+Group = tuple[Axis, ...]
+View = tuple[Group, ...]
+"""A value: for each of its axes the axes of the tensor that it runs over, the slowest first; () for an extent of 1."""
+
+
+def product(task: FormTask) -> FormKernel:
+    """One product."""
+    views = {name: _whole(name, spec.dims) for name, spec in ((t.name, t) for t in task.task.inputs)}
+    found: _Product | None = None
+    for step in task.steps:
+        if step.name in _PRODUCTS:
+            require(found is None)
+            found = _multiply(task, step, views)
+            views[step.result.name] = found.result
+        else:
+            views[step.result.name] = _viewed(step, views)
+    if found is None:
+        raise NotThisForm
+    # The result must lie in memory as the product writes it.
+    written = [axis for group in _view({"$": task.output}, views) for axis in group]
+    require(written == [axis for group in found.result for axis in group])
+    kind = "batched product" if found.stack else "product"
+    if found.bias:
+        kind += " with bias"
+    return FormKernel(kind, _source(task, found))
+
+
+@dataclass(frozen=True)
+class _Product:
+    stack: Group
+    rows: Group
+    terms: Group
+    columns: Group
+    a: str
+    b: str
+    a_transposed: bool
+    b_transposed: bool  # the second factor is [terms, columns]
+    shared_b: bool  # all products of the stack have the same second factor
+    bias: str
+    result: View
+
+
+def _multiply(task: FormTask, step: Step, views: dict[str, View]) -> _Product:
+    bias = ""
+    arguments = step.arguments
+    if step.name == "addmm":
+        require(len(arguments) == 3)  # no factors alpha and beta
+        bias = task.pointer(arguments[0])
+        require(len(task.tensor(arguments[0]).dims) == 1)
+        arguments = arguments[1:]
+    left, right = (_view(each, views) for each in arguments)
+    stack: Group = ()
+    stack_b: Group = ()
+    if step.name == "bmm":
+        stack, left, stack_b, right = left[0], left[1:], right[0], right[1:]
+    rows, terms = left
+    terms_b, columns = right
+    require(_extents(terms) == _extents(terms_b))
+    require(not stack_b or _extents(stack) == _extents(stack_b))
+    require(bool(terms) and bool(columns) and bool(rows or stack))
+    shared = not stack_b
+    if shared:  # the same matrix for the whole stack: one product of all rows
+        require(not stack or _order(stack + rows + terms) is not None)
+        rows, stack = stack + rows, ()
+    a_plain, a_turned = _order(stack + rows + terms), _order(stack + terms + rows)
+    b_plain, b_turned = _order(stack_b + columns + terms_b), _order(stack_b + terms_b + columns)
+    require(bool(a_plain or a_turned) and bool(b_plain or b_turned))
+    if bias:
+        require(_extents(columns) == _extents((Axis("", 0, task.tensor(step.arguments[0]).dims[0]),)))
+    names = {spec.name: argument for spec, argument in _pointers(task)}
+    result: View = (rows, columns) if step.name != "bmm" else (stack, rows, columns)
+    if step.name == "bmm" and shared:
+        result = ((), rows, columns)
+    return _Product(
+        stack=stack,
+        rows=rows,
+        terms=terms,
+        columns=columns,
+        a=names[str(a_plain or a_turned)],
+        b=names[str(b_plain or b_turned)],
+        a_transposed=not a_plain,
+        b_transposed=not b_plain,
+        shared_b=shared,
+        bias=bias,
+        result=result,
+    )
+
+
+def _pointers(task: FormTask) -> list[tuple[TensorSpec, str]]:
+    return [(spec, task.pointer({"$": spec.name})) for spec in task.task.inputs]
+
+
+def _order(axes: Group) -> str | None:
+    """The tensor whose axes these are, all of them in memory order; None if they are not."""
+    tensors = {axis.tensor for axis in axes}
+    places = [axis.place for axis in axes]
+    return axes[0].tensor if len(tensors) == 1 and places == sorted(places) else None
+
+
+def _extents(group: Group) -> tuple[Dim, ...]:
+    """The factors of an extent, to compare extents with each other."""
+    number = math.prod(axis.extent for axis in group if isinstance(axis.extent, int))
+    return (number, *sorted(axis.extent for axis in group if isinstance(axis.extent, str)))
+
+
+def _source(task: FormTask, found: _Product) -> str:
+    stack, rows, terms, columns = (
+        task.product([axis.extent for axis in group]) for group in (found.stack, found.rows, found.terms, found.columns)
+    )
+    first = "transposed" if found.a_transposed else "plain"
+    second = "transposed" if found.b_transposed else "plain"
+    end = "warpsmith::dense(OUT, p)".replace("OUT", task.out)
+    if found.bias:
+        end = f"Biased{{{end}, {found.bias}}}"
+    kind = "products of many pairs of matrices" if found.stack else "product of two matrices"
+    stored = [name for name, each in (("first", found.a_transposed), ("second", not found.b_transposed)) if each]
+    said = f", the {' and the '.join(stored)} stored transposed" if stored else ""
+    return text(
+        f"// The {kind}{said}{', plus a bias' if found.bias else ''}.\n//\n"
+        "// float32 accuracy from three fp16 products on the tensor cores; warpsmith/split_product.cuh says how.\n"
+        "#include <warpsmith/matmul.cuh>",
+        "namespace {",
+        f"warpsmith::Product product({task.size_parameters}) {{ "
+        f"return {{{stack}, {rows}, {terms}, {columns}, {'true' if found.shared_b else 'false'}}}; }}",
+        _BIASED if found.bias else "",
+        "}  // namespace",
+        task.workspace_bytes(f"return warpsmith::multiply_bytes(product({task.size_names}));"),
+        task.launch(
+            f"const warpsmith::Product p = product({task.size_names});",
+            f"return int(warpsmith::multiply(p, warpsmith::{first}({found.a}, p.rows, p.terms), "
+            f"warpsmith::{second}({found.b}, p.columns, p.terms), {end}, {task.workspace}, "
+            f"cudaStream_t({task.stream})));",
+        ),
+    )
+
+
+_BIASED = """// Adds the bias of its column to a sum before it is stored.
+struct Biased {
+  static constexpr bool REPAIRS = true;
+  warpsmith::split::Store plain;
+  const float* bias;
+  __device__ __forceinline__ bool by_rows() const { return plain.by_rows(); }
+  __device__ __forceinline__ float* row_at(int64_t slice, int row) const { return plain.row_at(slice, row); }
+  __device__ __forceinline__ void finish(int64_t, int, int column, float& u, float& v) const {
+    u += column < plain.columns ? __ldg(bias + column) : 0.f;
+    v += column + 1 < plain.columns ? __ldg(bias + column + 1) : 0.f;
+  }
+  __device__ __forceinline__ void store(int64_t slice, int64_t stack, int row, int column, float u, float v) const {
+    finish(stack, row, column, u, v);
+    plain.store(slice, stack, row, column, u, v);
+  }
+};"""
+
+
+# --- views ---
+
+
+def _whole(name: str, dims: Sequence[Dim]) -> View:
+    return tuple(() if dim == 1 else (Axis(name, place, dim),) for place, dim in enumerate(dims))
+
+
+def _view(value: object, views: dict[str, View]) -> View:
+    name = value_name(value)
+    require(name in views)
+    return views[name]
+
+
+def _viewed(step: Step, views: dict[str, View]) -> View:
+    """The value of an operation that only looks at another value differently."""
+    before = _view(step.argument(0), views)
+    count = len(before)
+    if step.name in ("t", "numpy_T"):
+        return before[::-1]
+    if step.name == "transpose":
+        one, other = (step.argument(place) % count for place in (1, 2))
+        order = list(range(count))
+        order[one], order[other] = other, one
+        return tuple(before[place] for place in order)
+    if step.name == "permute":
+        return tuple(before[place % count] for place in step.argument(1))
+    if step.name == "unsqueeze":
+        place = step.argument(1) % (count + 1)
+        return (*before[:place], (), *before[place:])
+    if step.name == "squeeze":
+        place = step.argument(1) % count
+        require(not before[place])
+        return (*before[:place], *before[place + 1 :])
+    if step.name in ("view", "_unsafe_view", "reshape", "expand"):
+        axes = [axis for group in before for axis in group]
+        if step.name == "expand":
+            require(len(step.result.dims) == count)
+            regrouped = _regrouped(axes, step.result.dims)
+            require(regrouped == before)
+            return before
+        return _regrouped(axes, step.result.dims)
+    raise NotThisForm
+
+
+def _regrouped(axes: list[Axis], dims: Sequence[Dim]) -> View:
+    """The same axes in the groups that the extents of a view make of them."""
+    found: list[Group] = []
+    rest = list(axes)
+    for dim in dims:
+        wanted = _extents(tuple(Axis("", 0, int(p) if p.isdigit() else p) for p in str(dim).split("*")))
+        group: list[Axis] = []
+        while _extents(tuple(group)) != wanted:
+            require(bool(rest))
+            group.append(rest.pop(0))
+        found.append(tuple(group))
+    require(not rest)
+    return tuple(found)

@@ -1,0 +1,86 @@
+"""Running sums and products along the last axis: forwards, backwards, exclusive, of masked elements."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from warpsmith.kernels.form_task import FormKernel, FormTask, Step, require, text, tunable, value_name
+from warpsmith.model.task import Dim
+
+_OPERATIONS = {"cumsum": "Plus", "cumprod": "Times"}
+
+
+def scan(task: FormTask) -> FormKernel:
+    """A chain of operations around one cumsum or cumprod."""
+    steps = list(task.steps)
+    names = [step.name for step in steps]
+    require(sum(name in _OPERATIONS for name in names) == 1)
+    _require_chain(steps)
+    reverse, exclusive, mask = False, False, ""
+    source: object = None
+    dims: tuple[Dim, ...] = ()
+
+    def takes(name: str) -> Step | None:
+        return steps.pop(0) if steps and steps[0].name == name else None
+
+    if masked := takes("mul"):
+        source, mask, dims = _masked(task, masked)
+    elif steps[0].name in ("flip", "constant_pad_nd", *_OPERATIONS):
+        source = steps[0].argument(0)
+        dims = task.tensor(source).dims
+    last = len(dims) - 1
+    require(last >= 0)
+    if flipped := takes("flip"):
+        require(_flips_last(flipped, last))
+        reverse = True
+    if padded := takes("constant_pad_nd"):
+        require(padded.argument(1) == [1, 0] and padded.argument(2, 0) == 0)
+        exclusive = True
+    operation = steps.pop(0)
+    require(operation.name in _OPERATIONS and operation.argument(1) in (last, -1))
+    require(not exclusive or operation.name == "cumsum")  # a product would begin with the padding's zero
+    if exclusive:
+        cut = takes("slice")
+        require(cut is not None and cut.arguments[1:] in ([last, 0, -1], [-1, 0, -1]))
+    if reverse:
+        back = takes("flip")
+        require(back is not None and _flips_last(back, last))
+    takes("clone")
+    require(not steps)
+    kind = " ".join(
+        [*(["masked"] if mask else []), *(["exclusive"] if exclusive else []), *(["reverse"] if reverse else [])]
+    )
+    function = _OPERATIONS[operation.name]
+    switches = ", ".join("true" if each else "false" for each in (reverse, exclusive, bool(mask)))
+    written = text(
+        f"// {operation.name} along the rows{f' ({kind})' if kind else ''}: one read and one write of every element.\n"
+        "#include <warpsmith/scan.cuh>",
+        f"{tunable('TUNE_THREADS', (256, 32, 128, 512))}\n{tunable('TUNE_PACKS', (2, 4))}",
+        task.launch(
+            f"return warpsmith::scan<warpsmith::{function}, {switches}, TUNE_THREADS, TUNE_PACKS>("
+            f"{task.pointer(source)}, {mask or 'nullptr'}, {task.out}, {task.product(dims[:-1])}, "
+            f"{task.extent(dims[-1])}, {task.stream});"
+        ),
+    )
+    return FormKernel(f"{kind} {operation.name}".strip(), written)
+
+
+def _require_chain(steps: list[Step]) -> None:
+    """Every operation works on the result of the one before."""
+    for before, after in pairwise(steps):
+        require(value_name(after.argument(0)) == before.result.name)
+
+
+def _masked(task: FormTask, step: Step) -> tuple[object, str, tuple[Dim, ...]]:
+    """The values, the parameter of the mask and the extents of `x * mask`."""
+    values, mask = step.argument(0), step.argument(1)
+    require(isinstance(mask, dict))
+    if task.tensor(values).dtype == "bool":
+        values, mask = mask, values
+    require(task.tensor(values).dtype == "float32" and task.tensor(mask).dtype == "bool")
+    require(task.tensor(values).dims == task.tensor(mask).dims)
+    return values, task.pointer(mask), task.tensor(values).dims
+
+
+def _flips_last(step: Step, last: int) -> bool:
+    return step.argument(1) in ([last], [-1])

@@ -1,0 +1,194 @@
+"""A task as the forms read it: the operations of its outline, and the names and extents of its contract."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from warpsmith.model.contract import Argument, ArgumentKind, Contract
+from warpsmith.model.task import Dim, Outline, OutlineValue, Precision, Task
+
+Value = dict[str, str]
+"""What stands for a tensor among the arguments of an operation: `{"$": "x"}`."""
+
+
+class NotThisForm(Exception):
+    """The task is not of the form that was tried."""
+
+
+def require(condition: bool) -> None:
+    """Give the form up unless the condition holds."""
+    if not condition:
+        raise NotThisForm
+
+
+@dataclass(frozen=True)
+class FormKernel:
+    """A kernel that a form wrote for a task."""
+
+    form: str  # "2-d convolution"
+    source: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation of the outline that the output depends on."""
+
+    name: str  # "convolution"
+    arguments: list[Any]  # JSON; tensors as `Value`
+    result: OutlineValue  # the one that is used
+
+    def argument(self, place: int, default: object = None) -> Any:
+        """An argument by its place; the default where the call left it out."""
+        return self.arguments[place] if place < len(self.arguments) else default
+
+
+class FormTask:
+    """What all forms need to know about a task."""
+
+    def __init__(self, task: Task, contract: Contract, outline: Outline) -> None:
+        require(contract.backend == "cuda" and not contract.table and task.precision is Precision.FP32)
+        require(len(task.outputs) == 1 and len(outline.outputs) == 1)
+        require(all(spec.dtype in ("float32", "bool") for spec in task.tensors))
+        self.task = task
+        self.contract = contract
+        self._inputs = {value.name: value for value in outline.inputs}
+        self.steps = _steps(outline)
+        self.output = outline.outputs[0]
+        self._names = {each.source: each.name for each in contract.arguments}
+
+    # --- tensors ---
+
+    def tensor(self, value: object) -> OutlineValue:
+        """The input of the task that an argument of an operation is."""
+        name = value_name(value)
+        require(name in self._inputs)
+        return self._inputs[name]
+
+    def pointer(self, value: object) -> str:
+        """The parameter of the contract for an input."""
+        return self._names[self.tensor(value).name]
+
+    @property
+    def out(self) -> str:
+        """The parameter of the contract for the output."""
+        return self._names[self.task.outputs[0].name]
+
+    # --- extents ---
+
+    def extent(self, dim: Dim) -> str:
+        """An extent as a C++ expression."""
+        require(dim != "?")
+        if isinstance(dim, int):
+            return str(dim)
+        return " * ".join(part if part.isdigit() else self._names[part] for part in dim.split("*"))
+
+    def product(self, dims: Sequence[Dim]) -> str:
+        """The product of extents as a C++ expression."""
+        return " * ".join(self.extent(dim) for dim in dims if dim != 1) or "1"
+
+    def size(self, dim: Dim) -> int:
+        """An extent in the first workload."""
+        require(dim != "?")
+        if isinstance(dim, int):
+            return dim
+        sizes = self.task.workloads[0].sizes
+        return math.prod(int(part) if part.isdigit() else sizes[part] for part in dim.split("*"))
+
+    # --- the text ---
+
+    @property
+    def sizes(self) -> tuple[Argument, ...]:
+        """The parameters of `workspace_bytes`."""
+        return self.contract.size_arguments
+
+    @property
+    def size_names(self) -> str:
+        """Their names, to pass them on."""
+        return ", ".join(each.name for each in self.sizes)
+
+    @property
+    def size_parameters(self) -> str:
+        """Their declarations."""
+        return declared(self.sizes)
+
+    def workspace_bytes(self, body: str) -> str:
+        """The definition of `workspace_bytes`."""
+        return f'extern "C" int64_t workspace_bytes({self.size_parameters}) {{ {body} }}'
+
+    def launch(self, *lines: str) -> str:
+        """The definition of `launch`."""
+        body = "\n".join(f"  {line}" for line in lines)
+        return f'extern "C" int launch({declared(self.contract.arguments)}) {{\n{body}\n}}'
+
+    @property
+    def workspace(self) -> str:
+        """The parameter for scratch memory."""
+        return next(a.name for a in self.contract.arguments if a.kind is ArgumentKind.WORKSPACE)
+
+    @property
+    def stream(self) -> str:
+        """The parameter for the stream."""
+        return next(a.name for a in self.contract.arguments if a.kind is ArgumentKind.STREAM)
+
+
+def declared(arguments: Sequence[Argument]) -> str:
+    """Parameters as they are declared."""
+    return ", ".join(f"{each.ctype} {each.name}" for each in arguments)
+
+
+def value_name(value: object) -> str:
+    """The name of the value that an argument stands for."""
+    require(isinstance(value, dict))
+    assert isinstance(value, dict)
+    return str(value["$"])
+
+
+def numbers(value: object, count: int) -> list[int]:
+    """A list of whole numbers, one per axis; one number stands for all."""
+    require(isinstance(value, list) and all(type(each) is int for each in value))
+    assert isinstance(value, list)
+    require(len(value) in (1, count))
+    return value * count if len(value) == 1 else value
+
+
+def text(*parts: str) -> str:
+    """A source of several parts."""
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def tunable(name: str, values: Sequence[int]) -> str:
+    """A macro whose values can be tried; the first is the default."""
+    listed = ", ".join(map(str, values))
+    return f"// tune: {name} = {listed}\n#ifndef {name}\n#define {name} {values[0]}\n#endif"
+
+
+def _steps(outline: Outline) -> list[Step]:
+    """The operations that the output depends on, in their order; nothing may be changed in place."""
+    nodes = []
+    for node in outline.nodes:
+        parts = node.op.split(".")
+        require(len(parts) == 3 and parts[0] == "aten" and not parts[1].endswith("_"))
+        nodes.append((parts[1], node))
+    wanted, found = {outline.outputs[0]}, []
+    for name, node in reversed(nodes):
+        used = [result for result in node.results if result.name in wanted]
+        if used:
+            require(len(used) == 1)
+            arguments = json.loads(node.arguments)
+            keywords = {key: value for key, value in json.loads(node.keywords).items() if value is not None}
+            require(not keywords)
+            found.append(Step(name, arguments, used[0]))
+            wanted |= _values(arguments)
+    return found[::-1]
+
+
+def _values(arguments: object) -> set[str]:
+    if isinstance(arguments, dict):
+        return {str(arguments["$"])}
+    if isinstance(arguments, list):
+        return set().union(*(_values(each) for each in arguments))
+    return set()
