@@ -25,41 +25,41 @@ from warpsmith.tasks.load import load_task
 from warpsmith.tasks.outline import outline
 from warpsmith.tasks.suites import suite_tasks
 
-TILED, STREAM = "launch_convolution<kColumns, {}>", "launch_stream<kColumns, {}, kRows, 256>"
+TILED, STREAM = "launch_convolution<kColumns, {}, kRows>", "launch_stream<kColumns, {}, kRows, 256>"
 PRODUCT = (
     "multiply(p, warpsmith::{}(a, p.rows, p.terms), warpsmith::{}(b, p.columns, p.terms), warpsmith::dense(out, p)"
 )
 SUITE = {  # what the form writes for each task: the values that were tuned by hand
     "conv1d": (STREAM.format(1), "kColumns = 128, kRows = 1"),
     "conv1d_dilated_strided": (STREAM.format(1), "kColumns = 128, kRows = 1", "{1, 1, 3}, {0, 0, 0}, {1, 1, 4}"),
-    "conv2d": (TILED.format(1), "kColumns = 64"),
-    "conv2d_5x9": (TILED.format(1), "kColumns = 64", "{1, 5, 9}"),
-    "conv2d_5x9_dilated": (TILED.format(1), "kColumns = 64", "{1, 1, 1}, {0, 2, 4}, {1, 2, 3}"),
+    "conv2d": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4"),
+    "conv2d_5x9": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3", "{1, 5, 9}"),
+    "conv2d_5x9_dilated": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3", "{1, 1, 1}, {0, 2, 4}, {1, 2, 3}"),
     "conv2d_depthwise": ("launch<3, 3, TUNE_ROWS>", "TUNE_ROWS = 16, 8"),
     "conv2d_depthwise_3x1": ("launch<3, 1, TUNE_ROWS>", "TUNE_ROWS = 8, 16"),
     "conv2d_depthwise_3x7": ("launch<3, 7, TUNE_ROWS>", "TUNE_ROWS = 8, 16"),
     "conv2d_depthwise_oblong": ("launch<3, 3, TUNE_ROWS>", "TUNE_ROWS = 16, 8"),
     "conv2d_depthwise_separable": ("launch_separable<kColumns, kRows, 256>", "kColumns = 128, kRows = 1"),
-    "conv2d_oblong": (TILED.format(1), "kColumns = 64"),
-    "conv2d_oblong_5x7": (TILED.format(1), "kColumns = 64"),
+    "conv2d_oblong": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3"),
+    "conv2d_oblong_5x7": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3"),
     "conv2d_pointwise": (STREAM.format(1), "kColumns = 128, kRows = 1"),
     "conv2d_stem": (TILED.format(1), "kColumns = 48", "x, weight, bias, out", "{1, 4, 4}, {0, 2, 2}"),
-    "conv3d": (TILED.format(1), "kColumns = 64"),
-    "conv3d_3x3x1": (TILED.format(1), "kColumns = 64", "{3, 3, 1}"),
-    "conv3d_3x5x7": (TILED.format(1), "kColumns = 64", "{3, 5, 7}"),
-    "conv3d_oblong_3x5x7": (TILED.format(1), "kColumns = 64", "{3, 5, 7}"),
-    "conv_transpose1d": (TILED.format(1), "kColumns = 64", "true"),
+    "conv3d": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4"),
+    "conv3d_3x3x1": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4", "{3, 3, 1}"),
+    "conv3d_3x5x7": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4", "{3, 5, 7}"),
+    "conv3d_oblong_3x5x7": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4", "{3, 5, 7}"),
+    "conv_transpose1d": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4", "true"),
     "conv_transpose1d_dilated": (STREAM.format(1), "kColumns = 64, kRows = 2"),
     "conv_transpose1d_strided_dilated": (STREAM.format(2), "kColumns = 64, kRows = 2"),
-    "conv_transpose2d": (TILED.format(1), "kColumns = 64"),
-    "conv_transpose2d_3x7": (TILED.format(1), "kColumns = 64"),
+    "conv_transpose2d": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3"),
+    "conv_transpose2d_3x7": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3"),
     "conv_transpose2d_3x7_padded": (TILED.format(1), "kColumns = 32"),
     "conv_transpose2d_grouped": (TILED.format(3), "kColumns = 48", "make_form(batch, 4, 8, 16"),
     "conv_transpose2d_oblong": (TILED.format(1), "kColumns = 32"),
-    "conv_transpose2d_oblong_3x5": (TILED.format(1), "kColumns = 64"),
+    "conv_transpose2d_oblong_3x5": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4"),
     "conv_transpose2d_strided_dilated": (TILED.format(5), "kColumns = 48"),
     "conv_transpose3d": (TILED.format(1), "kColumns = 48"),
-    "conv_transpose3d_3x5x5": (TILED.format(1), "kColumns = 64"),
+    "conv_transpose3d_3x5x5": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3"),
     "conv_transpose3d_grouped": (TILED.format(2), "kColumns = 16", "true, {1, 1, 1})"),
     "conv_transpose3d_large": (TILED.format(1), "kColumns = 24"),
     "conv_transpose3d_oblong_3x5x7": (TILED.format(1), "kColumns = 16"),
@@ -160,14 +160,14 @@ def test_every_task_of_these_families_has_the_kernel_that_was_tuned_for_it() -> 
             S1,
             "F.conv_transpose1d(x, weight, stride=4, padding=1, output_padding=2)",
             "transposed 1-d convolution",
-            ("launch_convolution<kColumns, 4>", "kColumns = 64", "true, {0, 0, 2}"),
+            ("launch_convolution<kColumns, 4, kRows>", "kColumns = 64", "true, {0, 0, 2}"),
         ),
         (
             f'{X3}; weight=normal("24, 3, 2, 2, 2")',
             S3,
             "F.conv_transpose3d(x, weight, stride=(1, 2, 9), dilation=(2, 1, 1))",
             "transposed 3-d convolution",
-            ("launch_convolution<kColumns, 1>", "{1, 2, 9}"),  # no kernel has nine phases: the plain one
+            ("launch_convolution<kColumns, 1, kRows>", "{1, 2, 9}"),  # no kernel has nine phases: the plain one
         ),
         (
             f'{X2}; weight=normal("64, 24, 1, 1"); bias=normal("64")',
