@@ -105,7 +105,7 @@ def test_a_wait_that_the_endpoint_asks_for_is_kept(provider: str) -> None:
         (status(401, error="bad key"), "answered 401 .bad key.; check that the key in {key_name} is valid"),
         (status(403, error="no access"), "answered 403 .no access.; check that the key in {key_name}"),
         (status(404, error="no such model"), "it serves one, two: name one of these instead of 'scripted'"),
-        (status(400, error="what is this"), "answered 400 .what is this.; change what it names"),
+        (status(400, error="what is this"), "answered 400 .what is this.; correct the value that the message names"),
         (status(400, error="temperature is not supported"), "leave the temperature out"),
         (status(400, error="Your credit balance is too low"), "add credit"),
         (status(402, error="Insufficient Balance"), "add credit"),

@@ -27,7 +27,7 @@ def test_a_secret_shows_only_when_asked() -> None:
     assert KEY not in f"{secret} {secret!r} {[secret]}"
     assert secret.reveal() == KEY
     assert secret.redact(f"<{KEY}>") == "<[key]>"
-    with pytest.raises(TypeError, match="never written down"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(secret)
 
 
@@ -72,7 +72,7 @@ def test_a_key_file_that_is_none_is_named_without_its_content(tmp_path: Path) ->
 
 @pytest.mark.parametrize("value", ["sk-one two", "sk-line\nbreak", "sk-ünicode"])
 def test_a_key_with_characters_that_no_key_has_is_named_without_its_content(value: str) -> None:
-    with pytest.raises(UsageError, match="OPENAI_API_KEY holds characters") as caught:
+    with pytest.raises(UsageError, match="OPENAI_API_KEY has characters") as caught:
         Keyring.load({"OPENAI_API_KEY": value}).secret("OPENAI_API_KEY")
 
     assert value not in str(caught.value)

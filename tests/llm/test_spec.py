@@ -69,7 +69,7 @@ def test_a_base_url_that_is_none_is_an_error(url: str) -> None:
     ("wrong", "complaint"),
     [
         (lambda: ModelOptions(concurrency=0), "0 requests at once"),
-        (lambda: ModelOptions(max_tokens=0), "a reply of 0 tokens"),
+        (lambda: ModelOptions(max_tokens=0), "0 tokens are too few"),
         (lambda: ModelOptions(base_url="here"), "does not begin with http"),
         (lambda: RetryPolicy(attempts=0), "at least one attempt"),
         (lambda: RetryPolicy(request_s=0), "time limit above zero"),

@@ -132,7 +132,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence_with_the_line(file: Path, tex
             declaration(stages="(Stage((GO), Until(share=1.5)), Stage((GO)))"),
             "share = 1.5: give a number above 0 and up to 1",
         ),
-        (declaration(stages="(Stage((GO), Until(valid=9)),)"), "an end for its last stage"),
+        (declaration(stages="(Stage((GO), Until(valid=9)),)"), "an `until` for its last stage"),
         (
             declaration("MethodOperator('go', Move.INIT, 'a/b'), MethodOperator('go', Move.TUNE, 'a/c'),"),
             "two different operators named 'go'",

@@ -179,7 +179,7 @@ def test_where_no_profiler_can_look_the_evaluation_speaks() -> None:
     assert spilling.digest is not None
     assert (spilling.digest.bottleneck, spilling.digest.source) == (Bottleneck.SPILLS, EVALUATION)
     assert waiting.digest is not None
-    assert "the reason for its waiting is not known" in waiting.digest.text
+    assert "without counters the cause is unknown" in waiting.digest.text
 
 
 def test_times_of_kernels_tell_gaps_from_work(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""What the machine is, how fast it can be, and what a task asks of it.
+"""Devices, their measured peaks, and the bytes and operations of a task.
 
-`device` names devices and `roofline` reasons about limits, both without torch; `peaks` measures and
-`work` counts, both with torch, in a process that may own the device.
+`device` finds devices and `roofline` computes limits, both without torch; `peaks` measures a device and `work` counts
+operations, both with torch, in a process that may use the device.
 """

@@ -1,7 +1,7 @@
-"""Which bytes of a storage a strided tensor covers, and lower bounds on unions of such sets.
+"""The bytes of a storage that strided tensors cover, and lower bounds on unions of such sets.
 
-Pure arithmetic on offsets, strides and sizes: no torch, no operators. Every count is exact or too small,
-never too large, because the result is used to say what a kernel cannot avoid reading.
+Arithmetic on offsets, strides and sizes, without torch. Every count is exact or too small, never too large, because it
+bounds the bytes that any kernel must read.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ class ByteRegion:
 
     @staticmethod
     def of(offset: int, strides: Sequence[int], shape: Sequence[int], item: int) -> ByteRegion:
-        """From a tensor's offset, strides and shape in elements; broadcast dimensions drop out."""
+        """The region of a tensor with this offset, strides and shape in elements, without broadcast dimensions."""
         dims = [(s * item, n) for s, n in zip(strides, shape, strict=True) if n > 1 and s != 0]
         return ByteRegion(offset * item, tuple(sorted(dims, reverse=True)), 0 if 0 in shape else item)
 
     @cached_property
     def nbytes(self) -> int:
-        """Distinct bytes; a lower bound where the dimensions overlap (sliding windows)."""
+        """The number of distinct bytes; a lower bound where dimensions overlap (sliding windows)."""
         return _distinct(self.dims) * self.item
 
     @cached_property
     def end(self) -> int:
-        """One past the last byte."""
+        """The offset after the last byte."""
         return self.start + sum(stride * (n - 1) for stride, n in self.dims) + self.item
 
     def moved(self, by: int) -> ByteRegion:
-        """The same shape elsewhere."""
+        """The region shifted by a number of bytes."""
         return ByteRegion(self.start + by, self.dims, self.item)
 
     def disjoint(self, other: ByteRegion) -> bool:
-        """Whether the two surely share no byte: apart as intervals, or within one period of a stride."""
+        """Whether two regions surely share no byte: as intervals, or as intervals modulo a stride."""
         if self.end <= other.start or other.end <= self.start:
             return True
         return any(self._apart_modulo(other, period) for period, _ in {*self.dims, *other.dims})
@@ -64,7 +64,7 @@ class ByteRegion:
 
 @lru_cache(maxsize=4096)
 def _distinct(dims: tuple[tuple[int, int], ...]) -> int:
-    """Distinct offsets: exact without overlap; else those of the largest dimensions that do not overlap."""
+    """The number of distinct offsets: exact without overlap, else that of the largest dimensions without overlap."""
     kept: list[tuple[int, int]] = []
     for dim in sorted(dims, key=lambda d: -d[1]):
         reach = 0
@@ -79,11 +79,11 @@ def _distinct(dims: tuple[tuple[int, int], ...]) -> int:
 
 @dataclass(frozen=True)
 class NeededBytes:
-    """At least `nbytes` of a storage are needed: inside `region`, or somewhere unknown where it is None."""
+    """At least `nbytes` of a storage are needed: inside `region`, or at an unknown place if it is None."""
 
     nbytes: int
     region: ByteRegion | None = None
-    line: int = 0  # if not 0: at least one element of every line of `region` along this byte stride
+    line: int = 0  # if not 0: at least one element of every line of `region` along this byte stride is needed
 
     @staticmethod
     def all_of(region: ByteRegion) -> NeededBytes:
@@ -92,7 +92,7 @@ class NeededBytes:
 
 
 def union_bytes(touches: Iterable[NeededBytes]) -> int:
-    """A lower bound on the bytes of the union: disjoint regions add, of others the largest counts."""
+    """A lower bound on the bytes of the union: disjoint regions add up, of overlapping ones the largest counts."""
     unique = sorted(set(touches), key=lambda t: -t.nbytes)[:_MOST_REGIONS]
     kept: list[ByteRegion] = []
     total = 0
@@ -107,8 +107,8 @@ def union_bytes(touches: Iterable[NeededBytes]) -> int:
 class SlidingWindow:
     """One spatial dimension of a convolution or pooling."""
 
-    extent: int  # of the side that is read through windows (the output, for a transposed convolution)
-    positions: int  # of windows (the input's extent, for a transposed convolution)
+    extent: int  # of the input, or of the output of a transposed convolution
+    positions: int  # number of windows: the extent of the output, or of the input of a transposed convolution
     taps: int
     stride: int
     padding: int
@@ -117,17 +117,17 @@ class SlidingWindow:
 
 @dataclass(frozen=True)
 class WindowCoverage:
-    """What the windows of one dimension touch."""
+    """The elements that the windows of one dimension touch."""
 
-    elements: int  # distinct elements under some tap
-    taps: int  # taps that ever meet an element, not only padding
+    elements: int  # distinct elements under at least one tap
+    taps: int  # taps that meet an element, not only padding
     positions: int  # windows that meet an element
     pairs: int  # (window, tap) pairs that meet an element
 
 
 @lru_cache(maxsize=1024)
 def window_coverage(window: SlidingWindow) -> WindowCoverage:
-    """Count exactly what the windows touch: gaps of a stride, uncovered tails and padding left out."""
+    """The exact number of touched elements, without gaps of a stride, uncovered ends and padding."""
     touched = bytearray(window.extent)
     seen = bytearray(window.positions)
     taps = pairs = 0

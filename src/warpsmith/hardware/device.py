@@ -1,7 +1,7 @@
-"""Which devices this machine has, learnt without torch and without touching the device.
+"""Finds the devices of this machine, without torch and without using a device.
 
-The supervising process imports this module, so nothing here may create a CUDA context or call into the
-CUDA driver: the facts come from NVML, /proc and /sys. It is not for measuring anything (`peaks`).
+The supervisor imports this module, so it must not create a CUDA context or call the CUDA driver: it reads NVML, /proc
+and /sys.
 
 NVML lists GPUs in PCI order, CUDA "fastest first" unless CUDA_DEVICE_ORDER=PCI_BUS_ID: on a machine with
 different GPUs in one box, set that variable, or start the worker with CUDA_VISIBLE_DEVICES=<Gpu.uuid>.
@@ -37,17 +37,17 @@ _ARM_CORES = {  # by designer and part
     ("0x41", "0xd84"): "Neoverse-V3",
     ("0x41", "0xd8e"): "Neoverse-N3",
 }
-_DEFAULT_CACHE_BYTES = 32 << 20  # where /sys does not say: larger than most, so that nothing fits by accident
+_DEFAULT_CACHE_BYTES = 32 << 20  # if /sys has no size: larger than most caches
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One NVIDIA GPU that CUDA programs started from here can see."""
+    """One NVIDIA GPU that is visible to CUDA programs of this process."""
 
     index: int  # n of cuda:n
     name: str
     uuid: str  # also a valid CUDA_VISIBLE_DEVICES entry
-    arch: str  # what nvcc is told, e.g. "sm_90a"
+    arch: str  # for nvcc, e.g. "sm_90a"
     capability: tuple[int, int]
     memory_bytes: int
     driver: str  # version of the kernel driver
@@ -55,7 +55,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class CpuInfo:
-    """The processor, as far as this process may use it."""
+    """The CPUs that this process may use."""
 
     name: str
     cores: int  # logical CPUs in this process's affinity
@@ -66,28 +66,28 @@ class CpuInfo:
 
 @dataclass(frozen=True)
 class Device:
-    """A device chosen to run on."""
+    """The device on which candidates run."""
 
     kind: DeviceKind
     index: int  # 0 on the CPU
     name: str
     arch: str  # "native" on the CPU, e.g. "sm_90a" on CUDA
-    hardware: str  # the same for the same hardware: whoever uses it waits for the others
-    threads: int = 0  # of the CPU, where fewer are used than there are processors; 0: all
+    hardware: str  # identifies the hardware, which one process at a time uses
+    threads: int = 0  # of the CPU, if fewer than its processors are used; 0: all
 
     @property
     def key(self) -> str:
-        """The same where measurements are: part of cache keys."""
+        """Identifies devices with comparable measurements; part of cache keys."""
         return f"{self.hardware}|{self.threads} threads" if self.threads else self.hardware
 
     @property
     def spec(self) -> str:
-        """As torch writes it: "cpu" or "cuda:0"."""
+        """The name of the device in torch: "cpu" or "cuda:0"."""
         return "cpu" if self.kind is DeviceKind.CPU else f"cuda:{self.index}"
 
     @property
     def label(self) -> str:
-        """For people: "NVIDIA H200 (cuda:0)"."""
+        """The name of the device for users: "NVIDIA H200 (cuda:0)"."""
         return f"{self.name} ({self.spec})"
 
 
@@ -98,10 +98,10 @@ def arch_of(capability: tuple[int, int]) -> str:
 
 
 def visible_uuids(installed: Sequence[str], setting: str | None) -> tuple[str, ...]:
-    """The GPUs that CUDA shows for a value of CUDA_VISIBLE_DEVICES, in its order.
+    """The UUIDs of the GPUs that CUDA shows for a value of CUDA_VISIBLE_DEVICES, in CUDA's order.
 
-    CUDA's rules: unset shows all; the list ends at the first entry that names nothing; a GPU named twice
-    hides all of them; a UUID may be shortened while it stays unique. MIG UUIDs are passed on as they are.
+    CUDA's rules: unset shows all; the list ends at the first entry that names no GPU; a GPU named twice hides all; a
+    UUID may be shortened while it is unique. MIG UUIDs are returned unchanged.
     """
     if setting is None:
         return tuple(installed)
@@ -138,14 +138,14 @@ def visible_gpus() -> tuple[Gpu, ...]:
         shown = visible_uuids(installed, os.environ.get("CUDA_VISIBLE_DEVICES"))
         return tuple(_gpu(pynvml, index, uuid) for index, uuid in enumerate(shown))
     except pynvml.NVMLError:
-        return ()  # e.g. driver and library out of step: CUDA would not work either
+        return ()  # e.g. driver and library of different versions: CUDA would not work either
     finally:
         pynvml.nvmlShutdown()
 
 
 def _gpu(nvml: Any, index: int, uuid: str) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-    # A MIG slice has its own memory, but its capability is asked of the whole GPU.
+    # A MIG slice has its own memory; its capability is that of the whole GPU.
     whole = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if uuid.startswith("MIG-") else handle
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(whole)
     return Gpu(
@@ -165,7 +165,7 @@ def _text(value: str | bytes) -> str:
 
 @cache
 def cpu_info() -> CpuInfo:
-    """The processor under this process."""
+    """The CPUs of this process."""
     info = _read(Path("/proc/cpuinfo"))
     usable = sorted(os.sched_getaffinity(0))
     flags = _field(info, "flags") or _field(info, "Features") or platform.machine()
@@ -179,7 +179,7 @@ def cpu_info() -> CpuInfo:
 
 
 def _cpu_name(info: str) -> str:
-    """As the system calls it; on Arm it gives numbers only."""
+    """The name of the processor; on Arm the system has numbers only."""
     parts = (_field(info, "CPU implementer"), _field(info, "CPU part"))
     known = _ARM_CORES.get(parts)
     name = _field(info, "model name") or (
@@ -189,15 +189,15 @@ def _cpu_name(info: str) -> str:
 
 
 def cpu_threads() -> int:
-    """How many threads either side has when kernels are timed on the CPU: as many as there are processors for this
-    process, or fewer where OMP_NUM_THREADS says so, as it does to every other program."""
+    """The threads of candidate and baseline when kernels are timed on the CPU: the number of processors of this
+    process, or fewer if OMP_NUM_THREADS is set."""
     usable = len(os.sched_getaffinity(0))
-    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list has one entry per nesting level
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # of a list the first entry
     return min(usable, int(said)) if re.fullmatch(r"0*[1-9]\d{0,5}", said) else usable
 
 
 def select_device(spec: str) -> Device:
-    """The device for "auto", "cpu", "cuda" or "cuda:n"; auto takes the first GPU where there is one."""
+    """The device for "auto", "cpu", "cuda" or "cuda:n"; auto is the first GPU, else the CPU."""
     match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", spec)
     if match is None:
         raise UsageError(f"unknown device {spec!r}; use auto, cpu, cuda or cuda:n.")
@@ -217,7 +217,7 @@ def select_device(spec: str) -> Device:
 
 
 def _last_level_bytes(root: Path, cpus: Sequence[int]) -> int:
-    """Sum of the distinct last-level caches behind these CPUs; 0 where the system does not tell."""
+    """The bytes of the distinct last-level caches of these CPUs; 0 if unknown."""
     found: dict[tuple[int, str], int] = {}
     for number in cpus:
         for folder in (root / f"cpu{number}" / "cache").glob("index*"):

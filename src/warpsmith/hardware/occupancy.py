@@ -1,7 +1,7 @@
-"""How many warps an SM can hold of a kernel, and what stops it from holding more: plain arithmetic, nothing measured.
+"""Computes how many warps of a kernel an SM can hold, and which resource limits them.
 
-The limits are those of NVIDIA's programming guide by architecture. Not here: barriers, which seldom decide, and what
-the hardware reserves for itself in a cluster launch.
+The limits are those of NVIDIA's programming guide by architecture. Barriers, which are rarely the limit, and resources
+that the hardware reserves in a cluster launch are left out.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 WARP = 32
-_REGISTER_UNIT = 256  # registers are given to warps in steps of this many
+_REGISTER_UNIT = 256  # warps get registers in multiples of this number
 _SHARED_UNIT_BYTES = 128
-_RESERVED_SHARED_BYTES = 1024  # of each block, by the system, since sm_80
+_RESERVED_SHARED_BYTES = 1024  # of each block, by the driver, since sm_80
 _KIB = 1 << 10
 
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What one SM of an architecture has."""
+    """The resources of one SM of an architecture."""
 
     warps: int  # resident at most
     blocks: int
@@ -40,30 +40,30 @@ MULTIPROCESSORS: dict[int, Multiprocessor] = {
     103: Multiprocessor(64, 32, 228 * _KIB, 227 * _KIB),
     120: Multiprocessor(48, 24, 100 * _KIB, 99 * _KIB),
 }
-"""By compute capability, 90 for 9.0."""
+"""The SMs by compute capability, 90 for 9.0."""
 
 
 class OccupancyLimit(StrEnum):
-    """What keeps more blocks out."""
+    """The resource that limits the number of blocks on an SM."""
 
     REGISTERS = "registers"
     SHARED_MEMORY = "shared memory"
-    BLOCK_SIZE = "block size"  # warps of whole blocks fill the SM as far as they can
-    BLOCKS = "blocks per SM"  # the block is so small that the number of blocks runs out first
+    BLOCK_SIZE = "block size"  # one more whole block has too many warps
+    BLOCKS = "blocks per SM"  # the blocks are so small that their number is the limit
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How full an SM gets."""
+    """The blocks and warps of a kernel on one SM."""
 
-    blocks: int  # resident on one SM; 0 where the kernel cannot be launched
+    blocks: int  # resident on one SM; 0 if the kernel cannot be launched
     warps: int
     share: float  # of the warps an SM can hold
     limit: OccupancyLimit
 
     @property
     def fits(self) -> bool:
-        """Whether one block fits at all."""
+        """Whether at least one block fits on an SM."""
         return self.blocks > 0
 
 
@@ -74,7 +74,7 @@ def multiprocessor(arch: str) -> Multiprocessor | None:
 
 
 def occupancy(arch: str, block_threads: int, registers: int, shared_bytes: int = 0) -> Occupancy | None:
-    """What the resources of one kernel allow; None for an unknown architecture or a block without threads."""
+    """The occupancy of a kernel with these resources; None for an unknown architecture or a block without threads."""
     sm = multiprocessor(arch)
     if sm is None or block_threads < 1:
         return None
@@ -84,12 +84,12 @@ def occupancy(arch: str, block_threads: int, registers: int, shared_bytes: int =
         limits[OccupancyLimit.BLOCK_SIZE] = 0
     if registers > 0:
         per_warp = -(-registers * WARP // _REGISTER_UNIT) * _REGISTER_UNIT
-        # Registers belong to one of four sub-partitions, so that warps come in fours.
+        # Registers belong to one of four sub-partitions, so that warps come in multiples of four.
         resident = sm.registers // per_warp // 4 * 4
         limits[OccupancyLimit.REGISTERS] = 0 if registers > sm.registers_per_thread else resident // warps
     shared = -(-(shared_bytes + _RESERVED_SHARED_BYTES) // _SHARED_UNIT_BYTES) * _SHARED_UNIT_BYTES
     limits[OccupancyLimit.SHARED_MEMORY] = 0 if shared_bytes > sm.shared_bytes_per_block else sm.shared_bytes // shared
-    # Where several are equal the one that a programmer can do most about is named.
+    # Of several equal limits, the one that a programmer can change most easily is named.
     order = (OccupancyLimit.REGISTERS, OccupancyLimit.SHARED_MEMORY, OccupancyLimit.BLOCK_SIZE, OccupancyLimit.BLOCKS)
     limit = min((each for each in order if each in limits), key=lambda each: limits[each])
     blocks = limits[limit]

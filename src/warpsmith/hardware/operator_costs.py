@@ -1,8 +1,8 @@
-"""What each ATen operator reads and computes, one rule per family of operators.
+"""The bytes that each ATen operator reads and the operations it computes, one rule per family of operators.
 
 Reads are lower bounds: an operator without a rule reads all of its operands if all of its result is needed, and nothing
-for sure if only part is. Counts of operations follow torch's own FLOP counter, with formulas for the contractions that
-it does not know; `unavoidable` gives a lower bound. This module looks at one call at a time; `work` follows a graph.
+if only part is. Counts of operations are those of torch's FLOP counter, with formulas for contractions that it lacks;
+`unavoidable` is a lower bound. This module handles single calls; `work` follows a graph.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from warpsmith.hardware.byte_regions import ByteRegion, NeededBytes, SlidingWind
 
 
 class PartialNeed(Enum):
-    """What is needed of an operand when only some of an operator's result is."""
+    """How much of an operand is needed when only part of an operator's result is."""
 
-    PROPORTIONAL = auto()  # at least the same share
-    SPILL = auto()  # what cannot have come from elsewhere: the result is put together from parts
+    PROPORTIONAL = auto()  # at least the share of the result that is needed
+    SPILL = auto()  # for results joined from several operands: what the other operands cannot have given
     NOTHING = auto()  # unknown
 
 
 @dataclass(frozen=True)
 class OperandRead:
-    """One operand of a call: what a complete result needs of it."""
+    """One operand of a call, and the bytes of it that a complete result needs."""
 
     tensor: Tensor
     touch: NeededBytes
     partial: PartialNeed = PartialNeed.PROPORTIONAL
-    keeps: bool = False  # element by element: nothing is summed or dropped on the way to the result
+    keeps: bool = False  # every element has an element of the result: none is summed or dropped
 
 
 def _words(text: str) -> frozenset[str]:
@@ -87,7 +87,7 @@ def bind(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str,
 
 
 def tensors_in(value: Any) -> list[Tensor]:
-    """Every tensor in an argument or result, lists and tuples opened."""
+    """Every tensor in an argument or result, also inside lists and tuples."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, (list, tuple)):
@@ -96,7 +96,7 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 
 def region_of(tensor: Tensor) -> ByteRegion:
-    """The bytes a strided tensor covers in its storage."""
+    """The bytes that a strided tensor covers in its storage."""
     return ByteRegion.of(int(tensor.storage_offset()), tensor.stride(), tensor.shape, tensor.element_size())
 
 
@@ -111,14 +111,14 @@ def is_lookup(func: Any) -> bool:
 
 
 def makes_sparse(func: Any, operands: Sequence[Tensor], results: Sequence[Tensor]) -> bool:
-    """Whether a result may be mostly zeros by construction: its partner in a product may be skipped."""
+    """Whether a result may be mostly zeros by construction, so that a kernel may skip its factors in a product."""
     base = name_of(func).rstrip("_")
     masks = base in ("where", "masked_fill", "constant_pad_nd") or base in SCATTERS
     return masks or not operands or any(t.dtype == torch.bool for t in (*operands, *results))
 
 
 def reads(func: Any, bound: Mapping[str, Any], results: Sequence[Tensor], sparse: Sequence[bool]) -> list[OperandRead]:
-    """What a complete result needs of each operand. `sparse[i]`: operand i may be mostly zeros."""
+    """The bytes of each operand that a complete result needs. `sparse[i]`: operand i may be mostly zeros."""
     name = name_of(func)
     base = name.rstrip("_")
     operands = tensors_in(list(bound.values()))
@@ -141,7 +141,7 @@ def reads(func: Any, bound: Mapping[str, Any], results: Sequence[Tensor], sparse
     if base in GATHERS or base in ("nll_loss_forward", "nll_loss2d_forward"):
         return _gather_reads(base, bound, operands, whole)
     if base.startswith("upsample_") or (base.endswith("_copy") and base not in SCATTERS):
-        # Each element of a smaller result comes from an element of its own.
+        # Each element of a smaller result comes from a different element.
         share = min(whole[0].nbytes, results[0].numel() * operands[0].element_size())
         return [OperandRead(operands[0], NeededBytes(share))]
     if base in ("cat", "stack", "constant_pad_nd", "diag_embed"):
@@ -160,7 +160,7 @@ def reads(func: Any, bound: Mapping[str, Any], results: Sequence[Tensor], sparse
 def _pointwise_reads(
     base: str, operands: list[Tensor], whole: list[NeededBytes], sparse: Sequence[bool]
 ) -> list[OperandRead]:
-    if base in ("mul", "addcmul") and any(sparse):  # a zero factor makes the other one unneeded
+    if base in ("mul", "addcmul") and any(sparse):  # the other factor of a zero is not needed
         return [OperandRead(t, w) for t, w, zeros in zip(operands, whole, sparse, strict=True) if zeros]
     return [OperandRead(t, w, keeps=True) for t, w in zip(operands, whole, strict=True)]
 
@@ -168,7 +168,7 @@ def _pointwise_reads(
 def _dense_reads(
     base: str, bound: Mapping[str, Any], operands: list[Tensor], whole: list[NeededBytes], sparse: Sequence[bool]
 ) -> list[OperandRead]:
-    """Contractions, reductions, normalisations, and whatever nobody knows."""
+    """The reads of contractions, reductions, normalisations, and operators without a rule."""
     skipped: list[Tensor | None] = []
     if base in PRODUCTS:
         left, right = (len(operands) - 2, len(operands) - 1)
@@ -178,7 +178,7 @@ def _dense_reads(
     elif "batch_norm" in base and bound.get("training", bound.get("train", True)):
         skipped += [bound.get("running_mean"), bound.get("running_var")]
     elif "attention" in base and (bound.get("attn_mask") is not None or bound.get("attn_bias") is not None):
-        skipped += [bound.get("key"), bound.get("value")]  # the mask may hide any of them
+        skipped += [bound.get("key"), bound.get("value")]  # the mask may exclude any of them
     known = base in _REGULAR or base in NORMALISING or _is_contraction(base) or "adaptive" in base
     partial = PartialNeed.PROPORTIONAL if known else PartialNeed.NOTHING
     return [
@@ -191,10 +191,10 @@ def _dense_reads(
 def _gather_reads(
     base: str, bound: Mapping[str, Any], operands: list[Tensor], whole: list[NeededBytes]
 ) -> list[OperandRead]:
-    """The table may be hit in one place only; indices are read in full.
+    """The reads of lookups in a table: all indices, and as little as one entry of the table.
 
-    Only where the shapes guarantee one hit in every line (a loss over classes, `gather` along a dimension)
-    is more of the table certain.
+    More of the table is certain only if the shapes guarantee one read in every line (a loss over classes, `gather`
+    along a dimension).
     """
     table = operands[0]
     found = [OperandRead(t, w) for t, w in zip(operands[1:], whole[1:], strict=True) if not t.is_floating_point()]
@@ -216,7 +216,7 @@ def _line_touch(table: Tensor, dim: int) -> NeededBytes:
 
 
 def line_stride(func: Any, bound: Mapping[str, Any], results: Sequence[Tensor]) -> int:
-    """Byte stride of the dimension a softmax runs along, where one element needs its whole line; else 0."""
+    """The byte stride along which one element of a softmax needs its whole line; 0 for other operators."""
     if name_of(func) not in ("_softmax", "_log_softmax", "_safe_softmax") or results[0].dim() == 0:
         return 0
     return int(results[0].stride(bound["dim"]) * results[0].element_size())
@@ -236,12 +236,12 @@ def _each(value: Any, count: int, default: Any = None) -> list[int]:
 
 
 def conv_coverage(bound: Mapping[str, Any], result: Tensor) -> list[tuple[SlidingWindow, WindowCoverage]]:
-    """The windows of a convolution, dimension by dimension, and what they touch."""
+    """The windows of a convolution and their coverage, by dimension."""
     source, weight = bound.get("input", bound.get("self")), bound["weight"]
     assert isinstance(source, Tensor), "a convolution has an input"
     count = weight.dim() - 2
     inner, outer = source.shape[-count:], result.shape[-count:]
-    if bound.get("transposed"):  # the same pattern with the roles of input and output exchanged
+    if bound.get("transposed"):  # a transposed convolution exchanges input and output
         inner, outer = outer, inner
     stride, padding, dilation = (_each(bound[k], count) for k in ("stride", "padding", "dilation"))
     windows = [
@@ -296,13 +296,13 @@ def _is_contraction(base: str) -> bool:
 
 
 _SUMMING = _words("sum mean var std var_mean std_mean logsumexp norm linalg_vector_norm nansum prod")
-_WINOGRAD_OTHER = 2.25  # allowance for any convolution, whatever its shape
+_WINOGRAD_OTHER = 2.25  # the factor of operations saved that is allowed for any convolution
 _TRANSFORM_PRODUCTS = 1.5  # real products per output point that a tiled Fourier convolution still needs
 _STRASSEN_TWICE = (8 / 7) ** 2
 
 
 def contraction_flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
-    """Operations of a matrix product, convolution, attention or recurrent layer; 0 for anything else."""
+    """The operations of a matrix product, convolution, attention or recurrent layer; 0 for other operators."""
     base = name_of(func)
     formula = flop_counter.flop_registry.get(func._overloadpacket)
     if formula is not None:
@@ -332,18 +332,18 @@ def contraction_flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
 
 @dataclass(frozen=True)
 class Contraction:
-    """A contraction whose operations might be unavoidable."""
+    """A contraction with operands and operations that may be unavoidable."""
 
     left: Tensor
     right: Tensor
-    flops: int  # after allowing for the best known algorithm
+    flops: int  # of the best known algorithm
 
 
 def unavoidable(func: Any, bound: Mapping[str, Any], result: Tensor, flops: int) -> Contraction | None:
-    """The operations no known algorithm saves, for plain products and convolutions; None for the rest.
+    """The operations that the best known algorithm needs, for plain products and convolutions; None for others.
 
-    Allowances: Strassen twice for matrix products with no extent of 1. For convolutions the larger of 2.25
-    and what a tiled Fourier transform saves in each phase of the stride (6 for 3x3 at stride 1, where
+    Allowed are Strassen twice for matrix products with no extent of 1, and for convolutions the larger of 2.25 and
+    the factor that a tiled Fourier transform saves in each phase of the stride (6 for 3x3 at stride 1, where
     Winograd's F(4x4) saves 4); operations on padding are left out.
     """
     base = name_of(func)
@@ -365,7 +365,7 @@ def unavoidable(func: Any, bound: Mapping[str, Any], result: Tensor, flops: int)
 
 
 def other_flops(func: Any, operands: Sequence[Tensor], results: Sequence[Tensor]) -> int:
-    """One per element of the larger side of a floating-point operation; none for moves."""
+    """One operation per element of the larger side of a floating-point operator; 0 for copies."""
     base = name_of(func).rstrip("_")
     moves = COPIES | GATHERS | SCATTERS | {"cat", "stack", "fill", "zero", "constant_pad_nd", "tril", "triu"}
     if not operands or base in moves or base.endswith("_like") or base.startswith("new_"):
@@ -374,7 +374,7 @@ def other_flops(func: Any, operands: Sequence[Tensor], results: Sequence[Tensor]
 
 
 def summed_terms(func: Any, bound: Mapping[str, Any], results: Sequence[Tensor], flops: int) -> int:
-    """How many terms one call sums into one element: K of a product, the reduced extent of a reduction."""
+    """The number of terms that one call sums into one element: K of a product, the extent of a reduction."""
     operands = tensors_in(list(bound.values()))
     if flops and results:
         return max(1, flops // max(1, 2 * results[0].numel()))

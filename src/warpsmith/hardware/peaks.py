@@ -1,11 +1,11 @@
-"""Measures what a device can do, through torch, in a trusted process that owns it.
+"""Measures the peak rates of a device with torch, in a trusted process that uses the device alone.
 
-The figures are ceilings, so the best of several repeats counts; timing candidates is done elsewhere, with
-statistics. Torch's flags are put back as they were; on the CPU the caller sets the thread count.
+The figures are ceilings, so the best of several repeats counts. Torch's flags are restored; on the CPU the caller sets
+the thread count.
 
-Figures measured on a busy machine are too low, and every floor that follows from them too high. So each measurement
-carries a sign of its quality (`Peaks.steady`): one that is not steady is repeated before later use, and the better of
-both counts; a result that beats a floor has the peaks measured again (`remeasure_peaks`).
+Figures measured on a busy machine are too low, and floors computed from them too high. So each measurement records its
+quality (`Peaks.steady`): one that is not steady is repeated before later use, and the better of both counts. The peaks
+are also measured again when a result is below a floor (`remeasure_peaks`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _RECORD = TypeAdapter(Peaks)
 
 
 def load_or_measure(cache: Path, device_key: str, device: torch.device) -> Peaks:
-    """The peaks from the cache folder, else measured now and kept there; an unreadable file is replaced.
+    """The peaks from the cache folder; if they are missing or unreadable, measured now and stored there.
 
     `cache` is the folder for all of Warpsmith's caches (`Paths.cache`).
     """
@@ -64,7 +64,7 @@ def load_or_measure(cache: Path, device_key: str, device: torch.device) -> Peaks
 
 
 def remeasure_peaks(known: Peaks, cache: Path, device: torch.device) -> Peaks:
-    """Measure again and keep the better of both: a ceiling measured on a busy machine is too low."""
+    """Measure again and store the better of both: peaks measured on a busy machine are too low."""
     again = measure_peaks(device, known.device_key)
     before, now = dict(known.flops), dict(again.flops)
     best = replace(
@@ -81,7 +81,7 @@ def remeasure_peaks(known: Peaks, cache: Path, device: torch.device) -> Peaks:
 
 
 def _age_s(peaks: Peaks) -> float:
-    """How long ago peaks were measured; infinite if that cannot be read."""
+    """The age of peaks in seconds; infinite if their date cannot be read."""
     try:
         return (datetime.now(UTC) - datetime.fromisoformat(peaks.measured_at)).total_seconds()
     except (ValueError, TypeError):
@@ -106,18 +106,18 @@ def measure_peaks(device: torch.device, device_key: str = "") -> Peaks:
         free_bytes = psutil.virtual_memory().available
     spreads: list[float] = []
     with torch.inference_mode(), _flags_kept(), _OtherLoad() as others:
-        # Products first: the library's workspace then does not pin one of the large blocks below.
+        # Products first: otherwise the library's workspace keeps one of the large blocks below allocated.
         rates = {name: _matmul_flops_s(device, name, spreads) for name in _TYPES if cuda or name != "tf32"}
         overhead_s = _launch_overhead_s(device, spreads)
-        # Far beyond the cache, yet within what is free; a GPU needs gigabytes until starting costs nothing.
+        # Much larger than the cache and within free memory; a GPU needs gigabytes to hide launch overhead.
         wanted_bytes = (4 << 30) if cuda else min(max(4 * cache_bytes, 64 << 20), 1 << 30)
         bandwidth = _bandwidth_bytes_s(device, min(wanted_bytes, free_bytes // 4), 0.0, spreads)
-        # Several sizes, because inner caches and slices of a divided cache are faster than the whole.
+        # Several sizes, because inner caches and slices of a divided cache are faster than the whole cache.
         inner = [cache_bytes // 2, cache_bytes // 4] if cuda else [cache_bytes // 2, 1 << 20, 1 << 18]
         cache_bandwidth = max(_bandwidth_bytes_s(device, size, overhead_s, spreads) for size in inner)
     if cuda:
         torch.cuda.empty_cache()
-    # A type that is emulated (fp16 on most CPUs) is no ceiling: computing in fp32 is faster.
+    # The rate of an emulated type (fp16 on most CPUs) is no ceiling: fp32 is faster.
     flops = tuple((n, r) for n, r in rates.items() if n in ("fp64", "fp32") or r > rates["fp32"])
     return Peaks(
         device_key=device_key or str(device),
@@ -136,7 +136,7 @@ def measure_peaks(device: torch.device, device_key: str = "") -> Peaks:
 
 
 class _OtherLoad:
-    """Measures which share of the machine's processors other processes use meanwhile."""
+    """Measures the share of the machine's processors that other processes use inside a `with` block."""
 
     share = 0.0
 
@@ -151,13 +151,13 @@ class _OtherLoad:
     @staticmethod
     def _times() -> tuple[float, float, float]:
         machine, own = psutil.cpu_times(), psutil.Process().cpu_times()
-        # Time as a guest's processor is counted in "user" as well.
+        # "user" includes the time of guests.
         total = sum(value for name, value in machine._asdict().items() if not name.startswith("guest"))
         return total, total - machine.idle - getattr(machine, "iowait", 0.0), own.user + own.system
 
 
 def _bandwidth_bytes_s(device: torch.device, nbytes: int, overhead_s: float, spreads: list[float]) -> float:
-    """The best of a read-only reduction over `nbytes` and a copy that touches `nbytes` in all."""
+    """The better rate of a read-only reduction over `nbytes` and a copy that touches `nbytes` in all."""
     source = torch.ones(max(nbytes // 4, 1024), dtype=torch.float32, device=device)
     half = source.numel() // 2
     total = torch.empty((), dtype=torch.float32, device=device)
@@ -171,13 +171,13 @@ def _bandwidth_bytes_s(device: torch.device, nbytes: int, overhead_s: float, spr
     rates = []
     for action in (read, copy):
         seconds = _best_s(device, action, spreads, batch=_GRAPH_LAUNCHES if overhead_s else 1)
-        # In the cache figure the cost of starting each operation is taken off: it is not the cache's.
+        # For caches the overhead of starting an operation is subtracted.
         rates.append(source.numel() * 4 / max(seconds - overhead_s, 0.2 * seconds))
     return max(rates)
 
 
 def _matmul_flops_s(device: torch.device, precision: str, spreads: list[float]) -> float:
-    """The best rate of square products, grown until one takes long enough to be timed well."""
+    """The best rate of square matrix products, whose size grows until one takes long enough to be timed."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     enough_s = 0.004 if device.type == "cuda" else 0.008
     largest = 8192 if device.type == "cuda" else 2048
@@ -213,9 +213,9 @@ def _best_s(
     batch: int = 1,
     repeats: int = _REPEATS,
 ) -> float:
-    """Seconds of one call, the best of some repeats of `batch` calls (on CUDA as one graph if batch > 1).
+    """Seconds of one call, the best of several repeats of `batch` calls (on CUDA as one graph if batch > 1).
 
-    Adds to `spreads` how much longer than the best the middle repeat took.
+    Appends to `spreads` the relative excess of the median repeat over the best.
     """
     if device.type == "cpu":
         times = _cpu_times_s(action, batch * repeats)
@@ -229,7 +229,7 @@ def _best_s(
 
 
 def _cpu_times_s(action: Callable[[], None], calls: int) -> list[float]:
-    """The times of single calls; fewer calls when they are slow, so that a busy machine is not measured for ever."""
+    """The times of single calls in seconds; fewer calls if they are slow, which bounds the time on a busy machine."""
     action()
     times: list[float] = []
     deadline = time.perf_counter() + _CPU_BUDGET_S
@@ -244,7 +244,7 @@ def _cpu_times_s(action: Callable[[], None], calls: int) -> list[float]:
 
 
 def _cuda_times_s(action: Callable[[], None], batch: int, repeats: int) -> list[float]:
-    """The times of one call, each from one repeat."""
+    """The time of one call in seconds, from each repeat."""
     action()
     torch.cuda.synchronize()
     run = action
@@ -276,6 +276,6 @@ def _flags_kept() -> Iterator[None]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace the file in one step, so that a reader never sees half of it; where it cannot be kept, do without."""
-    with suppress(OSError):  # a full disk costs a new measurement next time, not this evaluation
+    """Replace the file in one step, so that a reader never sees half of it; errors are ignored."""
+    with suppress(OSError):  # on a full disk the next evaluation measures again
         put_in_place(path, content)

@@ -1,11 +1,11 @@
-"""What the hardware allows a task: floor, hard limit and zone, by plain arithmetic without torch.
+"""The limits that the hardware sets for a task: floor, rejection limit and zone, computed without torch.
 
-`Work` says what a task needs (counted by `work`), `Peaks` what a device can do (measured by `peaks`). Two limits:
+`Work` has the bytes and operations of a task (counted by `work`), `Peaks` the rates of a device (measured by `peaks`).
+Two limits:
 
-- `floor_ms` is the hardware limit as people quote it: every input read once, every output written once, every counted
-  operation done, at the task's own precision. A clever kernel (data that stays in a cache, fewer operations than the
-  textbook) may honestly pass it.
-- `reject_below_ms` is what no correct kernel can pass on this device. Every doubt is decided in the candidate's favour.
+- `floor_ms` is the usual hardware limit: every input read once, every output written once, every counted operation
+  done, at the task's own precision. A correct kernel can be faster (data that stays in a cache, fewer operations).
+- `reject_below_ms` is the time below which no correct kernel can be on this device; in doubt the lower value counts.
 
 `analyse` and `achieved` place a task and a measured candidate under the roofline. Without measured peaks the floors in
 `WorkloadBound` give the rates: a floor that bytes decide gives the bandwidth.
@@ -29,13 +29,13 @@ from warpsmith.model.task import Precision
 
 @dataclass(frozen=True)
 class Work:
-    """What one run of a task moves and computes."""
+    """The bytes and operations of one run of a task."""
 
     read_bytes: int  # every input read once, in full
     written_bytes: int  # every output written once
     flops: int  # contractions, plus one per element of other floating-point operations
-    essential_read_bytes: int  # what any correct kernel must read: a lower bound
-    essential_flops: int  # what any correct kernel must compute, known fast algorithms allowed for
+    essential_read_bytes: int  # a lower bound on the bytes that any correct kernel must read
+    essential_flops: int  # a lower bound on the operations of any correct kernel, with the fastest known algorithms
     reduction: int  # K: the most terms summed into one element, for the rounding floor
 
     @property
@@ -55,28 +55,28 @@ _STEADY_LOAD = 0.15
 
 @dataclass(frozen=True)
 class Peaks:
-    """The best rates seen on one device."""
+    """The best rates measured on one device."""
 
     device_key: str  # `Device.key`
     kind: DeviceKind
     bandwidth_bytes_s: float  # main memory: the better of a read-only reduction and a copy
     cache_bandwidth_bytes_s: float  # data that stays in the last-level cache
-    flops: tuple[tuple[str, float], ...]  # precision to FLOP/s of a matrix product; only what the device has
+    flops: tuple[tuple[str, float], ...]  # precision to FLOP/s of a matrix product, for precisions of the device
     launch_overhead_s: float  # one more kernel in a graph; one tiny operation on the CPU
     l2_bytes: int  # last-level cache
     sms: int  # multiprocessors; threads on the CPU
     measured_at: str  # ISO date and time, UTC
-    torch: str  # version measured with
-    spread: float = 0.0  # of repeated measurements: how much longer the middle one took than the best
-    load: float = 0.0  # share of the machine's processors that other processes used meanwhile
+    torch: str  # version of torch
+    spread: float = 0.0  # relative excess of the median over the best of repeated measurements
+    load: float = 0.0  # share of the machine's processors that other processes used during the measurement
 
     @property
     def steady(self) -> bool:
-        """True if nothing speaks against the figures: repeats agree, and the machine was idle otherwise."""
+        """True if repeats agree and other processes used little of the machine."""
         return self.spread <= _STEADY_SPREAD and self.load <= _STEADY_LOAD
 
     def flops_s(self, precision: Precision) -> float:
-        """FLOP/s at a precision; the fp32 rate where the device has nothing faster for a coarser one."""
+        """FLOP/s at a precision; the fp32 rate if the device is not faster at a coarser precision."""
         rates = dict(self.flops)
         if precision is Precision.FP64:
             return rates["fp64"]
@@ -84,31 +84,31 @@ class Peaks:
 
 
 class Zone(StrEnum):
-    """What holds a task back."""
+    """What limits the speed of a task."""
 
-    LATENCY = "latency"  # so little work that starting the kernel decides
-    MEMORY = "memory"  # below both ridge points: bytes decide
+    LATENCY = "latency"  # so little work that the launch takes most of the time
+    MEMORY = "memory"  # below both ridge points: limited by bandwidth
     MIDDLE = "middle"  # compute-bound without tensor cores, memory-bound with them
-    COMPUTE = "compute"  # above both ridge points: arithmetic decides
+    COMPUTE = "compute"  # above both ridge points: limited by arithmetic
 
 
 LATENCY_LAUNCHES = 2.0
 """A task whose floor is under this many launch overheads is in the latency zone."""
 
 MARGINS = {DeviceKind.CUDA: 0.9, DeviceKind.CPU: 0.6}
-"""Peaks are measured to some per cent and clocks move; a CPU is also shared with neighbours, who may have
-been busy while it was measured and idle while a candidate ran."""
+"""Peaks are accurate to some per cent and clocks vary; other processes may have slowed a CPU while it was measured
+and not while a candidate ran."""
 
 CACHE_MARGIN = 0.5
-"""Torch's kernels, with which the cache is measured, do not saturate it; inner caches are faster still."""
+"""Torch's kernels, which measure the cache, do not saturate it; inner caches are faster."""
 
 GEMM_MARGIN = 1.3
-"""Torch's matrix products reach 70-80 % of the arithmetic peak; a better one may come."""
+"""Torch's matrix products reach 70-80 % of the arithmetic peak; a candidate's may be faster."""
 
 # Products of a coarser type that together give a finer one, as FLOP/s of the coarser divided by their number:
 # 3xTF32; two fp16 halves with scaling (three products); three bf16 parts (six of nine products matter). For
 # fp64 from integer or half tensor cores (Ozaki) no scheme needs fewer than about ten. The tf32 class may use
-# fp16, whose significand has the same 11 bits; fp16 and bf16 run at one rate and may stand in for each other.
+# fp16, whose significand has the same 11 bits; fp16 and bf16 have the same rate and may replace each other.
 _SPLITS: dict[Precision, tuple[tuple[str, float], ...]] = {
     Precision.FP64: (("fp64", 1), ("fp16", 10), ("bf16", 10)),
     Precision.FP32: (("fp32", 1), ("tf32", 3), ("fp16", 3), ("bf16", 6)),
@@ -119,18 +119,18 @@ _SPLITS: dict[Precision, tuple[tuple[str, float], ...]] = {
 
 
 def floor_ms(work: Work, peaks: Peaks, precision: Precision) -> float:
-    """Hardware limit: the larger of bytes ÷ bandwidth and flops ÷ peak."""
+    """The hardware limit in milliseconds: the larger of bytes ÷ bandwidth and flops ÷ peak."""
     return 1e3 * max(work.bytes / peaks.bandwidth_bytes_s, work.flops / peaks.flops_s(precision))
 
 
 def permitted_flops_s(peaks: Peaks, precision: Precision) -> float:
-    """The fastest arithmetic that can still give results of this precision class, by any known trick."""
+    """The rate of the fastest known arithmetic that gives results of this precision class, in FLOP/s."""
     rates = dict(peaks.flops)
     return GEMM_MARGIN * max(rates[name] / parts for name, parts in _SPLITS[precision] if name in rates)
 
 
 def reject_below_ms(work: Work, peaks: Peaks, precision: Precision, *, cold: bool = True) -> float:
-    """The time below which work was skipped, whatever the kernel does.
+    """The time in milliseconds below which a kernel must have skipped work.
 
     `cold`: the harness flushed the device's cache before each timed call. The largest of three terms:
 
@@ -162,7 +162,7 @@ def ridges(peaks: Peaks, precision: Precision) -> tuple[float, float]:
 
 
 def zone(work: Work, peaks: Peaks, precision: Precision) -> Zone:
-    """What holds the task back on this device."""
+    """What limits the speed of the task on this device."""
     if floor_ms(work, peaks, precision) < 1e3 * LATENCY_LAUNCHES * peaks.launch_overhead_s:
         return Zone.LATENCY
     plain, tensor = ridges(peaks, precision)
@@ -176,7 +176,7 @@ _PEAKS = TypeAdapter(Peaks)
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The roof: None where neither peaks were given nor a floor tells."""
+    """The limits of a device; None where neither peaks nor a floor give a value."""
 
     bandwidth_bytes_s: float | None
     plain_flops_s: float | None  # arithmetic without tensor cores
@@ -185,7 +185,7 @@ class Ceilings:
 
     @property
     def ridges(self) -> tuple[float, float] | None:
-        """Both ridge points in FLOP per byte; equal where there are no tensor cores for this class."""
+        """Both ridge points in FLOP per byte; equal without tensor cores for this class, None if unknown."""
         if not self.bandwidth_bytes_s or not self.plain_flops_s or not self.best_flops_s:
             return None
         return self.plain_flops_s / self.bandwidth_bytes_s, self.best_flops_s / self.bandwidth_bytes_s
@@ -193,12 +193,12 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class WorkloadAnalysis:
-    """What one workload needs, and what that makes of it."""
+    """Bytes, operations, floor and zone of one workload."""
 
     workload: str
     bytes: int
     flops: int
-    intensity: float  # FLOP per byte; infinite where nothing is moved
+    intensity: float  # FLOP per byte; infinite without bytes
     floor_ms: float
     zone: str  # a value of `Zone`
 
@@ -217,13 +217,13 @@ class Analysis:
 
     @property
     def largest(self) -> WorkloadAnalysis:
-        """The workload that takes longest at best: what optimising is about."""
+        """The workload with the largest floor."""
         return max(self.workloads, key=lambda each: each.floor_ms)
 
 
 @dataclass(frozen=True)
 class Achieved:
-    """What a candidate made of one workload."""
+    """The rates that a candidate reached on one workload."""
 
     workload: str
     latency_ms: float
@@ -244,12 +244,12 @@ _REASONS: dict[str, str] = {
 
 
 def analyse(problem: Problem, peaks: Peaks | None = None) -> Analysis:
-    """Every workload of a problem; with peaks, under the whole roof."""
+    """The analysis of every workload of a problem; without peaks the ceilings come from the problem's floors."""
     return Analysis(ceilings(problem, peaks), tuple(_analysed(bound) for bound in problem.bounds))
 
 
 def ceilings(problem: Problem, peaks: Peaks | None = None) -> Ceilings:
-    """The roof, from measured peaks or, without, as far as the problem's own floors tell."""
+    """The ceilings of a device, from measured peaks, else from the problem's floors."""
     precision = problem.task.precision
     if peaks is not None:
         plain = peaks.flops_s(Precision.FP64 if precision is Precision.FP64 else Precision.FP32)
@@ -260,7 +260,7 @@ def ceilings(problem: Problem, peaks: Peaks | None = None) -> Ceilings:
             best_flops_s=far * peaks.bandwidth_bytes_s,
             launch_ms=1e3 * peaks.launch_overhead_s,
         )
-    # A floor is the larger of two times: a rate that it gives is exact where its side decided, else too low.
+    # A floor is the larger of two times; the zone says which of them, and so which rate it gives.
     measured = [bound for bound in problem.bounds if bound.floor_ms > 0]
     by_bytes = [1e3 * each.bytes / each.floor_ms for each in measured if each.zone == Zone.MEMORY]
     by_flops = [1e3 * each.flops / each.floor_ms for each in measured if each.zone in (Zone.MIDDLE, Zone.COMPUTE)]
@@ -269,21 +269,21 @@ def ceilings(problem: Problem, peaks: Peaks | None = None) -> Ceilings:
 
 
 def achieved(evaluation: Evaluation, roof: Ceilings) -> tuple[Achieved, ...]:
-    """What a candidate reached in each workload; empty where it is not valid."""
+    """The rates that a candidate reached on each workload; () if it is not valid."""
     return tuple(_reached(evaluation, roof))
 
 
 def known_peaks(cache: Path, device_key: str) -> Peaks | None:
-    """What a judge measured on this device and kept, the latest; None where none has been here.
+    """The latest stored peaks of a device; None if there are none.
 
-    `hardware.peaks` measures and imports torch for it; this only reads.
+    Unlike `hardware.peaks`, which measures, this needs no torch.
     """
     found: list[Peaks] = []
     for path in sorted((cache / "peaks").glob("*.json")):
         try:
             peaks = _PEAKS.validate_json(path.read_bytes())
         except (OSError, ValidationError):
-            continue  # half a file, or one of another release: a judge replaces it
+            continue  # a damaged file, or one of another release: a judge replaces it
         if peaks.device_key == device_key:
             found.append(peaks)
     return max(found, key=lambda each: each.measured_at, default=None)

@@ -1,14 +1,13 @@
-"""Counts the bytes and operations of a task from its graph, on tensors that hold no data.
+"""Counts the bytes and operations of a task from its graph, on tensors without data.
 
-The reference runs once on fake tensors while every ATen call is noted; then the demand for the outputs is
-followed backwards. Not for timing, and not a simulator: `flops` and the traffic are what a textbook count
-gives, the `essential_` figures are lower bounds for any correct kernel, used to call a candidate a cheat.
+The reference runs once on fake tensors while every ATen call is recorded; then the bytes needed for the outputs are
+followed backwards. `flops` and the traffic are textbook counts; the `essential_` figures are lower bounds for any
+correct kernel, with which candidates that skip work are rejected.
 
-Known limits of the bounds, all on the low side: values are unknown, so a gather may hit one row; masks may
-hide everything behind them; of several contractions only the largest counts, since sums of products can be
-merged; contractions fed by other contractions, or reduced afterwards, count nothing (sum(A @ B) needs no
-product). On the high side only what no graph shows: a task whose output does not depend on its inputs. A
-calibration that refuses tasks which a constant kernel solves takes care of that.
+The bounds are low where values are unknown: a gather may read one row only; masks may exclude everything; of several
+contractions only the largest counts, since sums of products can be merged; contractions of results of other
+contractions, or reduced afterwards, count nothing (sum(A @ B) needs no product). They are too high only for a task
+whose output does not depend on its inputs; calibration refuses tasks that a constant kernel solves.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ def count_work(
 ) -> Work:
     """Count one run of a reference; call it inside the fake mode that made the inputs.
 
-    Meta tensors need no mode, and spare the seconds that the first fake tensor of a process costs.
+    Meta tensors need no mode, and save the seconds that the first fake tensor of a process takes.
 
-    `flops` is torch's own count of contractions (its FLOP-counter formulas), plus one per element of the
-    larger side of every other floating-point operation, so that element-wise tasks have an intensity too.
-    `structured` names inputs whose values the task constrains (triangular, symmetric, sparse, constant): an
-    honest kernel may skip parts of them, so their reads and products with them are not essential.
+    `flops` is torch's FLOP count of contractions, plus one per element of the larger side of every other
+    floating-point operation, so that element-wise tasks have an intensity, too. `structured` names inputs whose values
+    the task constrains (triangular, symmetric, sparse, constant): a correct kernel may skip parts of them, so their
+    reads and products with them are not essential.
     """
     recorder = _Recorder(inputs, structured)
     with torch.no_grad(), recorder, _WholeLayers(recorder):
@@ -74,7 +73,7 @@ def _storage_id(tensor: Tensor) -> int:
 
 @dataclass(frozen=True)
 class _Slot:
-    """Where a tensor lies."""
+    """The place of a tensor in memory."""
 
     storage: int
     region: ByteRegion
@@ -94,8 +93,8 @@ class _Slot:
 class _Origin:
     """What is known about the values in a storage."""
 
-    sources: frozenset[str] = frozenset()  # inputs they come from
-    clean: bool = False  # generic values: made from inputs by views, casts and element-wise operations only
+    sources: frozenset[str] = frozenset()  # the inputs from which the values were computed
+    clean: bool = False  # computed from inputs by views, casts and element-wise operations only
     sparse: bool = True  # may be mostly zeros
 
 
@@ -107,52 +106,52 @@ class _Need:
     touch: NeededBytes
     partial: PartialNeed
     keeps: bool
-    shift: int | None  # from a place in the result to the same place in the operand; None if laid out otherwise
+    shift: int | None  # bytes from an element of the result to that of the operand; None if the layouts differ
 
 
 @dataclass(frozen=True)
 class _Call:
-    """One noted ATen call that made or changed data."""
+    """One recorded ATen call that made or changed data."""
 
     needs: tuple[_Need, ...]
     writes: tuple[_Slot, ...]
-    overwrites: bool  # the old contents of what it writes do not matter
-    line: int  # byte stride along which one wanted element needs its whole line; else 0
+    overwrites: bool  # the old contents of the written tensors are not needed
+    line: int  # byte stride along which one needed element needs its whole line; else 0
     flops: int
-    unavoidable: int  # operations no algorithm saves, if all of the result is kept
+    unavoidable: int  # operations of the best known algorithm, if all of the result is kept
     terms: int
 
 
 class _Recorder(TorchDispatchMode):
-    """Notes what each call reads and writes. Keeps the tensors alive: a storage's address is its name."""
+    """Records the reads and writes of each call. Keeps all tensors alive: storages are identified by address."""
 
     def __init__(self, inputs: Mapping[str, Tensor], structured: Collection[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[_Call] = []
         self.keep: list[Tensor] = list(inputs.values())
         self._looked_up: defaultdict[int, int] = defaultdict(int)  # bytes taken from tables, by storage
-        self._read: set[int] = set()  # storages that are read otherwise
+        self._read: set[int] = set()  # storages that are read by other operators than lookups
         self._origins: dict[int, _Origin] = {}
         for name, tensor in inputs.items():
             plain = name not in structured and tensor.dtype != torch.bool
             self._origins[_storage_id(tensor)] = _Origin(frozenset({name}), clean=plain, sparse=not plain)
 
     def read_bytes(self, tensor: Tensor) -> int:
-        """All of an input; of a table in which entries are only looked up no more than these."""
+        """The bytes of an input; of a table that is only used for lookups, at most the bytes of the entries."""
         storage, nbytes = _storage_id(tensor), tensor.numel() * tensor.element_size()
         is_table = storage in self._looked_up and storage not in self._read
         return min(nbytes, self._looked_up[storage]) if is_table else nbytes
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # shielding from a compiler we do not run would import it: seconds, for meta tensors
+        return False  # otherwise torch imports its compiler, which takes seconds
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if torch.is_inference_mode_enabled() and func.namespace == "aten":
-            with self:  # in inference mode matmul and its like arrive in one piece
+            with self:  # in inference mode composite operators such as matmul are not decomposed
                 pieces = func.decompose(*args, **kwargs)
             if pieces is not NotImplemented:
                 return pieces
@@ -176,7 +175,7 @@ class _Recorder(TorchDispatchMode):
         self.keep += results
         known = {_storage_id(t) for t in operands}
         if not changed and all(_storage_id(t) in known for t in results):
-            return  # a view: the same bytes under another shape
+            return  # a view
         table = operands[0] if operator_costs.is_lookup(func) else None
         for tensor in operands:
             if tensor is table:
@@ -207,7 +206,7 @@ class _Recorder(TorchDispatchMode):
     def note_recurrent(
         self, source: Tensor, states: list[Tensor], weights: list[Tensor], results: list[Tensor]
     ) -> None:
-        """Note a whole recurrent layer as one call."""
+        """Record a whole recurrent layer as one call."""
         self.keep += results
         steps = source.numel() // max(1, int(source.shape[-1]))
         matrices = [t for t in weights if t.dim() == 2]
@@ -247,10 +246,10 @@ class _Recorder(TorchDispatchMode):
         sources: list[frozenset[str]] = []
         for tensor in (found.left, found.right):
             origin = self._origin(tensor)
-            if not origin.clean or not _is_full(tensor):  # repeated rows need computing only once
+            if not origin.clean or not _is_full(tensor):  # repeated rows are computed only once
                 return 0
             sources.append(origin.sources)
-        # A product of an input with itself may be symmetric: half of it suffices.
+        # A product of an input with itself may be symmetric: then half of it is enough.
         return found.flops if sources[0].isdisjoint(sources[1]) else found.flops // 2
 
     @staticmethod
@@ -269,7 +268,7 @@ class _Recorder(TorchDispatchMode):
 
 
 class _WholeLayers(TorchFunctionMode):
-    """Takes recurrent layers in one piece: torch unrolls some step by step, a minute for 500 fake steps."""
+    """Records recurrent layers as one call: torch unrolls some step by step, a minute for 500 fake steps."""
 
     def __init__(self, recorder: _Recorder) -> None:
         super().__init__()
@@ -279,7 +278,7 @@ class _WholeLayers(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         layers = (torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu)
-        # Nine arguments with a flag in fourth place: the form without packed sequences.
+        # Nine arguments with a flag in fourth place are the form without packed sequences.
         if func not in layers or len(args) != 9 or not isinstance(args[3], bool):
             return func(*args, **(kwargs or {}))
         source, states, weights, _, _, _, _, bidirectional, _ = args
@@ -295,27 +294,27 @@ def _is_full(tensor: Tensor) -> bool:
 
 
 class _Demand:
-    """What is surely needed of each storage, at one point of the way back from the outputs."""
+    """The bytes of each storage that are surely needed, at one point of the way back from the outputs."""
 
     def __init__(self) -> None:
         self._touches: defaultdict[int, list[NeededBytes]] = defaultdict(list)
-        self._overwritten: defaultdict[int, list[ByteRegion]] = defaultdict(list)  # later on the way forward
+        self._overwritten: defaultdict[int, list[ByteRegion]] = defaultdict(list)  # by later calls
 
     def add(self, storage: int, touch: NeededBytes) -> None:
-        """Need something more."""
+        """Add needed bytes of a storage."""
         self._touches[storage].append(touch)
 
     def touches(self, storage: int) -> list[NeededBytes]:
-        """What is needed of a storage, place by place; empty where later writes blur the places."""
+        """The needed bytes of a storage with their places; [] if later writes make the places uncertain."""
         return [] if self._overwritten[storage] else self._touches[storage]
 
     def total_bytes(self, storage: int) -> int:
-        """A lower bound on the bytes needed."""
+        """A lower bound on the needed bytes of a storage."""
         lost = sum(region.nbytes for region in self._overwritten[storage])
         return max(0, union_bytes(self._touches[storage]) - lost) if self._touches[storage] else 0
 
     def wanted_bytes(self, slot: _Slot, line: int) -> int:
-        """How much of one tensor is needed; `line`: one element needs its line along this byte stride."""
+        """The needed bytes of one tensor; `line`: one element needs its line along this byte stride."""
         touches, region = self._touches[slot.storage], slot.region
         if not touches:
             return 0
@@ -329,7 +328,7 @@ class _Demand:
         return min(region.nbytes, max(0, spilled, inside))
 
     def overwrite(self, slot: _Slot) -> None:
-        """Going back past a write: the old contents were not needed."""
+        """Go back past a write: the old contents of the tensor were not needed."""
         if slot.whole:
             self._touches.pop(slot.storage, None)
             self._overwritten.pop(slot.storage, None)
@@ -338,10 +337,10 @@ class _Demand:
 
 
 def _follow(calls: Sequence[_Call], outputs: Sequence[Tensor], *, keeping: bool) -> tuple[_Demand, list[float]]:
-    """Follow the demand for the outputs back to the inputs.
+    """Follow the needed bytes from the outputs back to the inputs.
 
-    Gives what is needed before the first call, and for each call the share of its result that is needed. With
-    `keeping`, demand stops wherever elements are summed up or dropped.
+    Returns the bytes needed before the first call, and for each call the needed share of its result. With `keeping`,
+    operands whose elements are summed or dropped are not followed.
     """
     demand = _Demand()
     for tensor in outputs:
@@ -360,7 +359,7 @@ def _follow(calls: Sequence[_Call], outputs: Sequence[Tensor], *, keeping: bool)
             for touch in _needed(need, slot, nbytes, demand.touches(slot.storage))
         ]
         for written in call.writes:
-            # A change in place needs what it changes: said by its own reads if it changed everything.
+            # A change in place needs the old contents, which its reads include if it changed the whole storage.
             if written.whole or call.overwrites:
                 demand.overwrite(written)
         for storage, touch in needed:
@@ -369,7 +368,7 @@ def _follow(calls: Sequence[_Call], outputs: Sequence[Tensor], *, keeping: bool)
 
 
 def _needed(need: _Need, result: _Slot, nbytes: int, touches: Sequence[NeededBytes]) -> list[NeededBytes]:
-    """What one operand must give for so many bytes of the result."""
+    """The needed bytes of one operand for a number of needed bytes of the result."""
     total = result.region.nbytes
     if nbytes >= total:
         return [need.touch]

@@ -1,1 +1,1 @@
-"""Models that answer prompts over HTTP: one file per provider, found by `system.plugins`.."""
+"""Models that answer prompts over HTTP: one file per provider, found by `system.plugins`."""

@@ -1,8 +1,8 @@
-"""What the SDKs of all providers share: one client with time limits and retries, and the reading of its responses.
+"""The base of the adapters to SDKs: one client with time limits and retries, and the reading of its responses.
 
-The SDK repeats requests (`max_retries`): lost connections, 408, 409, 429 and 5xx, honouring `Retry-After`. A response
-hook makes it do the right thing in two cases it does not know: a body that is no completion is treated as a server
-error, and an account without credit is not asked again.
+The SDK repeats requests (`max_retries`) after lost connections, 408, 409, 429 and 5xx, and observes `Retry-After`. A
+response hook adds two cases: a body that is no completion counts as a server error, and a request is not repeated if
+the account has no credit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from warpsmith.llm.request_deadline import ClientClosed, RequestDeadlines
 from warpsmith.llm.secrets import Secret
 from warpsmith.model.brief import Prompt
 
-CONNECT_S = 10.0  # to open a connection: an endpoint that runs answers in milliseconds
+CONNECT_S = 10.0  # to open a connection, which takes milliseconds if the endpoint runs
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class Completion:
     """The text of a reply."""
 
     text: str
-    finish: str  # "stop", "length", or the provider's own word
+    finish: str  # "stop", "length", or another reason that the provider gives
 
 
 @dataclass(frozen=True)
 class Response:
     """The last response to a call."""
 
-    status: int = 0  # 0: there was none
+    status: int = 0  # 0: no response
     body: str = ""
-    lost: str = ""  # why there was none
-    unreachable: bool = False  # True if there was not even a connection
+    lost: str = ""  # why there is no response
+    unreachable: bool = False  # True if no connection was made
 
 
 class HttpResponse(Protocol):
@@ -55,7 +55,7 @@ class HttpResponse(Protocol):
 
 
 class ProviderAdapter:
-    """One SDK with its client. Subclasses say how to send a prompt and how to read a body."""
+    """One SDK with its client. Subclasses send a prompt and read a body."""
 
     def __init__(self, sdk: Any, model: str, secret: Secret, base_url: str, options: ModelOptions) -> None:
         self.deadlines = RequestDeadlines(options.retries.request_s)
@@ -71,8 +71,8 @@ class ProviderAdapter:
             default_headers={"Connection": "close"},  # see `request_deadline`
             http_client=sdk.DefaultHttpxClient(
                 event_hooks={"request": [self.deadlines.on_request], "response": [self._on_response]},
-                follow_redirects=False,  # a redirect is a wrong base URL, and could carry the key elsewhere
-                verify=base_url.startswith("https:"),  # certificates take long to load, and plain HTTP has none
+                follow_redirects=False,  # a redirect means a wrong base URL, and would send the key to another host
+                verify=base_url.startswith("https:"),  # certificates take long to load and plain HTTP needs none
             ),
         )
 
@@ -83,7 +83,7 @@ class ProviderAdapter:
         raise NotImplementedError
 
     def adapt(self, response: Response) -> bool:
-        """True if the request was changed so that this refusal does not come again."""
+        """True if later requests are changed so that this refusal does not occur again."""
         return False
 
     def completion(self, content: Mapping[str, object]) -> Completion | None:

@@ -11,7 +11,7 @@ from warpsmith.llm.provider import Provider
 from warpsmith.llm.secrets import Secret
 from warpsmith.model.brief import Prompt, Role
 
-_MAX_TOKENS = 32_000  # the protocol wants a limit; reasoning counts towards it
+_MAX_TOKENS = 32_000  # the protocol needs a limit, which includes reasoning
 _FINISH = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -21,14 +21,14 @@ _FINISH = {
 
 
 class AnthropicAdapter(ProviderAdapter):
-    """Anthropic's SDK."""
+    """The adapter to Anthropic's SDK."""
 
     client_class = "Anthropic"
 
     def __init__(self, model: str, url: str, secret: Secret, options: ModelOptions) -> None:
         import anthropic
 
-        # The SDK adds /v1 itself; people often give an address with it, as for other providers.
+        # The SDK adds /v1; users often give an address with /v1, as for other providers.
         super().__init__(anthropic, model, secret, url.rstrip("/").removesuffix("/v1"), options)
         self._max_tokens = options.max_tokens or _MAX_TOKENS
         self._create = self._client.messages.with_raw_response.create  # imported now, not in a request's time
@@ -57,7 +57,7 @@ class AnthropicAdapter(ProviderAdapter):
         return Completion(joined_text(mappings(content["content"])), _FINISH.get(reason, reason))
 
     def tokens(self, content: Mapping[str, object]) -> Tokens | None:
-        """See `ProviderAdapter`. The protocol counts cached input tokens apart from the others."""
+        """See `ProviderAdapter`. The protocol counts cached input tokens separately."""
         usage = content.get("usage")
         if not isinstance(usage, dict):
             return None

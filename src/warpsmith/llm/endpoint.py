@@ -1,4 +1,4 @@
-"""One model behind one endpoint: sends a prompt, counts what the requests cost, and words the failures.
+"""One model at one endpoint: sends a prompt, counts the cost of requests, and describes failures.
 
 The SDK repeats failed requests (`llm.adapter`). A reply that is empty, cut off or a refusal is a reply.
 """
@@ -21,7 +21,7 @@ _NAMED = 8  # models named in an error
 
 
 class Endpoint:
-    """A `Model`."""
+    """A `Model` at an HTTP endpoint."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Endpoint:
 
     def complete(self, prompt: Prompt) -> Reply:
         """See `Model`."""
-        # A request that waits to be repeated keeps its place: an overloaded endpoint gets fewer requests.
+        # A call keeps its semaphore while it waits to repeat a request: an overloaded endpoint gets fewer requests.
         with self._limit:
             begun = time.monotonic()
             with self._adapter.deadlines.call() as call:
@@ -56,7 +56,7 @@ class Endpoint:
         if isinstance(outcome, Completion):
             return Reply(self._secret.redact(outcome.text), self.model, usage, outcome.finish)
         failure = self._failure(outcome, timed_out)
-        # Raised outside of any handler: the SDK's exception holds the request with its key and must not be chained.
+        # Raised outside of any handler: the SDK's exception has the request with its key and must not be chained.
         why = self._secret.redact(failure.why)
         if failure.refused:
             raise ProposerRefused(f"{self.name}: {why}.", usage)

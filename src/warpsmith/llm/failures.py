@@ -1,6 +1,6 @@
-"""Failed requests: what an HTTP status means for the user, in words.
+"""Describes failed requests: the meaning of an HTTP status, and what the user can do.
 
-The words never hold a key (the caller removes it) and never the user name, password or query of an address.
+The caller removes keys from the text; addresses are shown without user name, password and query.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
 BAD_BODY = 599
-"""Stands for a successful response whose body is no completion."""
+"""The status of a successful response whose body is no completion."""
 
 _LONGEST_QUOTE = 300
 _QUOTED = 60  # characters of a body that is no completion
@@ -23,7 +23,7 @@ _FILTERED = ("content_policy", "content_filter", "content management policy", "i
 
 @dataclass(frozen=True)
 class RequestFailure:
-    """Why there is no reply."""
+    """The reason why there is no reply."""
 
     why: str  # a clause: "the endpoint answered 500 (overloaded)"
     refused: bool = False  # True if a person has to change something first
@@ -73,7 +73,7 @@ def is_out_of_credit(status: int, body: str) -> bool:
 
 
 def classify_status(status: int, body: str, info: EndpointInfo, list_models: Callable[[], str]) -> RequestFailure:
-    """What an HTTP status other than success means. `list_models` is called if the names of the models help."""
+    """The failure that an HTTP status other than success means; calls `list_models` if the model name is wrong."""
     message = error_message(body)
     if status == BAD_BODY:
         start = repr(body[:_QUOTED]) if body.strip() else "nothing"
@@ -104,5 +104,5 @@ def _advice(status: int, lowered: str, info: EndpointInfo, list_models: Callable
     if 300 <= status < 400:
         return f"it points elsewhere: give the final base URL with --base-url or {info.url_name}"
     if "temperature" in lowered:
-        return "leave the temperature out: this model does not take the one given"
-    return f"change what it names, or use another model than {info.model!r}"
+        return "leave the temperature out: this model does not accept this value"
+    return f"correct the value that the message names, or use another model than {info.model!r}"

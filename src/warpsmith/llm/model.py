@@ -1,7 +1,7 @@
-"""What a model is to the rest of Warpsmith, and the options to connect to one.
+"""The protocol of a model, and the options to connect to one.
 
-`Model.complete` takes a prompt and returns a reply, or raises a `ProposerFault`. Keys, addresses and prices come in
-through `ModelContext`, so that nothing here reads the environment.
+`Model.complete` takes a prompt and returns a reply, or raises a `ProposerFault`. Keys, addresses and prices are in
+`ModelContext`; only its `load` reads an environment.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from warpsmith.model.errors import UsageError
 
 
 class Model(Protocol):
-    """Answers prompts. Safe to call from many threads; calls beyond the limit of its endpoint wait."""
+    """Answers prompts. Safe to call from several threads; calls beyond the limit of its endpoint wait."""
 
     name: str  # as on the command line: "openai:gpt-5"
     model: str  # the provider's name for it: "gpt-5"
 
     def complete(self, prompt: Prompt) -> Reply:
-        """Ask and wait. A `ProposerFault` if no reply came, with the usage of all requests that reported one."""
+        """The reply to a prompt; raises a `ProposerFault` with the usage of all requests if no reply came."""
         ...
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class ModelOptions:
     """How models are asked. Stored with a run; holds no key."""
 
     base_url: str = ""  # "": the provider's variable, else its own address
-    temperature: float | None = None  # None: not sent; some models refuse any
+    temperature: float | None = None  # None: not sent; some models accept none
     max_tokens: int | None = None  # of one reply; None: the provider's own limit
     concurrency: int = 4  # most requests at one endpoint at the same time
     retries: RetryPolicy = RetryPolicy()
@@ -59,7 +59,7 @@ class ModelOptions:
         if self.concurrency < 1:
             raise UsageError(f"{self.concurrency} requests at once are too few; give 1 or more.")
         if self.max_tokens is not None and self.max_tokens < 1:
-            raise UsageError(f"a reply of {self.max_tokens} tokens holds nothing; give 1 or more.")
+            raise UsageError(f"{self.max_tokens} tokens are too few for a reply; give 1 or more.")
         if self.base_url and not self.base_url.startswith(("http://", "https://")):
             raise UsageError(
                 f"the base URL {self.base_url!r} does not begin with http:// or https://; give it in full."

@@ -21,13 +21,13 @@ from warpsmith.llm.provider import Provider
 from warpsmith.llm.secrets import Secret
 from warpsmith.model.brief import Prompt
 
-# Two names of the same limit: OpenAI's own endpoint wants the first, most others know only the second.
+# Two names of the same limit: OpenAI's endpoint needs the first, most others accept only the second.
 _NEW_LIMIT, _OLD_LIMIT = "max_completion_tokens", "max_tokens"
 _HOME = "https://api.openai.com/v1"
 
 
 class OpenAIAdapter(ProviderAdapter):
-    """OpenAI's SDK."""
+    """The adapter to OpenAI's SDK."""
 
     client_class = "OpenAI"
 

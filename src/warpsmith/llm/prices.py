@@ -1,4 +1,4 @@
-"""The prices of tokens, from a table in TOML. A model that is not in the table has no price; none is guessed.
+"""The prices of tokens, from a table in TOML. A model that is not in the table has no price.
 
 The packaged table holds list prices as of a date. A user's own file, given or named by `WARPSMITH_PRICES`, adds to it
 and overrides it. Batch discounts, long-context surcharges and taxes are not covered.
@@ -42,7 +42,7 @@ class Price:
     cache_write: float | None = None  # None: as any input
 
     def cost_usd(self, tokens: Tokens) -> float:
-        """The price of these tokens."""
+        """The price of these tokens in US dollars."""
         cached = self.input if self.cached_input is None else self.cached_input
         written = self.input if self.cache_write is None else self.cache_write
         fresh = max(tokens.prompt - tokens.cached - tokens.cache_written, 0)
@@ -80,7 +80,7 @@ def _read(text: str, where: str) -> dict[str, Price]:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"the price table {where} is not TOML: {error}.") from None
+        raise UsageError(f"the price table {where} is not TOML: {error}; correct it.") from None
     prices = {}
     for provider, models in content.items():
         for model, entry in models.items() if isinstance(models, dict) else [("", None)]:

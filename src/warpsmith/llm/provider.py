@@ -14,13 +14,13 @@ from warpsmith.llm.model import Model, ModelContext, ModelOptions
 from warpsmith.llm.secrets import Secret
 from warpsmith.model.errors import ProposerFault, ProposerRefused, ToolMissing, UsageError
 
-_NO_KEY = Secret("none")  # the SDKs need a key, a user's own endpoint does not
+_NO_KEY = Secret("none")  # the SDKs need a key, even if the endpoint does not
 _LIST_S = 10.0  # to list the models
 
 
 @dataclass(frozen=True)
 class Provider:
-    """One protocol, and how to reach its models."""
+    """One protocol, and how to connect to its models."""
 
     name: str  # "openai"
     package: str  # the SDK to install
@@ -46,7 +46,7 @@ class Provider:
         finally:
             adapter.close()
         if not names:
-            raise ProposerFault(f"{safe_url(url)} does not say which models it serves; name one.")
+            raise ProposerFault(f"{safe_url(url)} does not list its models; name one.")
         return names
 
     def address(self, options: ModelOptions, context: ModelContext) -> str:
@@ -63,7 +63,7 @@ class Provider:
         return url
 
     def _key(self, url: str, context: ModelContext) -> Secret:
-        """The key; a placeholder if the endpoint is the user's own and there is none."""
+        """The key; a placeholder for the user's own endpoint without a key."""
         found = context.keyring.secret(self.key_name)
         if not found and url == self.home:
             raise ProposerRefused(

@@ -1,9 +1,9 @@
 """A hard time limit for every HTTP request of an SDK client, and the counts of its requests.
 
-The SDKs repeat failed requests and have time limits, but their limits count from one byte to the next: a server that
-sends a byte now and then is never late. Here a timer shuts down the socket of a request when its time is over; the SDK
-sees a lost connection and repeats the request. The socket comes from the `trace` extension of the HTTP client, which
-reports each connection it opens; so every request opens its own connection (`Connection: close`).
+The time limits of the SDKs count from one byte to the next: a server that sends a byte now and then never exceeds
+them. Here a timer shuts down the socket of a request when its time is over; the SDK sees a lost connection and repeats
+the request. The socket comes from the `trace` extension of the HTTP client, which reports each connection that it
+opens; so every request opens its own connection (`Connection: close`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Call:
         self._lock = threading.Lock()
 
     def begin(self, limit_s: float) -> None:
-        """A request is about to be sent: give it its own time limit."""
+        """Start the time limit of a request that is about to be sent."""
         self.end()
         self.requests += 1
         with self._lock:

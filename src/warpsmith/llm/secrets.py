@@ -1,8 +1,8 @@
-"""Keys: where they come from, and how they stay out of everything that is shown or stored.
+"""Reads keys, and keeps them out of all text that is shown or stored.
 
-A key comes from the environment or from a key file that only its owner can read. It is held in a `Secret`, which no
-`repr`, format string or pickle shows, and `redact` removes it from every text that an endpoint sends back. Not covered:
-a key that an endpoint sends back in another form (reversed, encoded).
+A key comes from the environment or from a key file that only its owner can read. A `Secret` has the key, which no
+`repr`, format string or pickle shows, and `redact` removes it from every text that an endpoint returns. A key that an
+endpoint returns in another form (reversed, encoded) is not removed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from warpsmith.model.errors import UsageError
 
 KEY_FILE_VARIABLE = "WARPSMITH_KEY_FILE"
 MASK = "[key]"
-_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD")  # how the names of variables that hold one end
-_SHORTEST = 6  # a placeholder such as "none" is no secret, and masking it would cut up every text
+_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD")  # endings of the names of variables with secrets
+_SHORTEST = 6  # characters; a placeholder such as "none" is no secret and would be masked in every text
 
 
 class Secret:
-    """A text that only `reveal` shows."""
+    """A secret text that only `reveal` returns."""
 
     __slots__ = ("_text",)
 
@@ -30,7 +30,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, to be sent."""
+        """The secret text."""
         return self._text
 
     def redact(self, text: str) -> str:
@@ -44,7 +44,7 @@ class Secret:
         return "Secret(...)"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret is never written down; hand over the name of its variable instead")
+        raise TypeError("a secret cannot be pickled; pass the name of its variable instead")
 
 
 NO_SECRET = Secret("")
@@ -73,7 +73,7 @@ class Keyring:
         found = self._values.get(name, NO_SECRET)
         if not all(32 < ord(letter) < 127 for letter in found.reveal()):
             raise UsageError(
-                f"{name} holds characters that no key has (a line break, a space?); set it to the key alone."
+                f"{name} has characters that no key has (a line break, a space?); set it to the key alone."
             )
         return found
 

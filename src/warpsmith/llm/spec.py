@@ -40,7 +40,7 @@ class ModelSpec:
 class DetectedModels:
     """The models that the environment offers."""
 
-    models: tuple[ModelSpec, ...]  # empty: there is no model to ask
+    models: tuple[ModelSpec, ...]  # empty: no model is available
     why: str  # a sentence
 
 
@@ -50,12 +50,12 @@ def providers() -> tuple[str, ...]:
 
 
 def is_spec(text: str) -> bool:
-    """True if a text begins with the name of a provider; the rest may still be wrong."""
+    """True if a text begins with the name of a provider; the rest is not checked."""
     return text.strip().partition(":")[0] in providers()
 
 
 def parse(text: str) -> tuple[ModelSpec, ...]:
-    """Models with weights: "openai:a=2,anthropic:b". The name of a model may hold colons and slashes."""
+    """Models with weights, from text such as "openai:a=2,anthropic:b"; model names may contain colons and slashes."""
     specs = tuple(_one(part.strip()) for part in text.split(","))
     twice = next((spec.name for spec in specs if [s.name for s in specs].count(spec.name) > 1), None)
     if twice is not None:
@@ -80,7 +80,7 @@ def connect(specs: Sequence[ModelSpec], options: ModelOptions, context: ModelCon
 
 
 def detect_models(options: ModelOptions, context: ModelContext) -> DetectedModels:
-    """The model that the keys and addresses in the environment point to. May ask an endpoint for its models."""
+    """The model to use by the keys and addresses in the environment; may ask an endpoint for its models."""
     named = context.keyring.plain(MODEL_VARIABLE)
     if named and is_spec(named):
         return DetectedModels(parse(named), f"{MODEL_VARIABLE} names {named}.")

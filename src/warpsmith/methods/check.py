@@ -1,4 +1,4 @@
-"""Checks a method and reports its errors in words."""
+"""Checks a method and describes its errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def method_errors(method: Method) -> Iterator[str]:
     for number, stage in enumerate(method.stages, start=1):
         yield from (f"has a stage {number} {fault}" for fault in _of_until(stage.until))
     if method.stages[-1].until != Until():
-        yield "has an end for its last stage, and nothing follows it: leave that out"
+        yield "has an `until` for its last stage, which no stage follows: leave it out"
     for field, least in (("repairs", 0), ("tries", 1)):
         if not _whole(getattr(method, field), least):
             yield f"has {field} = {getattr(method, field)!r}: give a whole number of at least {least}"
@@ -108,7 +108,7 @@ def _of_operator(operator: MethodOperator) -> Iterator[str]:
         if number and kind not in operator.shows:
             yield f"with {kind.value} = {number} that does not show them: add Show.{kind.name} to what it shows"
         if kind in operator.shows and not number:
-            yield f"that shows {kind.value} and asks for none: say how many"
+            yield f"that shows {kind.value} and asks for none: give a number"
     if operator.fewest_parents > operator.parents:
         yield f"that needs {operator.fewest_parents} parents and takes {operator.parents}"
     if operator.order not in ORDERS:
@@ -137,7 +137,7 @@ def _of_until(until: Until) -> Iterator[str]:
 
 
 def _is(value: object, kind: type) -> bool:
-    """isinstance, for values whose declared type a user's file may not keep to."""
+    """isinstance, for values of a user's file that may not have their declared type."""
     return isinstance(value, kind)
 
 

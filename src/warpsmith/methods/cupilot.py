@@ -48,9 +48,9 @@ PLUGIN = Method(
     name="cupilot",
     title="cuPilot",
     paper="cuPilot, arXiv 2512.16465",
-    summary="A strategist thinks of strategies, guided by the roofline and by what helped before; a translator writes "
-    "each as a kernel, a revisor mends what fails, an aligner restates the strategy as the code has it. Over four "
-    "epochs strategies, not code, are selected, crossed and mutated.",
+    summary="A strategist proposes strategies, guided by the roofline and by earlier measurements; a translator writes "
+    "each as a kernel, a revisor repairs kernels that fail, an aligner restates the strategy as the code has it. Over "
+    "four epochs strategies, not code, are selected, crossed and mutated.",
     stages=(
         Stage((INITIALISE,), Until(share=1 / 4)),
         Stage((CROSS, MUTATE), Until(share=2 / 4)),

@@ -1,4 +1,4 @@
-"""EvoEngineer-Free: the task and the best kernel so far, nothing else. Breadth rather than guidance."""
+"""EvoEngineer-Free: shows the task and the best kernel so far, nothing else."""
 
 from __future__ import annotations
 

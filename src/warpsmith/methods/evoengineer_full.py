@@ -1,4 +1,4 @@
-"""EvoEngineer-Full: best, parents and insights, with crossover and mutation on an elite. The most guided."""
+"""EvoEngineer-Full: shows best kernel, parents and insights, with crossover and mutation on an elite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EvoEngineer-Insight: the best kernel so far and what earlier proposals thought, tied to what was measured."""
+"""EvoEngineer-Insight: shows the best kernel so far and thoughts of earlier proposals with their measured effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FunSearch: earlier programs, worse to better, and the request for the next in that line. Diversity by islands."""
+"""FunSearch: shows earlier programs, worse to better, and asks for the next better one. Diversity by islands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Loads a method by name or from a user's file, and makes ablated methods.
 
 A user's file is executed: it is trusted like any program of its user. Its method is checked before a run begins. An
-ablated method lacks parts, to measure what they are worth, as in the ablations of the cuPilot paper.
+ablated method lacks parts, to measure their effect, as in the ablations of the cuPilot paper.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _read(path: Path) -> str:
 
 
 def _with_wordings_found(method: Method, path: Path) -> Method:
-    """The same method with absolute paths of its wordings."""
+    """The method with absolute paths of its wordings."""
     stages = (
         replace(stage, operators=tuple(_found(operator, path) for operator in stage.operators))
         for stage in method.stages
@@ -109,7 +109,7 @@ def _found(operator: MethodOperator, path: Path) -> MethodOperator:
 
 
 ROOFLINE = frozenset({Show.ROOFLINE, Show.STRATEGIES, Show.PROFILE})
-"""Everything based on the roofline: zone and floor, the advice of the catalogue, profiles."""
+"""The parts of a prompt that are based on the roofline: zone and floor, advice of the catalogue, profiles."""
 RETRIEVAL = frozenset({Show.RETRIEVED})
 
 

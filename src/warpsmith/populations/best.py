@@ -8,7 +8,7 @@ from warpsmith.populations.ranking import RESERVE, Ranking
 
 
 class SingleBest:
-    """Shows one member: the fastest, of equals the earliest."""
+    """Has one member: the fastest, of equally fast ones the earliest."""
 
     def __init__(self) -> None:
         self._ranking = Ranking(1 + RESERVE)

@@ -25,7 +25,7 @@ class PopulationOption:
 
     @property
     def limits(self) -> str:
-        """The allowed values, for people."""
+        """The allowed values, for messages."""
         return f"a {'whole ' if self.whole else ''}number from {self.least:g} to {self.most:g}"
 
     def allows(self, value: object) -> bool:
@@ -44,7 +44,7 @@ class PopulationPlugin:
     build: Callable[[Mapping[str, float]], Population]  # gets all options
 
     def create(self, **options: float) -> Population:
-        """An empty population. An unknown option or a value outside its limits is a UsageError."""
+        """An empty population; raises a UsageError for an unknown option or a value outside its limits."""
         known = {option.name: option for option in self.options}
         for name, value in options.items():
             if name not in known:
@@ -58,6 +58,6 @@ class PopulationPlugin:
 
 
 def create(spec: PopulationSpec) -> Population:
-    """An empty population of that kind; an unknown kind or option is a `UsageError` that lists the known ones."""
+    """An empty population of that kind; raises a `UsageError` that lists the known kinds or options."""
     population: Population = plugin(PACKAGE, spec.name).create(**dict(spec.options))
     return population

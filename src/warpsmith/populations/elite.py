@@ -11,7 +11,7 @@ from warpsmith.populations.ranking import RESERVE, Ranking
 
 
 class Elite:
-    """Shows the `size` best members."""
+    """Has the `size` best members."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -26,7 +26,7 @@ class Elite:
         self._ranking.remove(id)
 
     def pick(self, count: int, seed: int) -> Pick:
-        """Drawn one after the other, each time with probability proportional to 1/(rank + n) among those left.
+        """Members drawn one after the other, each with probability proportional to 1/(rank + n) among those left.
 
         Ranks count from 1 and n is the number of members, so that the best is not quite twice as likely as the last.
         """
@@ -42,7 +42,7 @@ class Elite:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Best first."""
+        """The members, best first."""
         return self._ranking.members[: self._size]
 
 

@@ -21,8 +21,8 @@ from warpsmith.populations.create import PopulationOption, PopulationPlugin
 from warpsmith.populations.ranking import Ranking, best_first
 
 CLUSTER_WIDTH = math.log(1.05)  # of a cluster, in ln(speedup): kernels within 5 % are about equally fast
-MOST_MEMBERS = 100  # of an island; those beyond are so slow that the softmax would hardly ever draw them
-COLDEST = 0.02  # of the first temperature: where it ends, since at 0 a softmax is undefined
+MOST_MEMBERS = 100  # of an island; further ones are so slow that the softmax would hardly draw them
+COLDEST = 0.02  # the last temperature as a share of the first; at 0 a softmax is undefined
 
 
 class Islands:
@@ -35,9 +35,9 @@ class Islands:
         self._since_reset = 0
 
     def insert(self, member: Member) -> None:
-        """Add to the island `member.place`, or revise wherever its id is.
+        """Add a member to the island `member.place`, or change its score on every island that has it.
 
-        The first member goes to all islands: each needs something to start from.
+        The first member is added to all islands, so that each has a parent.
         """
         if not 0 <= member.place < len(self._islands):
             raise ValueError(f"{member.id} belongs to island {member.place} of {len(self._islands)}")
@@ -52,7 +52,7 @@ class Islands:
             self._reset()
 
     def remove(self, id: str) -> None:
-        """Remove a member from all islands; an island left empty starts again from the best of all."""
+        """Remove a member from all islands; an island left empty gets the best of all members."""
         for island in self._islands:
             island.remove(id)
         heirs = self.members[:1]
@@ -61,7 +61,7 @@ class Islands:
                 island.insert(replace(heir, place=place))
 
     def pick(self, count: int, seed: int) -> Pick:
-        """All from one island, drawn evenly; an island without members gives its place and no parents."""
+        """Parents from one island, which is drawn uniformly; an empty island gives its place and no parents."""
         draw = random.Random(seed)
         place = draw.randrange(len(self._islands))
         ranked = self._islands[place].members
@@ -75,7 +75,7 @@ class Islands:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Of all islands, best first, each id once."""
+        """The members of all islands, best first, each id once."""
         found: dict[str, Member] = {}
         for island in self._islands:
             for member in island.members:
@@ -83,19 +83,19 @@ class Islands:
         return best_first(found.values())
 
     def _draw(self, waiting: Sequence[Member], best_score: float, draw: random.Random) -> Member:
-        """A cluster, then one of its members."""
+        """A member: first a cluster is drawn, then one of its members."""
         clusters: dict[int, list[Member]] = {}
         for member in waiting:
             lag = round(math.log(best_score / member.score) / CLUSTER_WIDTH)  # in cluster widths behind the best
             clusters.setdefault(lag, []).append(member)
         lags = list(clusters)
         heat = max(1 - self._since_reset / self._reset_every, COLDEST) * self._temperature
-        # Against the fastest cluster left, so that at least one weight is 1 and not all vanish.
+        # Relative to the fastest cluster left, so that at least one weight is 1.
         (lag,) = draw.choices(lags, [math.exp((min(lags) - lag) * CLUSTER_WIDTH / heat) for lag in lags])
         return _shorter(clusters[lag], draw)
 
     def _reset(self) -> None:
-        """Empty the weaker half; the weakest starts again from the best of the strongest, and so on."""
+        """Empty the weaker half of the islands; the weakest gets the best member of the strongest, and so on."""
         self._since_reset = 0
         leaders = best_first(island.best for island in self._islands if island.best is not None)
         half = len(leaders) // 2
@@ -105,7 +105,7 @@ class Islands:
 
 
 def _shorter(members: Sequence[Member], draw: random.Random) -> Member:
-    """One of about equally fast programs; the shortest is e times as likely as one that is far longer."""
+    """One of several about equally fast programs; the shortest is e times as likely as a much longer one."""
     least = min(member.length for member in members)
     most = max(member.length for member in members)
     weights = [math.exp(-(member.length - least) / max(most, 1)) for member in members]

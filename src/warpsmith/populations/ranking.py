@@ -1,6 +1,6 @@
-"""Members in order, best first, each id once. All populations use it.
+"""Members in order, best first, each id once; used by all populations.
 
-A ranking holds more members than its population shows: when a second measurement lowers a score or removes a member,
+A ranking keeps more members than its population has: when a second measurement lowers a score or removes a member,
 the next one takes its place.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 from warpsmith.model.brief import Member
 
-RESERVE = 64  # members kept behind those that count
+RESERVE = 64  # members kept besides those of the population
 
 
 def best_first(members: Iterable[Member]) -> tuple[Member, ...]:
-    """By score; of equals the earlier first."""
+    """Members by score; of equal scores the earlier first."""
     return tuple(sorted(members, key=lambda member: (-member.score, member.trial, member.id)))
 
 
@@ -34,16 +34,16 @@ class Ranking:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Best first."""
+        """The members, best first."""
         return self._ranked
 
     @property
     def best(self) -> Member | None:
-        """The first of them."""
+        """The best member; None if there is none."""
         return self._ranked[0] if self._ranked else None
 
     def insert(self, member: Member) -> None:
-        """Add a member, or put it in the place of the one with its id."""
+        """Add a member, or replace the one with its id."""
         if not (math.isfinite(member.score) and member.score > 0):
             raise ValueError(f"{member.id} has the score {member.score}; a valid candidate's is finite and positive")
         others = (other for other in self._ranked if other.id != member.id)

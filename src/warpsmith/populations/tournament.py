@@ -16,7 +16,7 @@ from warpsmith.populations.ranking import RESERVE, Ranking
 
 
 class Tournament:
-    """Shows the `size` best members, one of each niche."""
+    """Has the `size` best members, one of each niche."""
 
     def __init__(self, size: int, rivals: int) -> None:
         self._size = size
@@ -32,7 +32,7 @@ class Tournament:
         self._ranking.remove(id)
 
     def pick(self, count: int, seed: int) -> Pick:
-        """Winners of one tournament after the other, each among those left."""
+        """The winners of one tournament after the other, each among the members left."""
         draw = random.Random(seed)
         waiting = list(self.members)  # best first: of the rivals drawn, the first one wins
         winners: list[Member] = []
@@ -44,7 +44,7 @@ class Tournament:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Best first, each strategy once."""
+        """The members, best first, each strategy once."""
         leaders: dict[str, Member] = {}
         for member in self._ranking.members:
             leaders.setdefault(member.niche or f"id {member.id}", member)

@@ -15,7 +15,7 @@ from warpsmith.model.numbers import quantity, whole_percent
 from warpsmith.profiling.digest import CPU_STRATEGIES, STRATEGIES, Bottleneck, Diagnosis, Rank
 
 NEAR = 0.75
-"""Share of the hardware limit above which hardly anything can be gained."""
+"""Share of the hardware limit above which there is little to gain."""
 
 SPILLED_BYTES = 64
 """Per thread; below this, the compiler spills only a value or two."""
@@ -59,12 +59,12 @@ def _diagnoses(problem: Problem, evaluation: Evaluation) -> Iterator[Diagnosis]:
     if share >= NEAR:
         kind = Bottleneck.COMPUTE if zone == Zone.COMPUTE else Bottleneck.BANDWIDTH
         words = "fewer operations" if kind is Bottleneck.COMPUTE else "moving fewer bytes"
-        sentence = f"It is close to what the hardware allows: only {words} would make it faster."
+        sentence = f"It is close to the hardware limit: only {words} would make it faster."
         yield Diagnosis(kind, sentence, (reached, rate), table[kind], Rank.LIMIT_REACHED, share)
     elif zone == Zone.LATENCY:
         yield Diagnosis(
             Bottleneck.LAUNCH,
-            "There is so little work that starting it costs as much as doing it.",
+            "There is so little work that the launch takes as long as the work.",
             (f"the work itself needs {1e3 * result.floor_ms:.2g} µs, the call takes {1e3 * result.latency_ms:.3g} µs",),
             table[Bottleneck.LAUNCH],
             Rank.IDLE,
@@ -72,7 +72,7 @@ def _diagnoses(problem: Problem, evaluation: Evaluation) -> Iterator[Diagnosis]:
         )
     yield Diagnosis(
         Bottleneck.LATENCY,
-        "It is far from the hardware's limit; without counters, the reason for its waiting is not known.",
+        "It is far from the hardware limit; without counters the cause is unknown.",
         (reached, rate),
         table[Bottleneck.LATENCY],
         Rank.UNCLEAR,

@@ -1,9 +1,9 @@
 """Runs Nsight Compute on one call of a candidate, in a process of its own, and parses its table of counters.
 
 `ncu --csv --page raw` prints one record per kernel launch; values are converted to base units. Counters that a device
-or release does not have are missing. The process is confined as far as the tool permits. Reading counters is a
-privilege on many machines, which a process loses with its user. So if we are root and nothing stricter works, the
-process stays root inside the sandbox. It never runs outside the sandbox as root.
+or release does not have are missing. The process is confined as far as the tool permits. On many machines only root may
+read counters. So if Warpsmith runs as root and nothing stricter works, the process stays root inside the sandbox. It
+never runs outside the sandbox as root.
 """
 
 from __future__ import annotations
@@ -171,11 +171,11 @@ class Confinement:
     """How a candidate is confined while it is profiled."""
 
     confined: bool  # the whole sandbox
-    drop_user: bool  # if we are root, become another user
+    drop_user: bool  # if this process is root, the candidate's becomes another user
 
 
 CONFINEMENTS = (Confinement(True, True), Confinement(True, False), Confinement(False, True))
-"""In the order of trial. Running as root outside the sandbox is not among them."""
+"""The confinements in the order in which they are tried; none runs as root outside the sandbox."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def find(environ: Mapping[str, str]) -> Path | None:
 
 
 def version(program: Path) -> str:
-    """E.g. "Nsight Compute 2025.3.1"; without the number if the tool does not tell it."""
+    """The name and version of the tool, e.g. "Nsight Compute 2025.3.1"; without the number if it is unknown."""
     try:
         said = subprocess.run([str(program), "--version"], capture_output=True, text=True, timeout=_VERSION_S).stdout
     except (OSError, subprocess.TimeoutExpired):

@@ -16,40 +16,40 @@ from warpsmith.profiling.digest import STRATEGIES, Bottleneck, Diagnosis, Rank
 from warpsmith.profiling.ncu import KernelCounters
 
 COALESCED = 0.5
-"""Of each 32-byte sector fetched, the share used. Below a half the traffic doubles; honest kernels with ragged rows
-lose some per cent, strided ones nearly nine tenths."""
+"""The used share of each 32-byte sector fetched. Below a half the traffic doubles; kernels with unaligned rows lose
+some per cent, strided ones nearly nine tenths."""
 
 COALESCED_SECTORS = 4.0
-"""Sectors that a warp needs for 4 bytes a lane: with no more than these, lanes share an address rather than scatter."""
+"""Sectors that a warp needs for 4 bytes a lane; with no more sectors the accesses are not scattered."""
 
 SECTORS_PER_REQUEST = 16.0
-"""Where bytes used are not counted: a warp that loads 16 bytes a lane needs 16 sectors, so more are never needed."""
+"""Used if used bytes are not counted: a warp that loads 16 bytes a lane needs 16 sectors, and never more."""
 
 CONFLICTS = 0.4
-"""Share of passes through shared memory that repeat an access. A two-way conflict gives a half; below that the counter
-also sees ordinary arbitration."""
+"""Share of passes through shared memory that repeat an access. A two-way conflict gives a half; lower values also come
+from ordinary arbitration."""
 
 CONFLICTS_MATTER = 25.0
-"""Per cent of the L1's peak: conflicts in a unit that is mostly idle cost nothing."""
+"""Per cent of the L1's peak; below it, conflicts cost nothing."""
 
 SPILLED = 0.10
-"""Share of L1 traffic that is local memory. A handful of registers saved around a loop stays below it."""
+"""Share of L1 traffic that is local memory. A few registers saved around a loop stay below it."""
 
 NEAR_BANDWIDTH = 70.0
-"""Per cent of DRAM peak. A long plain copy reaches 85 to 93, one of 30 microseconds 74, since the pipes have to fill
-and drain: above seven tenths, only moving less helps much."""
+"""Per cent of DRAM peak, above which only moving fewer bytes helps much. A long plain copy reaches 85 to 93, a copy
+of 30 microseconds 74."""
 
 SATURATED = 85.0
-"""Per cent of DRAM peak at which conflicts in shared memory are hidden behind the bus."""
+"""Per cent of DRAM peak above which conflicts in shared memory cost no time."""
 
 NEAR_COMPUTE = 70.0
-"""Per cent of the SMs' peak: above, the pipes decide, and waiting hardly matters."""
+"""Per cent of the SMs' peak, above which arithmetic is the limit."""
 
 LOW_OCCUPANCY = 0.35
-"""Of the warps an SM can hold. Kernels with much work per thread do well from about a third on."""
+"""Share of the warps that an SM can hold. Kernels with much work per thread are fast from about a third on."""
 
 BUSY = 60.0
-"""Per cent of either peak above which neither occupancy nor latency is the story."""
+"""Per cent of either peak, above which neither occupancy nor latency is the limit."""
 
 FULL_WAVE = 1.0
 """Fewer blocks than fit on the device at once leave SMs without work."""
@@ -60,7 +60,7 @@ SHORT_S = 4e-6
 
 @dataclass(frozen=True)
 class ProfiledKernel:
-    """The kernel that takes longest, and what else the rules use."""
+    """The kernel that takes longest, and further facts that the rules use."""
 
     counters: KernelCounters  # of its longest launch
     zone: str = ""
@@ -175,7 +175,7 @@ def _uncoalesced(kernel: ProfiledKernel) -> Iterator[Diagnosis]:
             Bottleneck.UNCOALESCED,
             Rank.WASTE,
             1.0 - worst[0],
-            "Neighbouring threads touch addresses that are far apart, so most of what is fetched is thrown away.",
+            "Neighbouring threads access addresses that are far apart, so most of the fetched bytes are not used.",
             worst[1],
             kernel.busy_words,
         )
@@ -197,7 +197,7 @@ def _conflicts(kernel: ProfiledKernel) -> Iterator[Diagnosis]:
         Bottleneck.BANK_CONFLICTS,
         Rank.WASTE,
         share,
-        "Threads of a warp hit the same bank of shared memory, so that their accesses are done one after the other.",
+        "Threads of a warp access the same bank of shared memory, so that their accesses are done one after the other.",
         f"{whole_percent(share)} of the passes through shared memory are repeats "
         f"({min(ways, 32.0):.0f} passes an access)",
         f"the L1 is busy at {busy:.0f} % of its peak" if busy is not None else "",
@@ -248,7 +248,7 @@ def _launch(kernel: ProfiledKernel) -> Iterator[Diagnosis]:
         Bottleneck.LAUNCH,
         Rank.IDLE,
         1.0,
-        "The kernel is over about as soon as it has started: starting it is what costs.",
+        "The kernel is so short that the launch takes most of the time.",
         f"the longest kernel runs for {length * 1e6:.1f} µs",
         f"{kernel.launches} kernels a call" if many else "",
     )
@@ -262,7 +262,7 @@ def _parallelism(kernel: ProfiledKernel) -> Iterator[Diagnosis]:
         Bottleneck.PARALLELISM,
         Rank.IDLE,
         1.0 - waves,
-        "There are too few blocks to keep every SM at work.",
+        "There are too few blocks to keep every SM busy.",
         f"{kernel.counters.grid} blocks fill {whole_percent(waves)} of the places that the device has"
         if kernel.counters.grid
         else "",
@@ -311,7 +311,7 @@ def _latency(kernel: ProfiledKernel) -> Iterator[Diagnosis]:
         Bottleneck.LATENCY,
         Rank.UNCLEAR,
         1.0 - kernel.busiest / 100,
-        f"Warps mostly wait{f' for {worst[1]}' if worst else ''}, and nothing is near its limit.",
+        f"Warps mostly wait{f' for {worst[1]}' if worst else ''}, and no unit is near its limit.",
         kernel.busy_words,
         f"{eligible:.1f} warps ready to issue per cycle" if eligible is not None else "",
     )
@@ -322,7 +322,7 @@ def _unclear(kernel: ProfiledKernel) -> Diagnosis:
         Bottleneck.UNKNOWN,
         Rank.UNCLEAR,
         0.0,
-        "No counter stands out.",
+        "No counter shows a cause.",
         kernel.busy_words or "the tool gave no usable counter",
     )
 

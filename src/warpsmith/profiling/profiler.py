@@ -96,9 +96,9 @@ class Profiler:
         evaluation: Evaluation,
         precision: Precision | None = None,
     ) -> Profile:
-        """Why this candidate is not faster. A failure of the harness becomes a reason, not an exception."""
+        """Why this candidate is not faster. If a tool fails or is missing, the profile is made from the evaluation."""
         if not evaluation.ok:
-            return Profile(None, "only a valid candidate can be profiled; repair it first.")
+            return Profile(None, "only a valid candidate can be profiled; repair the candidate first.")
         begun = time.monotonic()
         try:
             if self._device.kind == "cuda":

@@ -1,10 +1,10 @@
-"""A standalone process with PyTorch's profiler: when each kernel of one call ran.
+"""A standalone process with PyTorch's profiler, which records when each kernel of one call ran.
 
     python -m warpsmith.profiling.standalone_timed ... PLAN.json
 
 Reading kernel times needs no privilege, unlike counters. The profiler starts before the sandbox is entered. The
-candidate is called twice and the second call counts, because the first one loads code. The times are a claim of the
-candidate's process; they only become advice about that candidate.
+candidate is called twice and the second call counts, because the first one loads code. The candidate's process can
+forge the times; they are only used as advice about that candidate.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StandaloneTimed(StandaloneNative):
         super().prepare()
         if torch.cuda.is_available():
             torch.cuda.set_device(self.plan["device"])
-            torch.cuda.synchronize()  # initialises CUDA: inside the sandbox that is not possible
+            torch.cuda.synchronize()  # initialises CUDA, which is not possible inside the sandbox
         self._profiler.start()
 
     def call_all(self) -> str:

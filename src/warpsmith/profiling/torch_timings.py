@@ -32,7 +32,7 @@ GAPS = 0.3
 _MODULE = "warpsmith.profiling.standalone_timed"
 _FILE_BYTES = 1 << 20
 CONFINEMENTS = (True, False)
-"""In the order of trial: confined by the whole sandbox, or only by another user."""
+"""The confinements in the order in which they are tried: the whole sandbox, or only another user."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class KernelTimes:
 
     @property
     def busy_us(self) -> float:
-        """The time spent in kernels."""
+        """The time in kernels, in microseconds."""
         return sum(max(0.0, each.end_us - each.start_us) for each in self.kernels)
 
     @property
     def span_us(self) -> float:
-        """From the first kernel's start to the last one's end."""
+        """The time from the start of the first kernel to the end of the last, in microseconds."""
         ends = [each.end_us for each in self.kernels]
         return max(ends) - min(each.start_us for each in self.kernels) if ends else 0.0
 
@@ -114,7 +114,7 @@ def diagnoses(times: KernelTimes) -> Iterator[Diagnosis]:
     if count > 1 and gaps >= GAPS:
         yield Diagnosis(
             Bottleneck.LAUNCH,
-            "The device is idle between the kernels of a call: starting them one by one costs more than it should.",
+            "The device is idle between the kernels of a call: their launches cost time.",
             (f"{count} kernels a call", f"{whole_percent(gaps)} of the {span:.1f} µs on the device are gaps"),
             STRATEGIES[Bottleneck.LAUNCH],
             Rank.IDLE,
@@ -123,7 +123,7 @@ def diagnoses(times: KernelTimes) -> Iterator[Diagnosis]:
     elif max(each.end_us - each.start_us for each in times.kernels) < 1e6 * SHORT_S:
         yield Diagnosis(
             Bottleneck.LAUNCH,
-            "The kernel is over about as soon as it has started: starting it is what costs.",
+            "The kernel is so short that the launch takes most of the time.",
             (f"the device works for {busy:.1f} µs a call", f"{count} kernel{'s' if count > 1 else ''} a call"),
             STRATEGIES[Bottleneck.LAUNCH],
             Rank.IDLE,
@@ -134,7 +134,7 @@ def diagnoses(times: KernelTimes) -> Iterator[Diagnosis]:
         share = sum(each.end_us - each.start_us for each in names) / busy if busy > 0 else 0.0
         yield Diagnosis(
             Bottleneck.LATENCY,
-            "Several kernels share the time; without counters, what they wait for is not known.",
+            "Several kernels share the time; without counters the cause is unknown.",
             (f"{times.longest} takes {whole_percent(share)} of {busy:.1f} µs", f"{count} kernels a call"),
             (*STRATEGIES[Bottleneck.LATENCY], "kernel-fusion"),
             Rank.UNCLEAR,

@@ -1,1 +1,1 @@
-"""What people look at after a run: pictures and tables, from plain data. Decides and measures nothing."""
+"""Reports of runs and benches: pages, pictures and tables."""

@@ -1,4 +1,4 @@
-"""The page of a bench: from its results to the document that the page shows.
+"""Makes the document of a bench's page from the results of the bench.
 
 Statistics come from `experiments.statistics`; only the progress by trial, which no table has, is computed here.
 """
@@ -79,7 +79,7 @@ def _figures(bench: BenchResults, groups: Sequence[GroupView]) -> Iterator[Figur
     known = [group for group in groups if group.or_pytorch is not None]
     if known:
         first = max(known, key=lambda group: group.or_pytorch.value if group.or_pytorch else 0.0)
-        assert first.or_pytorch is not None, "only those were taken"
+        assert first.or_pytorch is not None, "groups without a mean were left out"
         mean = first.or_pytorch
         interval = f", {_bounds(mean.low, mean.high)}" if mean.low and mean.high else ""
         yield Figure(
@@ -202,7 +202,7 @@ def _estimated(estimate: Estimate | None) -> EstimateView | None:
 
 
 def _progress(cells: Sequence[Cell], trials: int) -> tuple[float, ...]:
-    """The best so far after each trial: geometric mean over the runs, 1 while a run has nothing faster than PyTorch."""
+    """The best speedup after each trial, geometric mean over runs; 1 for a run with no kernel faster than PyTorch."""
     if not cells:
         return ()
     sums = [0.0] * trials

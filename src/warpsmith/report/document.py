@@ -1,7 +1,7 @@
-"""The documents of report pages, of a run and of a bench: written into the page as JSON, and drawn there by its script.
+"""The documents of report pages, of a run and of a bench: the page has them as JSON, and its script draws them.
 
-Long texts are numbers of `page.Texts`. A document holds no paths and nothing of the environment, because reports are
-passed on to others.
+Long texts are numbers of `page.Texts`. A document has no paths and nothing of the environment, because reports are
+shared with others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DIGITS = 7  # of numbers with a fraction
 class Figure:
     """One figure of the headline."""
 
-    value: str  # as it is printed: "3.42×"
+    value: str  # as printed: "3.42×"
     label: str
     note: str = ""
 
@@ -49,7 +49,7 @@ class WorkloadView:
 
 @dataclass(frozen=True)
 class ReplyCost:
-    """What the reply to one brief cost."""
+    """The cost of the reply to one brief."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -76,7 +76,7 @@ class MessageView:
 
 @dataclass(frozen=True)
 class TrialView:
-    """One candidate, or the reply that held none."""
+    """One candidate, or a reply without one."""
 
     number: int
     id: str  # "" where no candidate could be read
@@ -87,7 +87,7 @@ class TrialView:
     model: str
     parents: tuple[int, ...]
     repairs: int  # the trial that it repairs; 0 for none
-    twin: int  # the trial it repeats; 0 for none
+    twin: int  # the trial of which it is a duplicate; 0 for none
     free: bool  # made by tuning, so it does not count against the budget
     strategy: str
     speedup: float | None
@@ -96,7 +96,7 @@ class TrialView:
     share: float | None  # of the roofline, in the worst workload
     latency_ms: float | None  # in the largest workload
     effect: float | None  # over the best of its parents
-    measured: int  # how often
+    measured: int  # the number of measurements
     reason: int
     thought: int
     profile: int
@@ -133,7 +133,7 @@ class NewBest:
 
 @dataclass(frozen=True)
 class RunningTotals:
-    """What the run had used at a trial."""
+    """The time, tokens and cost of the run up to a trial."""
 
     trial: int
     seconds: float
@@ -160,7 +160,7 @@ class RooflineView:
     intensity: float  # of the workload, FLOP per byte
     bandwidth_bytes_s: float
     heights: tuple[tuple[str, float], ...]  # flat parts with their names, FLOP per second, the lowest first
-    slope_known: bool  # else the bandwidth is the least that the floor implies
+    slope_known: bool  # False: the bandwidth is the least that the floor implies
     x: tuple[float, float]
     y: tuple[float, float]
     points: tuple[RooflinePoint, ...]
@@ -266,11 +266,11 @@ class GroupView:
     validity: EstimateView | None
     compile_rate: EstimateView | None
     share: EstimateView | None  # of the roofline
-    tokens: float | None  # per cell, as is what follows
+    tokens: float | None  # per cell, like the next fields
     usd: float | None
     device_s: float | None
     wall_s: float | None
-    fast: tuple[tuple[float, float], ...]  # (p, share above it), wherever it changes
+    fast: tuple[tuple[float, float], ...]  # (p, share with a speedup above p), at each change
     progress: tuple[float, ...]  # after each trial: geometric mean of the best so far, at least 1
 
 
@@ -279,7 +279,7 @@ class CellView:
     """One method on one task, its repeats together."""
 
     speedup: EstimateView | None  # over PyTorch eager, of winners that count
-    unverified: float | None  # the best of those that do not count
+    unverified: float | None  # the best speedup of winners that do not count
     compile: float | None
     share: float | None
     done: int  # repeats
@@ -299,7 +299,7 @@ class TaskView:
     eager_ms: float | None
     compile_ms: float | None
     cells: tuple[CellView, ...]
-    best: int  # place of the group that is fastest; -1 for none
+    best: int  # index of the fastest group; -1 for none
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ class FamilyView:
 class DuelView:
     """One group against another, by task."""
 
-    one: int  # places of groups
+    one: int  # indices of groups
     other: int
     wins: int
     ties: int

@@ -1,8 +1,8 @@
 """Writes a report as one HTML file: the document, the long texts, the style and the script.
 
-The file is passed on to others and shows text of unknown origin. Therefore text reaches the page as JSON that cannot
-end its element, the script only makes text nodes, and a Content-Security-Policy allows exactly this style and this
-script and no connection.
+The file is shared with others and shows text of unknown origin. Therefore text is in the page as JSON that cannot end
+its element, the script only makes text nodes, and a Content-Security-Policy allows this style and this script only,
+and no connection.
 
 Prompts, replies and code of a run repeat each other. `Texts` therefore stores each line once: a text is a list of line
 numbers. The browser unpacks them when the first candidate is opened.
@@ -27,14 +27,14 @@ from warpsmith.system.files import put_in_place
 
 
 class Texts:
-    """Collects texts and numbers them. Text 0 is the empty one."""
+    """Collects texts and numbers them; text 0 is empty."""
 
     def __init__(self) -> None:
         self._lines: dict[str, int] = {}
         self._texts: dict[str, int] = {"": 0}
 
     def add(self, text: str) -> int:
-        """The number of a text; the same for the same text."""
+        """The number of a text; equal texts have the same number."""
         # A model may write lone surrogates, which are not valid UTF-8.
         clean = text.encode("utf-8", "replace").decode("utf-8")
         if clean not in self._texts:
@@ -44,17 +44,17 @@ class Texts:
         return self._texts[clean]
 
     def __iter__(self) -> Iterator[str]:
-        """In the order of their numbers."""
+        """The texts in the order of their numbers."""
         return iter(self._texts)
 
     def packed(self) -> str:
-        """All of them: base64 of deflated JSON, `{"lines": [...], "texts": [[...]]}`; see `unpacked`."""
+        """All texts as base64 of deflated JSON, `{"lines": [...], "texts": [[...]]}`; see `unpacked`."""
         texts = [list(self._steps(text)) for text in self._texts]
         document = json.dumps({"lines": list(self._lines), "texts": texts}, ensure_ascii=False, separators=(",", ":"))
         return base64.b64encode(zlib.compress(document.encode(), 9)).decode()
 
     def _steps(self, text: str) -> Iterator[int]:
-        """Line numbers as differences: a passage that was seen before becomes a series of ones."""
+        """The line numbers of a text as differences: a repeated passage is a series of ones."""
         before = 0
         for line in text.split("\n") if text else ():
             number = self._lines[line]
@@ -63,7 +63,7 @@ class Texts:
 
 
 def unpacked(packed: str) -> list[str]:
-    """The texts by number, as the browser reads them back."""
+    """The texts by number, unpacked as in the browser."""
     document = json.loads(zlib.decompress(base64.b64decode(packed)))
     return ["\n".join(_lines(steps, document["lines"])) for steps in document["texts"]]
 
@@ -116,7 +116,7 @@ def write(page: RunPage | BenchPage, path: Path, texts: Texts | None = None) -> 
 
 
 def _escaped(data: str) -> str:
-    """The same JSON with every character escaped that HTML gives a meaning."""
+    """JSON with every character escaped that has a meaning in HTML."""
     for sign, escape in _ESCAPES.items():
         data = data.replace(sign, escape)
     return data

@@ -1,7 +1,7 @@
-"""The roofline picture: its data, its scales, and how it is drawn with characters; `roofline_svg` writes SVG and PNG.
+"""The roofline picture: its data, its scales, and the picture in characters; `roofline_svg` writes SVG and PNG.
 
 All candidates of one workload have the same arithmetic intensity, so they would lie on one vertical line. They are
-spread along the roof in the order of their trials; the distance to the roof, which is what matters, stays the same.
+spread along the roof in the order of their trials; their distance to the roof stays the same.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class RooflinePicture:
-    """Everything that is drawn."""
+    """The data of a roofline picture."""
 
     title: str
     device: str
@@ -115,7 +115,7 @@ class Scale:
 
 
 def point_positions(picture: RooflinePicture) -> dict[str, tuple[float, float]]:
-    """Where each point is drawn, spread along the roof in the order of trials at its own distance below the roof."""
+    """The position of each point: spread along the roof in the order of trials, at its true distance below the roof."""
     searched = sorted({point.order for point in picture.points if not point.baseline})
     number = {order: index for index, order in enumerate(searched)}
     wide = _SPREAD[0] + (_SPREAD[1] - _SPREAD[0]) * min(1.0, len(searched) / _MANY)
@@ -132,7 +132,7 @@ def point_positions(picture: RooflinePicture) -> dict[str, tuple[float, float]]:
 
 
 def axis_ranges(picture: RooflinePicture) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The ends of both axes, so that all points, the ridges and the roof above them are visible."""
+    """The ends of both axes, which show all points, the ridges and the roof above them."""
     drawn = point_positions(picture).values()
     xs = [*(x for x, _ in drawn), *picture.roof.ridges] or [1.0]
     low, high = min(xs) / _ROOM, max(xs) * _ROOM
@@ -174,7 +174,7 @@ class DrawnCandidate:
 
 
 def picture_of(problem: Problem, roof: Ceilings, shown: Sequence[DrawnCandidate]) -> RooflinePicture | None:
-    """Candidates in the problem's largest workload; None where the device's bandwidth is not known."""
+    """The picture of candidates on the problem's largest workload; None if the device's bandwidth is unknown."""
     if not roof.bandwidth_bytes_s or not problem.bounds:
         return None
     workload = max(problem.bounds, key=lambda bound: bound.floor_ms).workload

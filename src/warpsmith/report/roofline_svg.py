@@ -25,7 +25,7 @@ from warpsmith.report.roofline import (
 
 WIDTH, HEIGHT = 960, 600
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 28, 74, 64
-_CHAR = 6.7  # width of a character of the labels, roughly
+_CHAR = 6.7  # approximate width of a character of a label, in pixels
 _LINE = 16.0
 
 _STYLE = """
@@ -175,7 +175,7 @@ def _arrow(start: tuple[float, float], end: tuple[float, float], important: bool
     (x1, y1), (x2, y2) = start, end
     length = math.hypot(x2 - x1, y2 - y1)
     kind, head = ("arrow line", "linehead") if important else ("arrow", "head")
-    if length < 14:  # the dots nearly touch: there is no room for a head
+    if length < 14:  # no room for an arrow head between the dots
         return f'<path class="{kind}" d="M{x1:.1f} {y1:.1f} L{x2:.1f} {y2:.1f}"/>'
     cut = 8 / length
     x2, y2 = x2 - cut * (x2 - x1), y2 - cut * (y2 - y1)
@@ -187,7 +187,7 @@ def _arrow(start: tuple[float, float], end: tuple[float, float], important: bool
 def _labels(
     picture: RooflinePicture, shown: list[Point], at: dict[str, tuple[float, float]], x: Scale, y: Scale
 ) -> Iterator[str]:
-    """Labels beside points where they cover nothing; a label without a free place is only in the tooltip."""
+    """Labels beside points where they cover nothing; a label without a free place is in the tooltip only."""
     taken = [_Box(left - 8, top - 8, left + 8, top + 8) for left, top in at.values()]
     taken += [*_roof_boxes(picture, x, y)]
     for point in reversed(shown):  # the best first

@@ -1,4 +1,4 @@
-"""The history of a run: its log read once from beginning to end, without disturbing a process that works on it."""
+"""The history of a run: its log, read once; a process that uses the log is not disturbed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from warpsmith.search.run_state import RunState
 
 @dataclass
 class RunHistory:
-    """What the report of a run is made from."""
+    """The data of a run's report."""
 
     state: RunState
     began_at: float = 0.0  # seconds since 1970
@@ -68,7 +68,7 @@ class RunHistory:
             self._add_totals()
 
     def _judge(self, event: TrialJudged) -> None:
-        """Keep the latest verdict, unless it is a second one that could not be reached."""
+        """Keep the latest verdict, unless it is a second measurement that failed."""
         known = self.judged.get(event.trial)
         if known is None or not known.evaluation.ok or event.evaluation.status is not Status.NOT_JUDGED:
             self.judged[event.trial] = event
@@ -88,5 +88,5 @@ def read_history(folder: Path) -> RunHistory:
         for entry in log.entries():
             history._take(entry)
     if history.totals:
-        history._add_totals()  # what came after the last trial: tuning, profiling
+        history._add_totals()  # of tuning and profiling after the last trial
     return history

@@ -1,4 +1,4 @@
-"""The page of a run: from the history of the run to the document that the page shows."""
+"""Makes the document of a run's page from the history of the run."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _measured(evaluation: Evaluation) -> Iterator[Figure]:
     largest = max(evaluation.workloads, key=lambda each: each.floor_ms)
     eager = next((base.latency_ms for base in largest.baselines if base.name == "eager"), None)
     against = f"PyTorch takes {numbers.duration(eager, 3)}" if eager else ""
-    if len(evaluation.workloads) > 1 or not against:  # without the name it would seem to contradict the mean
+    if len(evaluation.workloads) > 1 or not against:  # with several workloads this one differs from the mean
         against = f"{largest.workload}{'; ' if against else ''}{against}"
     yield Figure(numbers.duration(largest.latency_ms, 3), "per call", against)
     share = min(each.share_of_floor for each in evaluation.workloads)
@@ -245,7 +245,7 @@ def _status(trial: Trial) -> str:
 
 
 def _latency(evaluation: Evaluation | None) -> float | None:
-    """Of the largest workload."""
+    """The latency of the largest workload in milliseconds; None if it was not measured."""
     if evaluation is None or not evaluation.workloads:
         return None
     return max(evaluation.workloads, key=lambda each: each.floor_ms).latency_ms
@@ -385,7 +385,7 @@ def _drawn(history: RunHistory, number: int) -> DrawnCandidate:
 
 
 def _ceilings_of_floor(known: Ceilings, bound: WorkloadBound) -> Ceilings | None:
-    """A bandwidth for a device whose peaks are not known: at least what the floor of the largest workload needs."""
+    """The ceilings of a device with unknown peaks: the least bandwidth that the floor of a workload implies."""
     if bound.floor_ms <= 0 or bound.bytes <= 0:
         return None
     return Ceilings(1e3 * bound.bytes / bound.floor_ms, known.plain_flops_s, known.best_flops_s)

@@ -1,4 +1,4 @@
-"""The space of valid plans: plans are drawn, mutated, crossed, tuned and repaired here.
+"""The space of valid plans: draws, mutates, crosses, tunes and repairs plans.
 
 The operations are pure functions of a plan, the available strategies (`abilities`), a random source and the texts of
 plans already tried. Each returns a valid plan that was not tried before, as near as possible to the requested one, or
@@ -25,8 +25,8 @@ PLAIN = "plain"
 
 _KEEP = 0.6  # the chance of a strategy to be in a plan drawn at random
 _USUAL = 0.7  # the chance of a parameter drawn at random to have its first value
-_DRAWS = 24  # plans drawn at random before the nearest untried one is looked for step by step
-_WEIGHTS = {"tune": 0.4, "add": 0.35, "swap": 0.15, "drop": 0.1}  # how often a mutation is of which kind
+_DRAWS = 24  # plans drawn at random before the nearest untried one is searched step by step
+_WEIGHTS = {"tune": 0.4, "add": 0.35, "swap": 0.15, "drop": 0.1}  # the probability of each kind of mutation
 
 
 def text_of(plan: Plan) -> str:
@@ -62,14 +62,14 @@ def fit(plan: Plan, abilities: Abilities) -> Plan:
 
 
 def distance(one: Plan, other: Plan) -> float:
-    """How many strategies differ; a strategy with other settings counts half."""
+    """The number of strategies that differ; a strategy with other settings counts half."""
     mine, yours = ({choice.strategy: choice.settings for choice in plan.choices} for plan in (one, other))
     shared = mine.keys() & yours.keys()
     return len(mine.keys() ^ yours.keys()) + 0.5 * sum(mine[name] != yours[name] for name in shared)
 
 
 def initial(abilities: Abilities, rng: Random, tried: Collection[str], *, risky: Collection[str] = ()) -> Plan | None:
-    """A new plan: first all strategies that go together except `risky` ones, with usual settings; then random ones."""
+    """A new plan: first all compatible strategies except `risky` ones, with usual settings; then random plans."""
     space, seen = _Space.of(abilities), _seen(tried)
     everything = space.plan(space.assemble([name for name in space.known if name not in risky]), {})
     if str(everything) not in seen:
@@ -82,7 +82,7 @@ def initial(abilities: Abilities, rng: Random, tried: Collection[str], *, risky:
 
 
 def mutate(plan: Plan, abilities: Abilities, rng: Random, tried: Collection[str]) -> Plan | None:
-    """One step away: a strategy more, less or another, or one parameter changed."""
+    """A plan one step away: one strategy added, removed or replaced, or one parameter changed."""
     space, seen = _Space.of(abilities), _seen(tried)
     start = fit(plan, abilities)
     kinds = dict(_WEIGHTS)
@@ -96,13 +96,13 @@ def mutate(plan: Plan, abilities: Abilities, rng: Random, tried: Collection[str]
 
 
 def tune(plan: Plan, abilities: Abilities, rng: Random, tried: Collection[str]) -> Plan | None:
-    """The same strategies with other settings; None where all of those were tried."""
+    """A plan with the same strategies and other settings; None if all of them were tried."""
     space, start = _Space.of(abilities), fit(plan, abilities)
     return _nearest(start, lambda each: list(space.steps(each, "tune")), _seen(tried) | {str(start)}, rng)
 
 
 def cross(one: Plan, other: Plan, abilities: Abilities, rng: Random, tried: Collection[str]) -> Plan | None:
-    """A plan with the strategies of both, as far as they go together, and settings from either."""
+    """A plan with the strategies of both, as far as they are compatible, and settings of either."""
     space, seen = _Space.of(abilities), _seen(tried)
     mine, yours = fit(one, abilities), fit(other, abilities)
     child = mine
@@ -114,7 +114,7 @@ def cross(one: Plan, other: Plan, abilities: Abilities, rng: Random, tried: Coll
 
 
 def diverge(parents: Sequence[Plan], abilities: Abilities, rng: Random, tried: Collection[str]) -> Plan | None:
-    """A plan far from all parents: of many drawn, the one whose nearest parent is farthest."""
+    """A plan far from all parents: of many drawn plans the one whose nearest parent is farthest."""
     space, seen = _Space.of(abilities), _seen(tried)
     known = [fit(parent, abilities) for parent in parents]
     drawn = [space.draw(rng) for _ in range(_DRAWS)] + [Plan()]
@@ -130,11 +130,11 @@ def repair(
     tried: Collection[str],
     *,
     sound: Sequence[Plan] = (),  # plans known to work, its parents among them
-    suspects: Sequence[str] = (),  # strategies that failures of this kind are often due to, the worst first
+    suspects: Sequence[str] = (),  # strategies that often cause failures of this kind, the most frequent first
 ) -> Plan | None:
-    """The plan without what is most likely to blame: what no sound plan has, suspects before others.
+    """The plan without the most likely cause of its failure: a strategy that no sound plan has, suspects first.
 
-    Where that was tried, too, something else takes the place of the first to blame.
+    If such plans were tried, too, another strategy or setting replaces the most likely cause.
     """
     space, seen = _Space.of(abilities), _seen(tried)
     broken = fit(plan, abilities)
@@ -157,7 +157,7 @@ def repair(
 
 
 def _seen(tried: Collection[str]) -> frozenset[str]:
-    """Texts of plans in the form that `str` gives."""
+    """The texts of tried plans in canonical form."""
     return frozenset("" if text.strip() == PLAIN else _canonical(text) for text in tried)
 
 
@@ -170,9 +170,9 @@ def _canonical(text: str) -> str:
 def _nearest(
     start: Plan, neighbours: Callable[[Plan], Sequence[Plan]], seen: frozenset[str], rng: Random
 ) -> Plan | None:
-    """The untried plan with the fewest steps from `start`; None where all that can be reached were tried.
+    """The untried plan with the fewest steps from `start`; None if all reachable plans were tried.
 
-    Only plans that were tried are stepped through, so the work is bounded by their number.
+    Only tried plans are expanded, so that the work is bounded by their number.
     """
     if str(start) not in seen:
         return start
@@ -183,7 +183,7 @@ def _nearest(
         for plan in border:
             found = {str(each): each for each in neighbours(plan) if str(each) not in visited}
             fresh = [each for text, each in found.items() if text not in seen]
-            if fresh:  # the others of this distance need not be looked at: any untried plan will do
+            if fresh:  # all of them have the same distance
                 return rng.choice(fresh)
             visited |= found.keys()
             beyond += found.values()
@@ -202,12 +202,12 @@ def _settings_valid(choice: StrategyChoice, strategy: Strategy) -> bool:
 
 
 class _Space:
-    """The valid plans over some abilities: which strategies can be had at all, and the steps between plans."""
+    """The valid plans for the available strategies, and the steps between plans."""
 
     def __init__(self, abilities: Abilities) -> None:
         named = {each.name: each for each in abilities if all(parameter.values for parameter in each.parameters)}
         wanted = {name: self._closure(name, named) for name in named}
-        # A strategy whose needs are missing or exclude each other can never be carried out.
+        # A strategy whose needs are missing or exclude each other is left out.
         self.closure = {
             name: closure
             for name, closure in wanted.items()
@@ -226,7 +226,7 @@ class _Space:
 
     @staticmethod
     def _closure(name: str, named: dict[str, Strategy]) -> frozenset[str] | None:
-        """A strategy with all that it needs; None where something is missing."""
+        """A strategy and all strategies that it needs; None if one of them is missing."""
         found: set[str] = set()
         open_names = [name]
         while open_names:
@@ -242,7 +242,7 @@ class _Space:
         return not any(self._clashes[name] & set(names) for name in group)
 
     def assemble(self, order: Sequence[str]) -> set[str]:
-        """Strategies taken in order, each with what it needs, where they go with those taken before."""
+        """Strategies taken in order, each with its needs, if they are compatible with those taken before."""
         taken: set[str] = set()
         for name in order:
             if name in self.closure and self._fits(self.closure[name], taken):
@@ -250,7 +250,7 @@ class _Space:
         return taken
 
     def plan(self, names: Collection[str], settings: dict[str, Settings]) -> Plan:
-        """Names with settings; what is missing or not allowed gets its usual value."""
+        """The plan with these strategies; a missing or invalid setting gets its usual value."""
         choices = []
         for name in sorted(names):
             given = dict(settings.get(name, ()))
@@ -262,7 +262,7 @@ class _Space:
         return Plan(tuple(choices))
 
     def draw(self, rng: Random) -> Plan:
-        """Any plan: a random part of the strategies, mostly with their usual settings."""
+        """A random plan: a part of the strategies, mostly with usual settings."""
         order = list(self.known)
         rng.shuffle(order)
         names = self.assemble([name for name in order if rng.random() < _KEEP])
@@ -276,7 +276,7 @@ class _Space:
         return self.plan(names, settings)
 
     def add(self, plan: Plan, name: str) -> Plan:
-        """The plan with one more strategy and its needs; strategies that it excludes go, with those that need them."""
+        """The plan with one more strategy and its needs, less strategies that it excludes and those that need them."""
         group = self.closure[name]
         kept = {each for each in plan.names if not self._clashes[each] & group}
         kept = {each for each in kept if self.closure[each] <= kept | group}
@@ -287,7 +287,7 @@ class _Space:
         return self.plan({each for each in plan.names if name not in self.closure[each]}, _settings(plan))
 
     def union(self, one: Plan, other: Plan, rng: Random) -> Plan:
-        """The strategies of both plans as far as they go together, with at least one of each plan's own if possible."""
+        """The compatible strategies of both plans, with at least one that only each plan has, if possible."""
         mine, yours = sorted(set(one.names) - set(other.names)), sorted(set(other.names) - set(one.names))
         pairs = [(a, b) for a in mine for b in yours if self._fits(self.closure[a], self.closure[b])]
         shared = set(one.names) & set(other.names)

@@ -1,8 +1,8 @@
 """The pool of improvements that earlier runs measured: kernels before and after, the strategy, and its effect.
 
-The pool is one file of JSON lines per user (`WARPSMITH_POOL`, else in the XDG data folder), appended to under a lock. A
-line that cannot be read is skipped; of two records with one key the later counts. Entries of the catalogue are searched
-too, marked as not measured. Tasks are compared by shared words, so the same search always gives the same answer.
+The pool is one file of JSON lines per user (`WARPSMITH_POOL`, else in the XDG data folder), appended to under a lock.
+Invalid lines are skipped; of two records with one key the later counts. Entries of the catalogue are searched, too,
+marked as not measured. Tasks are compared by shared words, so that equal searches give equal results.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from warpsmith.strategies.catalogue import strategies, work_families
 from warpsmith.system.locks import lock
 
 NOTABLE = 1.10
-"""The least speedup over its parent of a step that is kept: less may be noise."""
+"""The least speedup over its parent with which a kernel is added: less may be noise."""
 
 MOST = 6
 """The most records that one run adds: its best kernel and the largest steps to it."""
 
 _MOST_WORDS = 400  # of a task, for comparing
-_MOST_CHARS = 60_000  # of one kernel: what is longer nobody reads in a prompt
+_MOST_CHARS = 60_000  # of one kernel, which is shown in prompts
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _SEPARATOR = re.compile(r"[._]")
 _SAYS_NOTHING = (
@@ -48,16 +48,16 @@ _SUFFIX = {"cpu": ".cpp", "cuda": ".cu"}
 class PoolRecord:
     """One improvement, or one entry of the catalogue."""
 
-    key: str  # the same for the same kernel of the same task on the same device
+    key: str  # of kernel, task and device
     task: str  # its name; "" for an entry of the catalogue
-    strategy: str  # what was done, as a plan or in words
+    strategy: str  # a plan or prose
     backend: str
-    kernel: tuple[SourceFile, ...]  # the optimised one; a few lines of example in an entry of the catalogue
-    start: tuple[SourceFile, ...] = ()  # what it began from; () where it was written anew
+    kernel: tuple[SourceFile, ...]  # the optimised kernel; for an entry of the catalogue an example
+    start: tuple[SourceFile, ...] = ()  # the kernel before; () if there was none
     measured: bool = True
     speedup: float | None = None  # over PyTorch eager
     effect: float | None = None  # over `start`
-    note: str = ""  # what to expect, where nothing was measured
+    note: str = ""  # the expected effect of an entry of the catalogue
     device: str = ""
     arch: str = ""
     families: tuple[str, ...] = ()  # as `catalogue.work_families` names the work; () for any
@@ -67,13 +67,13 @@ class PoolRecord:
     ranks: tuple[int, ...] = ()  # of the tensors
     words: tuple[str, ...] = ()  # operations and words of the reference
     task_digest: str = ""
-    run: str = ""  # which run it came from
+    run: str = ""  # that added the record
     date: str = ""  # ISO, UTC
 
 
 @dataclass(frozen=True)
 class Improvement:
-    """A valid kernel of a run and the one it came from."""
+    """A valid kernel of a run and the kernel it was derived from."""
 
     kernel: Candidate
     strategy: str
@@ -94,7 +94,7 @@ class PoolSubmission:
 
 @dataclass(frozen=True)
 class PoolMatch:
-    """A record and how well it fits."""
+    """A record and its score for a problem."""
 
     record: PoolRecord
     score: float
@@ -104,7 +104,7 @@ _RECORD = TypeAdapter(PoolRecord)
 
 
 def pool_path(environ: Mapping[str, str] | None = None) -> Path:
-    """Where the pool is: `WARPSMITH_POOL`, else in the XDG data folder."""
+    """The path of the pool: `WARPSMITH_POOL`, else in the XDG data folder."""
     env = os.environ if environ is None else environ
     if env.get("WARPSMITH_POOL"):
         return Path(env["WARPSMITH_POOL"]).expanduser()
@@ -113,7 +113,7 @@ def pool_path(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def add_to_pool(harvest: PoolSubmission, path: Path | None = None) -> tuple[PoolRecord, ...]:
-    """Keep the best kernel of a run and its largest steps; returns the records that are new."""
+    """Add the best kernel of a run and its largest improvements; returns the new records."""
     path = path or pool_path()
     offered = [_record(harvest, each) for each in _worth(harvest.improvements)]
     try:
@@ -123,7 +123,7 @@ def add_to_pool(harvest: PoolSubmission, path: Path | None = None) -> tuple[Pool
             known = {record.key: record for record in _read(path)}
             fresh = {record.key: record for record in offered if _better(record, known.get(record.key))}
             if _torn(path):
-                file.write("\n")  # somebody was killed in the middle of a line
+                file.write("\n")  # a process was killed while it wrote a line
             file.writelines(_RECORD.dump_json(record).decode() + "\n" for record in fresh.values())
     except OSError as refused:
         raise UsageError(f"the pool {path} cannot be written ({refused.strerror}); set WARPSMITH_POOL.") from None
@@ -141,9 +141,9 @@ def pool_records(path: Path | None = None, *, seeds: bool = True) -> tuple[PoolR
 def search_pool(
     problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = ""
 ) -> tuple[PoolRecord, ...]:
-    """The records that may help with a problem, the most promising first.
+    """The records that fit a problem best, the best first.
 
-    `apart_from` leaves out what was learnt on one task, by its digest: for a fair comparison of methods on it.
+    `apart_from` is the digest of a task whose records are left out, for a fair comparison of methods on that task.
     """
     return tuple(match.record for match in pool_matches(problem, limit, path, apart_from=apart_from))
 
@@ -151,19 +151,19 @@ def search_pool(
 def pool_matches(
     problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = ""
 ) -> tuple[PoolMatch, ...]:
-    """The same with their scores."""
+    """The records that fit a problem best, with their scores."""
     rated = [
         PoolMatch(each, _score(each, problem)) for each in pool_records(path) if _usable(each, problem, apart_from)
     ]
     rated.sort(key=lambda match: (-match.score, match.record.key))
     found: dict[tuple[str, str], PoolMatch] = {}
-    for match in rated:  # one of each idea for a task: the second best of the same says little more
+    for match in rated:  # only the best record of each strategy and task
         found.setdefault((match.record.strategy, match.record.task), match)
     return tuple(list(found.values())[:limit])
 
 
 def catalogue_records() -> tuple[PoolRecord, ...]:
-    """The catalogue as records: a strategy with its example and what to expect, not measured."""
+    """The catalogue as records: each strategy with its example and expected effect, not measured."""
     return tuple(_seed(each, backend) for each in strategies().values() for backend in each.backends)
 
 
@@ -171,7 +171,7 @@ def catalogue_records() -> tuple[PoolRecord, ...]:
 
 
 def _worth(improvements: Iterable[Improvement]) -> list[Improvement]:
-    """The best, and steps that were large and said what they did, the largest first."""
+    """The best kernel of a run, then large improvements that name a strategy, the largest first."""
     offered = [each for each in improvements if math.isfinite(each.speedup) and each.speedup > 0]
     best = [each for each in offered if each.best][:1]
     steps = [e for e in offered if e.effect is not None and e.effect >= NOTABLE and e.strategy.strip() and not e.best]
@@ -182,7 +182,7 @@ def _worth(improvements: Iterable[Improvement]) -> list[Improvement]:
 def _record(harvest: PoolSubmission, improvement: Improvement) -> PoolRecord:
     problem, kernel = harvest.problem, improvement.kernel
     task = problem.task
-    device = re.sub(r"\s*\((?:cpu|cuda:\d+)\)$", "", problem.device)  # which of several equal ones says nothing
+    device = re.sub(r"\s*\((?:cpu|cuda:\d+)\)$", "", problem.device)  # without the device's number
     identity = "\0".join((fingerprint(kernel), task.digest, device))
     return PoolRecord(
         key=hashlib.sha256(identity.encode()).hexdigest()[:16],
@@ -215,13 +215,13 @@ def _short(candidate: Candidate) -> tuple[SourceFile, ...]:
 
 
 def _better(record: PoolRecord, known: PoolRecord | None) -> bool:
-    """Whether it says more than what is there: a later, larger effect of the same kernel."""
+    """Whether a record has a larger speedup than the known one of the same kernel."""
     return known is None or (record.speedup or 0.0) > (known.speedup or 0.0)
 
 
 def _read(path: Path) -> list[PoolRecord]:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")  # JSON leaves U+2028 as it is
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")  # JSON strings may contain U+2028
     except FileNotFoundError:
         return []
     except OSError as refused:
@@ -231,7 +231,7 @@ def _read(path: Path) -> list[PoolRecord]:
         try:
             found.append(_RECORD.validate_json(line))
         except ValidationError:
-            continue  # half a line, or one of a release that knew other fields
+            continue  # a cut line, or one of a release with other fields
     return found
 
 
@@ -261,7 +261,7 @@ def _seed(strategy: Strategy, backend: str) -> PoolRecord:
 
 
 def _usable(record: PoolRecord, problem: Problem, apart_from: str) -> bool:
-    """Whether its language and what it needs of the device are the problem's."""
+    """Whether a record fits the backend, device and precision of a problem and is not of the task `apart_from`."""
     if record.backend != problem.backend or (apart_from and record.task_digest == apart_from):
         return False
     if not record.measured:
@@ -274,10 +274,10 @@ def _usable(record: PoolRecord, problem: Problem, apart_from: str) -> bool:
 
 
 def _score(record: PoolRecord, problem: Problem) -> float:
-    """Kind of work first, then how alike the tasks are, then what it brought; figures without a unit."""
+    """How well a record fits a problem: by kind of work, similarity of the tasks, and measured effect; no unit."""
     score = 3.0 * _overlap(record.families, work_families(problem)) + (1.5 if problem.zone in record.zones else 0.0)
     if not record.measured:
-        return score  # nothing was seen of it: what was measured on a task like this comes before it
+        return score  # below measured records of similar tasks
     task = problem.task
     score += 4.0 * _overlap(record.words, _words(problem))
     score += 0.5 * _overlap(record.dtypes, {tensor.dtype for tensor in task.tensors})
@@ -290,7 +290,7 @@ def _score(record: PoolRecord, problem: Problem) -> float:
 
 
 def _words(problem: Problem) -> tuple[str, ...]:
-    """What the reference does, as a set of words: the operations, and the words of its source."""
+    """The words of a reference: its operations and the words of its source, sorted."""
     operations = [node.op for node in problem.outline.nodes] if problem.outline else []
     found = dict.fromkeys(word for text in (*operations, problem.task.source) for word in _plain(text))
     return tuple(sorted(list(found)[:_MOST_WORDS]))
