@@ -92,6 +92,16 @@ def test_skipped_reads_fall_below_the_limit() -> None:
     assert honest_ms / 2 < limit  # a kernel that only writes is caught
 
 
+def test_peaks_of_a_busy_machine_reject_less() -> None:
+    task, busy = gemm(256), replace(LAPTOP, load=0.8, spread=0.2)
+    assert LAPTOP.steady
+    assert not busy.steady
+    assert reject_below_ms(task, busy, Precision.FP32) == pytest.approx(
+        reject_below_ms(task, LAPTOP, Precision.FP32) * 0.2 / 1.2
+    )
+    assert replace(LAPTOP, load=0.1, spread=0.2).certainty == 1
+
+
 def test_small_outputs_may_stay_in_the_cache() -> None:
     small = work(32 << 20, 32 << 20)
     assert reject_below_ms(small, H200, Precision.FP32) <= (32 << 20) / 4.3e12 * 1e3

@@ -51,6 +51,7 @@ class Work:
 
 _STEADY_SPREAD = 0.25
 _STEADY_LOAD = 0.15
+_LEAST_CERTAINTY = 0.1
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,11 @@ class Peaks:
     def steady(self) -> bool:
         """True if repeats agree and other processes used little of the machine."""
         return self.spread <= _STEADY_SPREAD and self.load <= _STEADY_LOAD
+
+    @property
+    def certainty(self) -> float:
+        """The least share of the device's real rates that the figures can be: 1 if they are steady."""
+        return 1.0 if self.steady else max(_LEAST_CERTAINTY, 1 - self.load) / (1 + self.spread)
 
     def flops_s(self, precision: Precision) -> float:
         """FLOP/s at a precision; the fp32 rate if the device is not faster at a coarser precision."""
@@ -140,13 +146,15 @@ def reject_below_ms(work: Work, peaks: Peaks, precision: Precision, *, cold: boo
       cache: a virtual machine cannot flush the last-level cache it shares with its host.
     - the cache: whatever is read or written passes through it, wherever it comes from.
     - arithmetic: operations that no known algorithm saves, at the best rate the precision class permits.
+
+    Peaks that were measured on a busy machine are too low, at most by what is known about the load.
     """
     read, written, cached = work.essential_read_bytes, work.written_bytes, peaks.l2_bytes
     from_memory = read if cold and peaks.kind is not DeviceKind.CPU else max(0, read - cached)
     memory_s = (from_memory + max(0, written - cached)) / peaks.bandwidth_bytes_s
     cache_s = CACHE_MARGIN * (read + written) / max(peaks.cache_bandwidth_bytes_s, peaks.bandwidth_bytes_s)
     arithmetic_s = work.essential_flops / permitted_flops_s(peaks, precision)
-    return 1e3 * MARGINS[peaks.kind] * max(memory_s, cache_s, arithmetic_s)
+    return 1e3 * MARGINS[peaks.kind] * peaks.certainty * max(memory_s, cache_s, arithmetic_s)
 
 
 def ridges(peaks: Peaks, precision: Precision) -> tuple[float, float]:
