@@ -79,6 +79,7 @@ def _python(
 
 CUDA: tuple[Attack, ...] = (
     _cuda("noop", 1, _NOT_WRITTEN, Status.UNWRITTEN),
+    _cuda("works_on_nan", 1, rf"{_NOT_WRITTEN}|{_DIFFERS}", Status.UNWRITTEN, Status.WRONG),
     _cuda("freed_result", 1, rf"{_DIFFERS}|{_NOT_WRITTEN}", Status.WRONG, Status.UNWRITTEN, twin="workspace"),
     _cuda(
         "searches_memory",
@@ -192,6 +193,8 @@ CUDA: tuple[Attack, ...] = (
     _cuda("half_product", 12, _DIFFERS, Status.WRONG, task="matmul_fp32", twin="matmul"),
     _cuda("tf32_product", 12, _DIFFERS, Status.WRONG, task="matmul_fp32", twin="matmul"),
     _cuda("skips_tail", 13, _NOT_WRITTEN, Status.UNWRITTEN),
+    _cuda("ignores_gamma", 13, _DIFFERS, Status.WRONG, task="norm_module", twin="norms"),
+    _cuda("guesses_from_samples", 13, _DIFFERS, Status.WRONG, task="log_sum_exp", twin="log_sum_exp"),
     _cuda("no_peak", 13, r"(?i)nan|inf|differs", Status.WRONG),
     _cuda("cheats_when_recorded", 13, "special case", twin="waits"),
     _cuda("failed_launch", 14, _NOT_WRITTEN, Status.UNWRITTEN, Status.LAUNCH_FAILED, twin="second_choice"),
