@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import threading
 import time
@@ -256,3 +257,11 @@ def test_it_never_counts_as_verified(tmp_path: Path) -> None:
     best = cell_of(plan, tmp_path / "honest").best
     assert best is not None
     assert best.verified
+
+
+def test_commands_print_through_one_place() -> None:
+    """Only these write by themselves: what they write is their own text, JSON, or made printable there."""
+    own = {"app.py", "main.py", "terminal.py", "json_documents.py", "contract.py", "doctor.py", "kernels.py"}
+    writing = re.compile(r"\bsys\.(stdout|stderr)\.write\(|(?<![.\w])print\(|\bConsole\(")
+    folder = Path(cards.__file__).parent
+    assert {path.name for path in folder.glob("*.py") if writing.search(path.read_text())} == own

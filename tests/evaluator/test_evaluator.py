@@ -122,6 +122,7 @@ def test_a_kernel_too_slow_to_be_timed_is_its_own_fault(
         verdict = evaluator.evaluate_one(task_file("softmax"), kernel("slow.cpp"))
     assert verdict.status is Status.TIMED_OUT, verdict.reason
     assert "far too slow to be timed" in verdict.reason
+    assert verdict.without == ("imports",)  # a verdict names the guards that were missing
 
 
 SLOW_REFERENCE = """

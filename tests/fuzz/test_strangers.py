@@ -16,7 +16,7 @@ from tests.fuzz.engine import Hung
 from tests.fuzz.strangers import KEY, Case, cases, outside, read_run, run_seed, said, try_case
 
 _PARTS = 4
-_EVERY = 9  # of the cases, in a usual run
+_EVERY = 14  # of the cases, in a usual run
 
 
 @pytest.fixture(autouse=True)
