@@ -58,7 +58,7 @@ def test_a_problem_is_analysed_workload_by_workload() -> None:
 
     assert [each.intensity for each in found.workloads] == pytest.approx([0.25, 700.0])
     assert [each.zone for each in found.workloads] == ["memory", "compute"]
-    assert "moving bytes" in found.workloads[0].reason
+    assert "memory bandwidth" in found.workloads[0].reason
     assert found.largest.workload == "product"
     assert analyse(problem_with(bound("none", 0, 5, 1.0, "compute"))).workloads[0].intensity == math.inf
 

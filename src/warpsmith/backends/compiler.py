@@ -29,7 +29,7 @@ _DIED = re.compile(
 
 @dataclass(frozen=True)
 class CompilerRun:
-    """How a compiler command ended."""
+    """The result of a compiler command."""
 
     status: int  # its exit status; negative: the signal that ended it
     log: str  # the beginning of stdout and stderr together: template errors can fill gigabytes

@@ -30,7 +30,7 @@ class ElfSymbols:
 
 
 def read_symbols(path: Path) -> ElfSymbols:
-    """Parse one shared object."""
+    """The symbols of a shared object; raises a HarnessFault if the file is damaged."""
     data = path.read_bytes()
     if data[:6] != b"\x7fELF\x02\x01":
         raise HarnessFault(f"{path.name} is not a 64-bit ELF object; rebuild it.")

@@ -34,7 +34,7 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 @dataclass(frozen=True)
 class PythonTraits:
-    """What a Python file contains, as far as patterns in its text tell."""
+    """The contents of a Python file, found by patterns in its text."""
 
     model: bool  # the class ModelNew
     launch: bool  # the contract's function
@@ -44,7 +44,7 @@ class PythonTraits:
 
 
 def python_traits(text: str) -> PythonTraits:
-    """What a Python file contains; also works for a file that cannot be parsed."""
+    """The traits of a Python file, which need not be valid Python."""
     triton = _TRITON.search(text) is not None
     return PythonTraits(
         model=_MODEL.search(text) is not None,

@@ -76,7 +76,7 @@ def name_of(func: Any) -> str:
 
 
 def bind(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments by name, defaults filled in."""
+    """All arguments of a call by name, with defaults."""
     bound = {}
     for position, argument in enumerate(func._schema.arguments):
         if position < len(args):

@@ -138,16 +138,15 @@ def permitted_flops_s(peaks: Peaks, precision: Precision) -> float:
 def reject_below_ms(work: Work, peaks: Peaks, precision: Precision, *, cold: bool = True) -> float:
     """The time in milliseconds below which a kernel must have skipped work.
 
-    `cold`: the harness flushed the device's cache before each timed call. The largest of three terms:
+    `cold`: the judge flushed the device's cache before each timed call. The largest of three terms:
 
-    - main memory: what must be read comes from there, and what is written beyond the cache's size must have
-      left the cache again; both share one bus, so they add. (Outputs that fit may still lie in the cache when
-      the clock stops.) On the CPU, or when not cold, the first `l2_bytes` of the reads may come from the
-      cache: a virtual machine cannot flush the last-level cache it shares with its host.
-    - the cache: whatever is read or written passes through it, wherever it comes from.
-    - arithmetic: operations that no known algorithm saves, at the best rate the precision class permits.
+    - main memory: essential reads, plus writes beyond the size of the cache; both share one bus, so they add.
+      (Outputs that fit may still be in the cache when the clock stops.) On the CPU, or when not cold, the first
+      `l2_bytes` of the reads may come from the cache: a virtual machine cannot flush the cache that it shares.
+    - the cache: all reads and writes pass through it.
+    - arithmetic: operations that the best known algorithm needs, at the best rate of the precision class.
 
-    Peaks that were measured on a busy machine are too low, at most by what is known about the load.
+    Peaks measured on a busy machine are too low; the limit is lowered by the part that the load may explain.
     """
     read, written, cached = work.essential_read_bytes, work.written_bytes, peaks.l2_bytes
     from_memory = read if cold and peaks.kind is not DeviceKind.CPU else max(0, read - cached)
@@ -212,13 +211,13 @@ class WorkloadAnalysis:
 
     @property
     def reason(self) -> str:
-        """The zone in words."""
+        """The explanation of the zone."""
         return _REASONS.get(self.zone, "")
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """A task on a device."""
+    """The workloads of a task and the ceilings of a device."""
 
     ceilings: Ceilings
     workloads: tuple[WorkloadAnalysis, ...]
@@ -244,10 +243,10 @@ class Achieved:
 
 
 _REASONS: dict[str, str] = {
-    Zone.LATENCY: "so little work that starting the kernel decides",
-    Zone.MEMORY: "below both ridge points: moving bytes decides",
-    Zone.MIDDLE: "between the ridge points: plain arithmetic would decide, with tensor cores bytes do",
-    Zone.COMPUTE: "above both ridge points: arithmetic decides",
+    Zone.LATENCY: "so little work that the launch takes most of the time",
+    Zone.MEMORY: "below both ridge points: limited by memory bandwidth",
+    Zone.MIDDLE: "between the ridge points: limited by arithmetic, or with tensor cores by memory bandwidth",
+    Zone.COMPUTE: "above both ridge points: limited by arithmetic",
 }
 
 

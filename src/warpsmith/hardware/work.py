@@ -91,7 +91,7 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Origin:
-    """What is known about the values in a storage."""
+    """Properties of the values in a storage."""
 
     sources: frozenset[str] = frozenset()  # the inputs from which the values were computed
     clean: bool = False  # computed from inputs by views, casts and element-wise operations only

@@ -40,7 +40,7 @@ def columns_stage(context: Context, stage: TemplateStage, on: PlanSwitches) -> l
 
 
 class _Tile:
-    """The loops over one tile."""
+    """Writes the loops over one tile of columns."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class _Tile:
         self._on = on
         self._tile = tile
         self._where = where
-        self._arrays: dict[Expr, str] = {}  # what was reduced or hoisted, one value per column of the tile
+        self._arrays: dict[Expr, str] = {}  # reduced and hoisted values, one per column of the tile
         self._inverse: dict[Expr, str] = {}
 
     def passes(self) -> list[str]:

@@ -46,7 +46,7 @@ class RowLoop:
 
     @property
     def items(self) -> str:
-        """How many steps the outer loop has."""
+        """The number of steps of the outer loop, in C."""
         return " * ".join(f"({self.context.extent(g)})" for g in self.groups) or "1"
 
     def open(self, index: str, exprs: Sequence[Expr], first: str = "0") -> list[str]:

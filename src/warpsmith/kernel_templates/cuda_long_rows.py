@@ -19,8 +19,8 @@ from warpsmith.model.brief import Problem
 from warpsmith.model.task import DTYPE_BYTES
 
 MOST_BLOCKS = 8  # of a cluster, on every device that has clusters
-_EARLY = "4"  # packs that are loaded before the first is used, where the plan says nothing about it
-_LEAST_BYTES = 100 << 10  # of a row; a shorter one fits into one block, beside a second block on its multiprocessor
+_EARLY = "4"  # packs loaded before the first is used, for plans without `unroll`
+_LEAST_BYTES = 100 << 10  # of a row; a shorter row fits into one block and leaves room for a second block
 
 
 def row_bytes(layout: KernelLayout, stage: TemplateStage, columns: int) -> int:

@@ -152,7 +152,7 @@ class Early:
 
 def walk_early(
     span: tuple[str, str, str],  # the first pack of a lane, where the packs end, and the lanes
-    count: str,  # how many packs to load at once, where the registers suffice
+    count: str,  # packs to load at once, at most: registers may allow fewer
     early: Sequence[Early],
     inside: Sequence[str],  # computes with pack p_, which is element u_ of the arrays
 ) -> list[str]:

@@ -39,7 +39,7 @@ class RowLaunch:
     lanes: str  # threads of a row: "1", "32" or "THREADS"
     modes: list[str]  # where a row may be kept between passes
     row_loads: list[Expr]  # the loads of a row that are worth keeping
-    kept_length = "along_"  # how many elements of a row a block keeps in shared memory
+    kept_length = "along_"  # the elements of a row that a block keeps in shared memory
 
     def _outer(self) -> str:
         return " * ".join(f"({self.context.extent(g)})" for g in self.stage.outer) or "1"

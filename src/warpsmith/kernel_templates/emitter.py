@@ -64,7 +64,7 @@ class Context:
         return self.types[name].removeprefix("const ").removesuffix("*")
 
     def dim(self, dim: Dim) -> str:
-        """An extent in C."""
+        """The extent of a dimension, in C."""
         if isinstance(dim, int):
             return str(dim)
         return " * ".join(self.names.get(word, word) for word in dim.split("*"))
@@ -128,7 +128,7 @@ def slot_offsets(layout: KernelLayout, context: Context) -> tuple[list[tuple[str
 
 
 def literal(number: float | int | bool, ctype: str) -> str:
-    """A number in C."""
+    """A number as a C literal."""
     if ctype == "bool":
         return "true" if number else "false"
     if ctype == "int64_t":

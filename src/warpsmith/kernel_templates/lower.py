@@ -1,7 +1,7 @@
 """Turns the ATen operations of an outline into expressions over loop axes.
 
-Views and constants are read here, reductions in `reduction`, element-wise operators in `pointwise`. An operation that
-none of them knows raises `Unsupported`.
+Views and constants are read here, reductions in `reduction`, element-wise operators in `pointwise`. Other operations
+raise `Unsupported`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Algebra:
         self.ctype = ctype
 
     def __call__(self, op: str, *args: Expr | float | bool, ctype: str = "") -> Expr:
-        """A scalar function."""
+        """The expression of a scalar function of expressions or numbers."""
         kind = ctype or self.ctype
         exprs = [a if isinstance(a, Expr) else self._pool.const(a, self.ctype) for a in args]
         return self._pool.make(op, kind, exprs)
@@ -106,7 +106,7 @@ def power(do: Algebra, x: Expr, exponent: float) -> Expr:
 
 
 def sign(do: Algebra, x: Expr) -> Expr:
-    """1, 0 or -1."""
+    """The sign of x: 1, 0 or -1."""
     return do("sub", do("cast", do("gt", x, 0.0, ctype="bool")), do("cast", do("lt", x, 0.0, ctype="bool")))
 
 
@@ -198,7 +198,7 @@ def apply(call: OperationCall) -> list[Term] | None:
 
 
 def _operand(do: Algebra, call: OperationCall, place: int, key: str = "") -> Expr | float | None:
-    """A tensor's expression or a plain number."""
+    """An argument as an expression or a number; None if it is missing."""
     if call.is_tensor(place):
         return do.cast(call.term(place).expr)
     if place < len(call.args) and isinstance(call.args[place], dict):

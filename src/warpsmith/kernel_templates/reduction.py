@@ -103,7 +103,7 @@ def _logsumexp(call: OperationCall) -> list[Term]:
 
 
 def _moments(call: OperationCall, do: Algebra, x: Expr, along: Sequence[int], correction: float) -> tuple[Expr, Expr]:
-    """Mean and variance."""
+    """The mean and the variance along axes."""
     terms = element_count(call, along, do.ctype)
     mean = do("div", reduce_over(call, "sum", x, along), terms)
     centred = do("sub", x, mean)

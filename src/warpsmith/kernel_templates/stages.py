@@ -41,7 +41,7 @@ class StageKind(StrEnum):
 
 @dataclass(frozen=True)
 class Store:
-    """One tensor a stage writes."""
+    """A tensor that a stage writes."""
 
     target: str  # an output of the task, or a slot of the workspace: "ws0"
     dtype: str
@@ -51,7 +51,7 @@ class Store:
 
 @dataclass(frozen=True)
 class TemplateStage:
-    """One loop nest."""
+    """A stage: one loop nest or kernel."""
 
     kind: StageKind
     stores: tuple[Store, ...]

@@ -35,7 +35,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long to try for one reply. The SDK waits between requests, longer each time, or as the endpoint asks."""
+    """The limits for one reply. The SDK waits between requests, longer each time, or as long as the endpoint asks."""
 
     request_s: float = 600.0  # for one request, from connecting to the last byte
     attempts: int = 6  # most requests for one reply
@@ -47,7 +47,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How models are asked. Stored with a run; holds no key."""
+    """Options of requests to models. Stored with a run; has no key."""
 
     base_url: str = ""  # "": the provider's variable, else its own address
     temperature: float | None = None  # None: not sent; some models accept none
@@ -89,5 +89,5 @@ class ModelContext:
 
     @staticmethod
     def load(environ: Mapping[str, str], key_file: Path | None = None, prices: Path | None = None) -> ModelContext:
-        """From an environment, and from the files given or named by it."""
+        """The context from an environment, and from the files given or named by it."""
         return ModelContext(Keyring.load(environ, key_file), Prices.load(environ, prices))

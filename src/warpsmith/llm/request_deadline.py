@@ -20,7 +20,7 @@ _CLOSE_S = 5.0  # for calls to notice that the client was closed
 
 
 class ClientClosed(Exception):
-    """No request may be sent any more."""
+    """The client is closed: no request may be sent."""
 
 
 class HttpRequest(Protocol):

@@ -59,7 +59,7 @@ class Keyring:
 
     @staticmethod
     def load(environ: Mapping[str, str], file: Path | None = None) -> Keyring:
-        """From an environment, and from the file given or named by `WARPSMITH_KEY_FILE`."""
+        """The variables of an environment, and of the file given or named by `WARPSMITH_KEY_FILE`."""
         named = environ.get(KEY_FILE_VARIABLE, "").strip()
         path = file or (Path(named) if named else None)
         values = dict(environ)

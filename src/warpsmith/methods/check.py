@@ -43,7 +43,7 @@ def method_errors(method: Method) -> Iterator[str]:
 
 
 def _shape(method: Method) -> Iterator[str]:
-    """Errors of types."""
+    """Errors in the types of a method's fields."""
     for field in ("name", "title", "paper", "summary"):
         if not isinstance(getattr(method, field), str):
             yield f"has a {field} that is no text"

@@ -22,12 +22,12 @@ class SingleBest:
         self._ranking.remove(id)
 
     def pick(self, count: int, seed: int) -> Pick:
-        """The best, whatever the seed."""
+        """The best member, for every seed."""
         return Pick(tuple(member.id for member in self.members[: max(count, 0)]))
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The best, if there is one."""
+        """The best member, if there is one."""
         return self._ranking.members[:1]
 
 

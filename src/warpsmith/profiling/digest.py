@@ -12,7 +12,7 @@ from enum import IntEnum, StrEnum
 
 
 class Bottleneck(StrEnum):
-    """What a kernel spends its time on."""
+    """The kinds of causes that limit a kernel's speed."""
 
     UNCOALESCED = "uncoalesced access"
     BANK_CONFLICTS = "bank conflicts"
@@ -42,7 +42,7 @@ class Diagnosis:
     """One possible cause of a kernel's time."""
 
     bottleneck: Bottleneck
-    sentence: str  # what is wrong, without numbers
+    sentence: str  # the cause, without numbers
     evidence: tuple[str, ...]  # numbers with their meaning, the strongest first
     strategies: tuple[str, ...]  # names in the catalogue, the most promising first
     rank: Rank
@@ -51,7 +51,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Digest:
-    """What a proposer or a person is told about one candidate."""
+    """The diagnosis of one candidate, for proposers and users."""
 
     bottleneck: Bottleneck
     sentence: str
@@ -65,7 +65,7 @@ class Digest:
 
     @property
     def text(self) -> str:
-        """The digest in words, for prompts and people."""
+        """The digest in words, for prompts and users."""
         where = ", ".join(filter(None, (self.kernel and f"kernel {self.kernel}", self.workload)))
         lines = [f"Bottleneck: {self.bottleneck.value}. {self.sentence}"]
         if self.evidence:

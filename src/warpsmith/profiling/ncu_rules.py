@@ -95,7 +95,7 @@ class ProfiledKernel:
 
     @property
     def busy_words(self) -> str:
-        """Both shares in words."""
+        """`compute` and `memory` in words."""
         parts = [("memory", self.dram if self.dram is not None else self.memory), ("the SMs", self.compute)]
         known = [f"{name} at {value:.0f} %" for name, value in parts if value is not None]
         return " and ".join(known) + " of their peaks" if known else ""

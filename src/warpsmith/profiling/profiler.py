@@ -47,7 +47,7 @@ CASES = "cases.json"  # written by `write_inputs`, which imports torch
 
 @dataclass(frozen=True)
 class Profile:
-    """A digest, or the reason why there is none; with a digest, `reason` says which better tool could not be used."""
+    """A digest, or the reason why there is none; with a digest, `reason` is why a better tool could not be used."""
 
     digest: Digest | None
     reason: str = ""

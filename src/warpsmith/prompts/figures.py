@@ -35,12 +35,12 @@ def time(value_ms: float) -> str:
 
 
 def times(value: float) -> str:
-    """A speedup."""
+    """A speedup, e.g. "3.42×"."""
     return f"{value:.2f}×" if value >= 0.1 else f"{value:.2g}×"
 
 
 def interval(value: Interval) -> str:
-    """An interval of a speedup."""
+    """The interval of a speedup, e.g. "3.21–3.60"."""
     return f"{value.low:.2f}–{value.high:.2f}"
 
 

@@ -79,12 +79,12 @@ def _python_complete(code: str) -> bool:
 
 
 def is_python(code: str) -> bool:
-    """Whether lines of a text look like Python."""
+    """Whether at least one line of a text looks like Python."""
     return any(_PYTHON_START.match(line) for line in code.split("\n"))
 
 
 def is_native(code: str) -> bool:
-    """Whether lines of a text look like C++."""
+    """Whether at least one line of a text looks like C++."""
     return any(_NATIVE_START.match(line) for line in code.split("\n"))
 
 

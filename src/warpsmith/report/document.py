@@ -102,7 +102,7 @@ class TrialView:
     profile: int
     files: tuple[FileView, ...]
     defines: tuple[tuple[str, str], ...]
-    shown: tuple[Fact, ...]  # what the brief contained besides the task
+    shown: tuple[Fact, ...]  # the contents of the brief besides the task
     prompt: tuple[MessageView, ...]
     reply: int
     spent: ReplyCost | None
@@ -125,7 +125,7 @@ class OtherReply:
 
 @dataclass(frozen=True)
 class NewBest:
-    """A new best."""
+    """A trial that became the best, and its speedup."""
 
     trial: int
     speedup: float

@@ -301,7 +301,7 @@ class _Space:
         return self.plan(names, settings)
 
     def steps(self, plan: Plan, kind: str) -> Iterator[Plan]:
-        """All plans one step of a kind away."""
+        """All plans that are one step of this kind away: "tune", "add", "swap" or "drop"."""
         settings, missing = _settings(plan), [name for name in self.known if name not in plan.names]
         if kind == "tune":
             for name in plan.names:
@@ -318,7 +318,7 @@ class _Space:
             yield from (self.add(self.drop(plan, old), new) for old in plan.names for new in missing)
 
     def neighbours(self, plan: Plan) -> list[Plan]:
-        """All plans one step of any kind away."""
+        """All plans that are one step of any kind away."""
         return [each for kind in _WEIGHTS for each in self.steps(plan, kind)]
 
 

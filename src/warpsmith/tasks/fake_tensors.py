@@ -98,6 +98,6 @@ def try_trace_modes(path: Path, doing: str, attempt: Callable[[TraceMode], T]) -
         errors.append(trial.error)
         if isinstance(trial.error, ModuleNotFoundError) or _is_verdict(trial.error):
             break  # the other modes would fail, too
-    # The error of the last mode is the one that PyTorch users know; `TooLarge` says nothing about the task.
+    # The error of the last mode is the one that PyTorch users know; `TooLarge` is no error of the task.
     told = next((error for error in reversed(errors) if not isinstance(error, TooLarge)), errors[-1])
     raise TaskError(error_sentence(told, path, doing)) from told

@@ -191,7 +191,7 @@ def bind_reference(
 
 @dataclass(frozen=True)
 class ReferenceOptions:
-    """How to run a reference."""
+    """The options of a run of a reference."""
 
     traits: ReferenceTraits
     device: torch.device

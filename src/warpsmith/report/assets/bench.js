@@ -1,4 +1,4 @@
-// The page of a bench, put together.
+// The page of a bench.
 
 function benchPage(main) {
   main.append(section("Methods", "methods", comparison(), duelTable(), effort()));
@@ -13,7 +13,7 @@ function benchPage(main) {
       section(
         "Not verified",
         "unverified",
-        h("p", { class: "note" }, "Winners that do not count above, with what stands against them."),
+        h("p", { class: "note" }, "Winners that do not count above, with the reason."),
         unverified(apart),
       ),
     );
@@ -129,7 +129,7 @@ function duelTable() {
   return [
     h("h3", {}, "Against each other"),
     sortable({
-      caption: "On how many tasks one is faster than the other; a tie where the intervals do not tell them apart",
+      caption: "The number of tasks on which one is faster than the other; a tie if the intervals show no difference",
       rows: DATA.duels,
       columns: [
         { name: "Method", key: (duel) => name(duel.one), text: true },
@@ -180,7 +180,7 @@ function taskTable() {
         wide: true,
       },
       {
-        name: "Light",
+        name: "Hardware limit",
         key: (task) => task.floor_ms,
         cell: (task) => duration(task.floor_ms),
         numeric: true,
@@ -250,7 +250,7 @@ function unverified(rows) {
   }).element;
 }
 
-// All runs are many: drawn when they are asked for.
+// The table of all runs is long, so it is drawn when it is opened.
 function runTable() {
   const details = h("details", { class: "data" }, h("summary", {}, `${plural(DATA.runs.length, "run")}: as a table`));
   details.addEventListener("toggle", () => {

@@ -1,4 +1,4 @@
-// The charts of a bench. A method has one colour and one dash everywhere, and its name beside it.
+// The charts of a bench. A method has the same colour and dash in every chart, with its name.
 
 const mark = (place) => `g${place % 8}`;
 const groupLegend = (note) =>
@@ -11,7 +11,7 @@ const groupLegend = (note) =>
     })),
   );
 
-// How a speedup is coloured: blue above PyTorch, orange below, pale near it. The number is always said too.
+// The colour of a speedup: blue above PyTorch, orange below, pale near it. The number is always shown, too.
 function shade(speedup) {
   if (!speedup) return "none";
   const step = Math.log2(speedup);
@@ -55,7 +55,7 @@ function matrix() {
     const left = letters
       ? 26
       : Math.min(240, 18 + Math.max(...DATA.groups.map((group) => shorten(group.name, 30).length)) * 7);
-    // Few tasks have room for their numbers; many are squares.
+    // Numbers are shown if the tasks are few; many tasks are squares only.
     const wide = Math.max(15, Math.min(88, Math.floor((width - left) / order.length)));
     const size = Math.min(30, wide);
     const fits = Math.max(1, Math.floor((width - left) / wide));
@@ -189,7 +189,7 @@ function progress() {
   const begun = DATA.groups.filter((group) => group.progress.length);
   const words = begun.map((group) => `${group.name} ${ratio(last(group))}`).join(", ");
   const meaning =
-    "The best so far as each run measured it, geometric mean over runs, PyTorch until something is faster.";
+    "The best speedup so far, geometric mean over runs; 1× for a run without a kernel faster than PyTorch.";
   const summary = `${meaning} In the end: ${words}.`;
   const draw = (width, height) => {
     const values = DATA.groups.flatMap((group) => group.progress);

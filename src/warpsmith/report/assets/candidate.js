@@ -153,7 +153,7 @@ function measurements(trial) {
       "Workload",
       "Latency",
       ...names.flatMap((name) => [name, `over ${name}`]),
-      "Light",
+      "Hardware limit",
       "Of roofline",
       "Of the error limit",
       "Checks",
@@ -175,7 +175,7 @@ function words(trial, text) {
     ...block("Verdict", text(trial.reason)),
     ...block("Strategy", trial.strategy),
     ...block("Thought", text(trial.thought)),
-    ...block("Where its time goes", text(trial.profile)),
+    ...block("Profile", text(trial.profile)),
   ];
 }
 
@@ -197,7 +197,7 @@ function parts(trial, text) {
 let chosenTab = "Code"; // stays from one candidate to the next
 
 function tabbed(tabs, label) {
-  if (!tabs.length) return h("p", { class: "note" }, "Nothing else is kept about it.");
+  if (!tabs.length) return h("p", { class: "note" }, "The log has nothing else about this candidate.");
   const panel = h("div", { role: "tabpanel", id: "sheet-panel" });
   const buttons = tabs.map(([name], place) =>
     h(

@@ -1,4 +1,4 @@
-// What every chart needs: scales, a frame with axes, points that keys reach, a tip, and a text alternative.
+// Parts of every chart: scales, a frame with axes, points that keys reach, a tip, and a text alternative.
 
 function linear([low, high], [start, end]) {
   const scale = (value) => start + ((value - low) / (high - low || 1)) * (end - start);
@@ -31,7 +31,7 @@ function logarithmic([low, high], range) {
   return scale;
 }
 
-// A range with some room, on the scale that suits it: logarithmic where values differ much.
+// A range with a margin and its scale, which is logarithmic if values differ much.
 function ranged(values, { logFrom = 3, room = 1.08 } = {}) {
   const low = Math.min(...values);
   const high = Math.max(...values);
@@ -68,7 +68,7 @@ function frame({ width, height, margin, x, y, xLabel, yLabel, xTick = String, yT
   return { svg, x: across, y: up, box };
 }
 
-// A chart that is drawn anew for every width, with a sentence before it and its numbers as a table behind it.
+// A chart that is drawn again for every width, with a sentence before it and its numbers as a table after it.
 function chart({ title, summary, draw, table, height = 300, legend }) {
   const plot = h("div", { class: "plot" });
   let drawn = 0;
@@ -131,7 +131,7 @@ function tipped(element, lines) {
   return element;
 }
 
-// Many points are one stop of the Tab key; arrow keys, Home and End go from one to the next, Enter follows the link.
+// All points are one stop of the Tab key; arrow keys, Home and End move between them, Enter follows the link.
 function roving(points) {
   points.forEach((point, place) => {
     point.setAttribute("tabindex", place ? "-1" : "0");
@@ -153,7 +153,7 @@ function roving(points) {
   });
 }
 
-// Words beside points, kept off one another and off marks that must be seen: the first place that is free, or none.
+// Labels beside points that cover no other label and no important mark: at the first free place, or not at all.
 function labeller(box, marks = []) {
   const taken = marks.map(([x, y]) => ({ left: x - 7, right: x + 7, top: y - 7, bottom: y + 7 }));
   return (svg, x, y, text, attributes = {}) => {

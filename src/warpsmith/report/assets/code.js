@@ -1,4 +1,4 @@
-// Code as it is read: line numbers, quiet colours, and the difference between two texts.
+// Code with line numbers and colours, and the difference between two texts.
 
 const WORDS = [
   "alignas auto bool break case char class const constexpr continue def default do double else enum",
@@ -52,8 +52,8 @@ function prose(text, label) {
   return h("pre", { class: "prose", tabindex: "0", role: "region", "aria-label": label }, text);
 }
 
-// Lines that two texts share and those they do not, as [sign, line]: the longest common subsequence between what
-// begins and ends alike. Texts too unlike and too long for that are shown as one replacing the other.
+// The lines of two texts as [sign, line]: the longest common subsequence between the common beginning and end. Texts
+// that are too long for it are shown as one that replaces the other.
 const MOST_CELLS = 6e6;
 
 function differing(before, after) {

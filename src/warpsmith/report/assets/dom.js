@@ -1,5 +1,5 @@
-// Elements, numbers as people read them, and the page's data.
-// Elements are made of text nodes only: nothing in a report is ever parsed as HTML, whatever a candidate is called.
+// Elements, formatted numbers, and the page's data.
+// Elements are made of text nodes only: no text of a report is parsed as HTML.
 
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
@@ -36,7 +36,7 @@ function ratio(value) {
   return (value >= 0.9 && value < 1.1 ? value.toFixed(3) : number(value)) + "×";
 }
 
-// A round number of an axis, without zeros that say nothing.
+// A round number of an axis, without trailing zeros.
 const tick = (value) => String(Number(number(value, 2)));
 
 const percent = (share) => (share === null || share === undefined ? "–" : `${number(100 * share)}\u00a0%`);
@@ -81,7 +81,7 @@ const DATA = JSON.parse(document.getElementById("page-data").textContent);
 
 let unpacking = null;
 
-// Long texts by number, unpacked when the first one is needed: see report/texts.py.
+// Long texts by number, unpacked when the first one is needed: see report/page.py.
 function texts() {
   unpacking ||= (async () => {
     const packed = atob(document.getElementById("page-texts").textContent);
@@ -113,7 +113,7 @@ function beginTheme() {
   try {
     kept = localStorage.getItem("warpsmith-theme");
   } catch {
-    // A browser may refuse storage to files: then the choice lasts as long as the page.
+    // A browser may refuse storage to files: then the choice is lost when the page is closed.
   }
   for (const input of control.querySelectorAll("input")) {
     if (input.value === kept) {
@@ -137,7 +137,7 @@ function section(title, id, ...children) {
   return h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), ...children);
 }
 
-// Where to go on the page, after its headline.
+// The links to sections, after the headline.
 function contents(main) {
   const links = [...main.querySelectorAll(":scope > section[id]")].map((each) =>
     h("a", { href: `#${each.id}` }, each.querySelector("h2").textContent),

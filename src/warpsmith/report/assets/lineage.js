@@ -1,4 +1,4 @@
-// Where each candidate came from: lines between parents and children, and the way to the best kernel.
+// The lineage of each candidate: lines between parents and children, and the ancestors of the best kernel.
 
 let arrows = 0; // heads have names, which must differ on a page
 
@@ -35,7 +35,7 @@ function edges(svg, pairs, main) {
   return drawn;
 }
 
-// While a candidate has the focus or the pointer, the way to it stands out.
+// While a candidate has the focus or the pointer, its ancestors are highlighted.
 function kin(point, trial, drawn) {
   const mark = (on) => () => {
     const family = on ? ancestry(trial.number) : new Set();
@@ -78,7 +78,7 @@ function lineageGraph() {
         .filter((each) => byNumber.has(each))
         .map((each) => ({ from: each, to: trial.number, a: place(byNumber.get(each)), b: place(trial) })),
     );
-    // The lane of what failed lies below the axis: its words would meet those of the axis.
+    // The lane of failed candidates is below the axis, where labels would cover those of the axis.
     if (lane) svg.append(s("text", { class: "axis", x: 0, y: box.bottom + lane + 12 }, "failed"));
     const drawn = edges(svg, pairs, main);
     const points = DATA.trials.map((trial) => {
@@ -102,7 +102,7 @@ function lineageGraph() {
   return chart({ title: "Lineage", summary, draw, height: (width) => (width < 600 ? 320 : 420) });
 }
 
-// A change in a few words: the first of several, and how many more.
+// A change in a few words: the first strategy, and the number of further ones.
 function briefly(trial, most) {
   const words = change(trial, mainParent(trial));
   const parts = planNames(trial.strategy) ? words.split(/ (?=[+−])| \+ /) : [words];
@@ -110,7 +110,7 @@ function briefly(trial, most) {
   return parts.length > 1 ? `${first}, ${parts.length - 1} more` : first;
 }
 
-// The way to the best kernel, step by step: at every step the fastest parent.
+// The steps to the best kernel: at every step the fastest parent.
 function descent() {
   const path = [];
   const seen = new Set();

@@ -1,4 +1,4 @@
-// The roofline: how far each measured candidate is below what the device allows.
+// The roofline: the distance of each measured candidate to the hardware limit.
 
 function roofline() {
   const roof = DATA.roofline;

@@ -1,4 +1,4 @@
-// The page of a run, put together.
+// The page of a run.
 
 function runPage(main) {
   const found = Boolean(DATA.best && DATA.steps.length);
@@ -10,7 +10,7 @@ function runPage(main) {
         "Lineage and strategies",
         "lineage",
         lineageGraph(),
-        h("h3", {}, "How the best kernel came about"),
+        h("h3", {}, "Steps to the best kernel"),
         descent(),
         effects(),
       ),
@@ -48,7 +48,7 @@ function effects() {
     return h("span", { class: "effects", "aria-hidden": "true" }, filled);
   };
   const table = sortable({
-    caption: "What each strategy brought, where it was added or taken away",
+    caption: "The measured effect of each strategy where it was added or removed",
     rows: DATA.effects,
     sort: { by: "Effect", down: true },
     columns: [
@@ -183,7 +183,7 @@ function candidates() {
   );
 }
 
-// Replies that were no kernels, each opened where it stands.
+// Replies without a kernel, each opened in its place.
 function otherReplies() {
   const list = h(
     "ul",

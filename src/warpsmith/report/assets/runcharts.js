@@ -14,7 +14,7 @@ function bestCurve() {
   const summary =
     steps.length > 1
       ? `The best kernel rose from ${at(first)} to ${at(last)}, in ${plural(steps.length, "step")}.`
-      : `Only one kernel stood as the best: trial ${first.trial}, at ${ratio(first.speedup)}.`;
+      : `Only one kernel was the best: trial ${first.trial}, at ${ratio(first.speedup)}.`;
   const draw = (width, height) => {
     const values = [1, ...valids().map((trial) => trial.speedup), ...(roof ? [roof] : [])];
     const y = ranged(values);
@@ -99,7 +99,7 @@ function marksLegend() {
 // --- validity ---
 
 function validity() {
-  // What we made ourselves of another candidate was nobody's proposal.
+  // Candidates made by tuning are no proposals.
   const proposed = DATA.trials.filter((trial) => !trial.free);
   const total = proposed.length;
   const size = Math.max(1, Math.ceil(total / 25));
@@ -136,7 +136,7 @@ function validity() {
       xLabel: "trial",
       yLabel: size > 1 ? `share of each ${size} trials` : "each trial",
       yTick: (value) => `${Math.round(100 * value)} %`,
-      label: `What became of the trials, over time. ${whole}`,
+      label: `The outcome of the trials, over time. ${whole}`,
     });
     const wide = (box.right - box.left) / parts.length;
     parts.forEach((part, place) => {
@@ -213,7 +213,7 @@ function spending() {
   };
   const table = () =>
     plainTable(
-      "What had been used",
+      "Time, tokens and cost by trial",
       ["Trials", "Time", "On the device", "Tokens", "Cost"],
       sampled(DATA.totals, 25).map((each) => [
         String(each.trial),

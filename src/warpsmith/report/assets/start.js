@@ -1,4 +1,4 @@
-// Begins when everything else is there.
+// Draws the page; the last of the scripts.
 
 beginTheme();
 document.body.append(tip);

@@ -1,4 +1,4 @@
-// Tables that are sorted by any column, with keys or a mouse.
+// Tables that can be sorted by any column, with keys or a mouse.
 
 // columns: {name, key(row), cell(row), numeric, wide, text, narrow}; key is what it sorts by. Wide ones are left out on
 // a phone, text may break, narrow ones break their heading.
@@ -44,7 +44,7 @@ function sortable({ caption, columns, rows, sort = null, rowAttributes = () => (
   };
 
   function order(column) {
-    // Numbers begin with the largest: that is what one looks for.
+    // Numbers are sorted largest first.
     const down = current.column === column ? !current.down : Boolean(column.numeric && !column.ascending);
     current = { column, down };
     draw();
@@ -74,7 +74,7 @@ function sortable({ caption, columns, rows, sort = null, rowAttributes = () => (
   };
 }
 
-// What is not known stands last, whichever way it is sorted.
+// Unknown values are last in both directions.
 function compared(one, other, down) {
   const missing = (value) => value === null || value === undefined || value === "";
   if (missing(one) || missing(other)) return Number(missing(one)) - Number(missing(other));

@@ -1,4 +1,4 @@
-// What became of a candidate: words, groups, marks. Nothing is said by colour alone.
+// The outcome of a candidate: words, groups, marks. No information is in the colour alone.
 
 const GROUPS = [
   { name: "valid", mark: "valid", sign: "✓", label: "valid", statuses: ["ok"] },
@@ -52,7 +52,7 @@ function planNames(strategy) {
   return strategy && parts.every((part) => /^[a-z][a-z0-9-]*(\([^()]*\))?$/.test(part)) ? parts : null;
 }
 
-// What a candidate does other than its parent: "+vector-loads −unroll", or its own words.
+// The difference of a candidate to its parent: "+vector-loads −unroll", or its strategy.
 function change(trial, parent) {
   const own = planNames(trial.strategy);
   const before = parent && planNames(parent.strategy);
@@ -65,13 +65,13 @@ function change(trial, parent) {
 
 const byNumber = new Map((DATA.trials || []).map((trial) => [trial.number, trial]));
 
-// The parent a candidate is measured against: the fastest one, as its effect is.
+// The parent to which a candidate is compared: the fastest one, as for its effect.
 function mainParent(trial) {
   const parents = trial.parents.map((each) => byNumber.get(each)).filter(Boolean);
   return parents.sort((one, other) => (other.speedup || 0) - (one.speedup || 0))[0] || null;
 }
 
-// A candidate and all it comes from, as a set of trial numbers.
+// A candidate and its ancestors, as a set of trial numbers.
 function ancestry(trial) {
   const found = new Set();
   const waiting = [trial];
