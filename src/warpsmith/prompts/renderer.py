@@ -221,5 +221,5 @@ def _load(name: str) -> str | None:
             continue
         except (OSError, ValueError) as fault:
             reason = getattr(fault, "strerror", None) or "it is not UTF-8 text"
-            raise UsageError(f"the prompt template {name!r} cannot be read: {reason}.") from None
+            raise UsageError(f"the prompt template {name!r} cannot be read: {reason}; check the file.") from None
     return None

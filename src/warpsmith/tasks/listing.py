@@ -54,7 +54,7 @@ def listed(
             raise TaskError("@listed goes above @task, which declares the inputs.")
         if classes and declaration.precision not in classes:
             raise TaskError(
-                f"task {declaration.name!r} is declared in {declaration.precision}, which its precisions leave out."
+                f"task {declaration.name!r} has precision {declaration.precision}; add it to `precisions` of @listed."
             )
         vars(function)[ATTRIBUTE] = replace(
             declaration,

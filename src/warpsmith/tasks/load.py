@@ -42,11 +42,11 @@ def _read(path: Path) -> str:
             raise TaskError(f"{path} is a folder; name a task file in it.")
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        raise TaskError(f"there is no file {path}.") from None
+        raise TaskError(f"there is no file {path}; check the path.") from None
     except UnicodeDecodeError:
         raise TaskError(f"{path} is not a text file; a task is a Python file.") from None
     except (OSError, ValueError) as error:
-        raise TaskError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise TaskError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}; check it.") from None
     if "\0" in text:
         raise TaskError(f"{path} is not a text file; a task is a Python file.")
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -151,7 +151,7 @@ def trace_reference(
     outputs = tuple(result_tensors(result))
     for path, output in outputs:
         if output.layout != torch.strided:
-            raise TaskError(f"output {path or 'of the reference'} is not a dense tensor ({output.layout}).")
+            raise TaskError(f"output {path or 'of the reference'} is not dense ({output.layout}); return a dense one.")
     unseen = {id(tensor) for tensor in habits.statistics}
     written = {n for n, t in tensors.items() if t._version != before[n] or id(t) in unseen}
     return Trace(outputs, tuple(draws.taken), frozenset(written), habits, _has_extras(result))
