@@ -179,7 +179,7 @@ def test_verification_tries_the_held_out_shapes_first() -> None:
     [
         ('family=""', "needs a family"),
         ('family="sum", tags="rows"', "list of words"),
-        ('family="sum", precisions=["fp16"]', "is declared in fp32"),
+        ('family="sum", precisions=["fp16"]', "has precision fp32"),
         ('family="sum", precisions=["fp31"]', "'fp31' is unknown"),
         ('family="sum", small=[{"rows": 4}]', "@listed gives the axes rows, but the task has n"),
         ('family="sum", small=[{"n": 0}]', "at least 1"),
