@@ -60,7 +60,7 @@ def test_the_state_says_no_more_than_is_known(facts: KernelFacts | None, state: 
 
 
 def test_a_changed_header_is_a_changed_kernel_and_another_header_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = dict(cuda._library_files())
+    files = dict(cuda._library_files(cuda.DEVICE_LIBRARY))
     verified = replace(JUDGED, verified=True)
 
     for name, state in (
@@ -68,7 +68,7 @@ def test_a_changed_header_is_a_changed_kernel_and_another_header_is_not(monkeypa
         ("warpsmith/pool.cuh", KernelState.VERIFIED),
     ):
         changed = {**files, name: files[name] + "\n"}
-        monkeypatch.setattr(cuda, "_library_files", lambda changed=changed: changed)
+        monkeypatch.setattr(cuda, "_library_files", lambda _folder, changed=changed: changed)
         assert state_of(KERNEL, verified) is state
 
 

@@ -94,12 +94,17 @@ class CudaBackend:
     suffixes: tuple[str, ...] = (".cu",)
     devices: tuple[DeviceKind, ...] = (DeviceKind.CUDA,)
 
-    def __init__(self, builder: Builder | None = None) -> None:
+    def __init__(self, builder: Builder | None = None, library: Path = DEVICE_LIBRARY) -> None:
         self._builder = builder or Builder()
+        self._library = library
 
     def configured(self, paths: Paths, limits: Limits) -> CudaBackend:
         """The same backend with another cache folder and other limits."""
-        return CudaBackend(replace(self._builder, paths=paths, limits=limits))
+        return CudaBackend(replace(self._builder, paths=paths, limits=limits), self._library)
+
+    def with_library(self, library: Path) -> CudaBackend:
+        """The same backend with the headers of another folder as <warpsmith/...>: those of a bundle."""
+        return CudaBackend(self._builder, library)
 
     def available(self) -> Availability:
         """Whether nvcc and g++ are there to build, and a GPU to run."""
@@ -128,20 +133,20 @@ class CudaBackend:
             raise ToolMissing(NO_NVCC + ".")
         if host_compiler(self._builder.environ) is None:
             raise ToolMissing(NO_HOST + ".")
-        recipe = _recipe(compiler, candidate, contract, arch[1])
+        recipe = _recipe(compiler, candidate, contract, arch[1], self._library)
         return self._builder.build(candidate, contract, recipe)
 
 
-def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, arch: str) -> CompileOptions:
+def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, arch: str, folder: Path) -> CompileOptions:
     headers = missing_headers((f.text for f in candidate.files), CUDA_NAMES)
-    library = library_headers(*(file.text for file in candidate.files))
+    library = library_headers(*(file.text for file in candidate.files), folder=folder)
     return CompileOptions(
         compiler=compiler,
         target=f"{arch} {library_digest(library)}" if library else arch,
         flags=(
             *_FLAGS,
             f"-gencode=arch=compute_{arch},code=sm_{arch}",
-            *((f"-I{DEVICE_LIBRARY}",) if library else ()),
+            *((f"-I{folder}",) if library else ()),
             *("-x", "cu"),
         ),
         include_flags=tuple(word for header in headers for word in ("-include", header)),
@@ -154,13 +159,13 @@ def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, arch: 
     )
 
 
-def library_headers(*texts: str) -> Mapping[str, str]:
+def library_headers(*texts: str, folder: Path = DEVICE_LIBRARY) -> Mapping[str, str]:
     """The headers of the device library that sources include, directly or through other headers, with their texts."""
     found: dict[str, str] = {}
     waiting = [name for text in texts for name in _LIBRARY_INCLUDE.findall(text)]
     while waiting:
         name = waiting.pop()
-        if name not in found and (text := _library_files().get(name)) is not None:
+        if name not in found and (text := _library_files(folder).get(name)) is not None:
             found[name] = text
             waiting += _LIBRARY_INCLUDE.findall(text)
     return dict(sorted(found.items()))
@@ -172,9 +177,9 @@ def library_digest(headers: Mapping[str, str]) -> str:
 
 
 @cache
-def _library_files() -> Mapping[str, str]:
-    files = DEVICE_LIBRARY.rglob("*.cuh")
-    return {file.relative_to(DEVICE_LIBRARY).as_posix(): file.read_text(encoding="utf-8") for file in files}
+def _library_files(folder: Path) -> Mapping[str, str]:
+    files = (file for file in folder.rglob("*.cuh") if file.is_file())
+    return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8", errors="replace") for file in files}
 
 
 PLUGIN: Backend = CudaBackend()

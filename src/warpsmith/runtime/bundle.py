@@ -1,7 +1,7 @@
 """Bundles: a folder that holds everything needed to use one kernel somewhere else.
 
     manifest.json     what it is, what it was measured to do, and the SHA-256 of every other file
-    kernel/…          the candidate's sources
+    kernel/…          the candidate's sources, and in kernel/include the headers of the device library they include
     task/….py         the task file: the reference, and what the kernel's contract is made from
     certificate.json  where it was verified
 
@@ -25,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from warpsmith._version import __version__
 from warpsmith.backends.c_contract import declaration_of
+from warpsmith.backends.cuda import library_headers
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.certificate import SHAPES, Certificate, CheckStatus, Measurement
 from warpsmith.model.contract import Contract
@@ -40,6 +41,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 CERTIFICATE = "certificate.json"
 _KERNEL, _TASK = "kernel", "task"
+_INCLUDE = f"{_KERNEL}/include"
 _MOST_BYTES = 16 << 20  # of one file
 _AGAIN = "export it again"
 
@@ -104,6 +106,12 @@ class Bundle:
         return f"{self.folder / path}{mark}{pick}"
 
     @property
+    def library(self) -> Path | None:
+        """The folder of the bundle's own copy of the device library; None if its kernel includes none of it."""
+        carried = any(path.startswith(f"{_INCLUDE}/") for path in self.manifest.sha256)
+        return self.folder.absolute() / _INCLUDE if carried else None
+
+    @property
     def any_shape(self) -> bool:
         """True if verification tested other shapes than the workloads', and the kernel was right."""
         found = self.certificate
@@ -147,6 +155,8 @@ def write_bundle(folder: Path, made: BundleContents) -> Manifest:
     if os.path.lexists(folder) and not _is_replaceable(folder):
         raise UsageError(f"{folder} exists and is no bundle; name another folder.")
     files = {f"{_KERNEL}/{file.name}": file.text.encode("utf-8", "replace") for file in made.candidate.files}
+    headers = library_headers(*(file.text for file in made.candidate.files)) if made.candidate.backend == "cuda" else {}
+    files |= {f"{_INCLUDE}/{name}": text.encode("utf-8") for name, text in headers.items()}
     task_path = f"{_TASK}/{re.sub(r'[^A-Za-z0-9_.+@-]', '_', made.task_name).lstrip('.')[-100:] or 'task.py'}"
     files[task_path] = made.task_text.encode("utf-8")
     if made.certificate is not None:

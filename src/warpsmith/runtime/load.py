@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpsmith._version import __version__
+from warpsmith.backends.cuda import CudaBackend
 from warpsmith.backends.source import backend_named
 from warpsmith.kernels.collection import DeviceState, collected
 from warpsmith.kernels.facts import KernelState
@@ -205,7 +206,8 @@ def _folder(path: Path) -> Path:
 def _name(bundle: Bundle, any_shape: bool) -> str:
     """The name in torch's registry: the same for the same kernel and task in every process."""
     manifest = bundle.manifest
-    parts = (manifest.candidate_digest, manifest.task_digest, manifest.device, str(any_shape))
+    library = "" if bundle.library is None else str(sorted(manifest.sha256.items()))  # its headers belong to the kernel
+    parts = (manifest.candidate_digest, manifest.task_digest, manifest.device, str(any_shape), library)
     mark = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:6]
     task = re.sub(r"\W", "_", manifest.task, flags=re.ASCII)
     return f"{task}_{manifest.candidate}_{mark}"
@@ -216,6 +218,8 @@ def _kernel(name: str, bundle: Bundle, program: Program, contract: Contract) -> 
     backend = backend_named(candidate.backend)
     if kind not in backend.devices:
         raise UsageError(f"{bundle.folder}: a {candidate.backend} kernel does not run on {kind!r}.")
+    if bundle.library is not None and isinstance(backend, CudaBackend):
+        backend = backend.with_library(bundle.library)
 
     def build(target: Target) -> Path:
         made = backend.build(candidate, contract, target)
