@@ -264,6 +264,16 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
         Run("warpsmith verify rms_norm.py runs/first/best.cpp", says="VERIFIED", status=-1),
         Execute("import torch", after="assert y.shape == (512, 1024)"),
     ),
+    "docs/kernels.md": (
+        Run("warpsmith kernels list --family scan", says=r"warpsmith-100/cumsum[\s\S]*5 kernels"),
+        Run("warpsmith kernels show cumsum", says=r"warpsmith::scan<warpsmith::Plus"),
+        Run("warpsmith kernels list --json", says='"task": "warpsmith-100/matmul"'),
+        Execute(
+            "from warpsmith import load",
+            before="import torch\na, b = torch.randn(4, 5), torch.randn(5, 3)",
+            after="assert torch.equal(c, a @ b)",
+        ),
+    ),
     "docs/report.md": (Run("warpsmith report runs/first", says="runs/first/report.html"),),
     "docs/suites.md": (
         Run("warpsmith suite list", says=r"warpsmith-100 +100 tasks[\s\S]*warpsmith-fused +12 tasks", quick=True),

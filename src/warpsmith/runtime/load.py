@@ -206,8 +206,9 @@ def _folder(path: Path) -> Path:
 def _name(bundle: Bundle, any_shape: bool) -> str:
     """The name in torch's registry: the same for the same kernel and task in every process."""
     manifest = bundle.manifest
-    library = "" if bundle.library is None else str(sorted(manifest.sha256.items()))  # its headers belong to the kernel
-    parts = (manifest.candidate_digest, manifest.task_digest, manifest.device, str(any_shape), library)
+    parts = [manifest.candidate_digest, manifest.task_digest, manifest.device, str(any_shape)]
+    if bundle.library is not None:  # its headers belong to the kernel
+        parts.append(str(sorted(manifest.sha256.items())))
     mark = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:6]
     task = re.sub(r"\W", "_", manifest.task, flags=re.ASCII)
     return f"{task}_{manifest.candidate}_{mark}"
