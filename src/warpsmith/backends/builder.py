@@ -194,8 +194,6 @@ class Builder:
 
 @dataclass(frozen=True)
 class _Job:
-    """The inputs of a build."""
-
     candidate: Candidate
     contract: Contract
     recipe: CompileOptions

@@ -112,8 +112,6 @@ _FOLDER = re.compile(r"(?<![\w\])/])/[^\s:'\"`(),;<>]+/(?=[^\s/])")
 
 @dataclass
 class _Message:
-    """One message being collected."""
-
     severity: str
     head: str
     body: list[str] = field(default_factory=list)

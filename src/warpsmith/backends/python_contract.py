@@ -175,7 +175,6 @@ def _known(task: Task) -> tuple[str, ...]:
 
 
 def _names(value: object) -> list[str]:
-    """Every name in an argument."""
     if isinstance(value, list):
         return [name for part in value for name in _names(part)]
     if isinstance(value, dict):
@@ -308,7 +307,6 @@ def _text(task: Task, language: str, skeleton: str, table: str, rules: tuple[str
 
 
 def _shown(value: object) -> str:
-    """An argument in Python syntax."""
     if isinstance(value, dict):
         if "$" in value:
             return str(value["$"])

@@ -179,7 +179,7 @@ def cpu_info() -> CpuInfo:
 
 
 def _cpu_name(info: str) -> str:
-    """The name of the processor; on Arm the system has numbers only."""
+    """The name of the processor, on Arm from a table: the system has numbers only."""
     parts = (_field(info, "CPU implementer"), _field(info, "CPU part"))
     known = _ARM_CORES.get(parts)
     name = _field(info, "model name") or (

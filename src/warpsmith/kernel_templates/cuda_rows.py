@@ -94,7 +94,6 @@ class RowLaunch:
         ]
 
     def _shared_call(self, width: str) -> list[str]:
-        """The launch with `shared_` bytes of shared memory."""
         kernel = f"{self.name}<{width}, -1>"
         allow = "cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_)"
         return [

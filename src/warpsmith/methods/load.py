@@ -52,7 +52,6 @@ def _is_path(name_or_path: str) -> bool:
 
 
 def _declared(path: Path) -> Method:
-    """The PLUGIN or METHOD of a file."""
     module = _executed(path)
     for attribute in ATTRIBUTES:
         declared = getattr(module, attribute, None)
@@ -85,7 +84,6 @@ def _read(path: Path) -> str:
 
 
 def _with_wordings_found(method: Method, path: Path) -> Method:
-    """The method with absolute paths of its wordings."""
     stages = (
         replace(stage, operators=tuple(_found(operator, path) for operator in stage.operators))
         for stage in method.stages

@@ -90,7 +90,6 @@ def choose(
 
 
 def _roles(options: ProposerOptions, known: Sequence[str]) -> dict[str, models.ModelSpec]:
-    """The model for each role of the method."""
     found: dict[str, models.ModelSpec] = {}
     for text in options.models:
         role, sign, model = text.partition("=")

@@ -279,7 +279,6 @@ def _resources(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _shown(asked: BriefAsked, history: RunHistory) -> Iterator[Fact]:
-    """The contents of the brief besides the task."""
     ideas = history.state.ideas.known
     for name, trials in (
         ("to repair", (asked.repaired_trial,)),

@@ -82,8 +82,6 @@ def _runs(program: Program) -> Iterator[list[Workload]]:
 
 @dataclass
 class _Call:
-    """One recorded operation."""
-
     op: str  # "aten.add.Tensor"
     name: str  # "add"
     args: object  # JSON, with numbers not yet replaced by axes
@@ -96,8 +94,6 @@ class _Call:
 
 @dataclass
 class _Trace:
-    """One recorded run of the reference."""
-
     sizes: Mapping[str, int]
     calls: list[_Call] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
@@ -204,7 +200,6 @@ def _traced(program: Program, workload: Workload) -> _Trace | None:
 
 
 def _alike(traces: Sequence[_Trace]) -> bool:
-    """Whether all runs made the same calls."""
     first = traces[0]
     return all(
         trace.outputs == first.outputs

@@ -168,7 +168,6 @@ def _check_known(what: str, wanted: Iterable[str], known: Iterable[str]) -> None
 
 
 def _read(suite: str, folder: Path) -> Iterator[SuiteTask]:
-    """The tasks of every file of a folder."""
     for path in sorted(folder.glob("*.py")):
         try:
             tree = parse_python(path.read_text(encoding="utf-8-sig"), str(path))
