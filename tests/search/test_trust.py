@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -191,6 +193,27 @@ def test_on_a_terminal_the_user_is_asked(
             confirm_task(tmp_path / "run", setup)
     (question,) = asked
     assert "executes its task.py with all your rights" in question
+
+
+@pytest.mark.parametrize(("answer", "status"), [(b"n\n", 2), (b"\x04", 130)])
+def test_the_question_is_asked_where_there_is_a_terminal(
+    answer: bytes, status: int, tmp_path: Path, user: Callable[[str], None]
+) -> None:
+    made(tmp_path / "run", own=False)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "warpsmith", "step", str(tmp_path / "run")],
+        stdin=theirs,
+        stderr=theirs,
+        stdout=subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    os.write(ours, answer)
+    assert process.wait(timeout=120) == status
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert "executes its task.py with all your rights. Execute? [y/N]" in shown.replace("\r\n", " ").replace("\n", " ")
+    assert not (tmp_path / "executed").exists()
 
 
 def test_the_path_in_a_log_is_no_way_to_another_file(tmp_path: Path, user: Callable[[str], None]) -> None:

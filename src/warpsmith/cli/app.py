@@ -154,7 +154,7 @@ def _errors_reported() -> Iterator[None]:
     except WarpsmithError as error:
         _print_error(f"error: {error}")
         raise typer.Exit(2) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):  # the second from a question that was not answered
         _print_error("interrupted.")
         raise typer.Exit(130) from None
     except (BrokenPipeError, typer.Exit, SystemExit):
