@@ -25,7 +25,7 @@ from benchmarks.suite_sitting import versions
 from warpsmith.backends.source import backend_named
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import Device, select_device
-from warpsmith.kernels.collection import CollectedKernel, collection, find_kernel
+from warpsmith.kernels.collection import CollectedKernel, collection
 from warpsmith.kernels.facts import FACTS, DeviceFacts, KernelFacts, identity, read_device, write_facts
 from warpsmith.model.build import BuildFailure, DeviceKind, Target
 from warpsmith.model.certificate import SHAPES, Certificate, CheckStatus
@@ -55,7 +55,7 @@ def main() -> None:
     wanted = set(filter(None, options.only.split(",")))
     chosen = [kernel for kernel in collection() if not wanted or kernel.task.name in wanted]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
-        for fault in processes.map(build, [kernel.task.title for kernel in chosen]):
+        for fault in processes.map(build, chosen):
             if fault:
                 print(fault, flush=True)
     print(f"compiled after {time.monotonic() - began:.0f} s", flush=True)
@@ -129,16 +129,15 @@ def facts_of(
     )
 
 
-def build(title: str) -> str:
+def build(kernel: CollectedKernel) -> str:
     """Compile one kernel into the build cache, in a process of its own that needs no GPU."""
     try:
-        kernel = find_kernel(title)
         backend = backend_named("cuda")
         contract = backend.contract(load_task(kernel.task.spec()).task)
         made = backend.build(kernel.candidate, contract, Target(DeviceKind.CUDA, ARCH))
     except WarpsmithError as fault:
-        return f"{title}: {fault}"
-    return f"{title}: {made.reason[:300]}" if isinstance(made, BuildFailure) else ""
+        return f"{kernel.task.title}: {fault}"
+    return f"{kernel.task.title}: {made.reason[:300]}" if isinstance(made, BuildFailure) else ""
 
 
 if __name__ == "__main__":
