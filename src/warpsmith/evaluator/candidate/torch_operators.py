@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from warpsmith.evaluator.guards.library_names import MOVING_OPERATORS, QUICK_OPERATORS, REDEFINED, operator
 
 _QUICK_US = 5.0
-_TIMED_CALLS = 2  # further calls, of which the fastest counts: the machine may be busy
+_QUIET_CALLS = 2  # with the profiler alone; the fastest call tells how long operators take
 _LARGE = 1024  # elements; a handful of numbers may be computed anywhere
 _LEAVING = frozenset(("numpy", "__dlpack__", "to_dlpack"))  # methods of a tensor
 _COMING = frozenset(("from_numpy", "frombuffer", "_from_dlpack"))  # functions of torch
@@ -71,17 +71,19 @@ def list_operators(call: Callable[[], object], *, deep: bool = False) -> Operato
         elif event == "c_call" and argument.__name__ in _COMING:
             borrowed.setdefault(f"numpy.{argument.__name__}")
 
-    with _profiled() as seen:
+    quiet = [_events(call) for _ in range(_QUIET_CALLS)]
+    with _profiled() as seen:  # the last call: its result is the one that is checked
         with _Names() as names:
             _watch_interpreter(watch)
             try:
                 call()
             finally:
                 _watch_interpreter(None)
-    own = _operator_events(seen)
-    inside_us = min(_inside_us(own), *(_inside_us(_events(call)) for _ in range(_TIMED_CALLS)))
-    computing = {e.name: None for e in own if all(operator(a.name)[1] in MOVING_OPERATORS for a in _above(e))}
-    return Operators(tuple({**names.found, **computing, **borrowed, **redefined}), round(1e3 * inside_us))
+    calls = [*quiet, _operator_events(seen)]
+    inside_us = min(map(_inside_us, calls))
+    outer = [e for events in calls for e in events if all(operator(a.name)[1] in MOVING_OPERATORS for a in _above(e))]
+    found = {**names.found, **dict.fromkeys(e.name for e in outer), **borrowed, **redefined}
+    return Operators(tuple(found), round(1e3 * inside_us))
 
 
 def _events(call: Callable[[], object]) -> list[Any]:
