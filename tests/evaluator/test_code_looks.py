@@ -75,3 +75,26 @@ def test_a_process_that_is_gone_shows_nothing() -> None:
         looks = CodeLooks(process.pid, "/nowhere")
         looks.look()
         assert looks.library().files == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/usr/lib/libstdc++.so.6.0.30", "own"),
+        ("/usr/lib/libm.so.6", "own"),
+        ("/venv/torch/lib/libtorch_python.so", "own"),
+        ("/usr/bin/python3.11", "own"),
+        ("/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so", "own"),
+        ("/scratch/candidate/extensions/a.so", "own"),
+        ("/venv/torch/lib/libgomp-a34b3233.so.1", "idle"),
+        ("/usr/lib/libc.so.6", "idle"),
+        ("/venv/torch/lib/libtorch_cpu.so", "libtorch_cpu.so"),
+        ("/venv/numpy.libs/libscipy_openblas64_-8fb3d286.so", "libscipy_openblas64_-8fb3d286.so"),
+        ("/scratch/candidate.so", "candidate.so"),
+        ("", "code that no file holds"),
+        ("/memfd:code (deleted)", "memfd:code (deleted)"),
+    ],
+)
+def test_the_kind_of_code_follows_from_its_file(path: str, kind: str) -> None:
+    found = CodeLooks(os.getpid(), "/scratch/candidate")._kind_of(path)
+    assert (found or "own") == kind

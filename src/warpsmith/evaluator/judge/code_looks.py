@@ -21,10 +21,10 @@ from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
 from warpsmith.model.evidence import LibraryTime
 
 _NEUTRAL = re.compile(
-    r"lib(?:m|mvec|pthread|dl|rt|gcc_s|stdc\+\+|atomic|ffi|c10|torch_python|python3\.\d+)\b[\w.+-]*"
+    r"lib(?:m|mvec|pthread|dl|rt|gcc_s|stdc\+\+|atomic|ffi|c10|torch_python|python3\.\d+)[.-][\w.+-]*"
     r"|\[vdso\]|(?:python|pypy)[\d.]*"
 )
-_WAITING = re.compile(r"lib(?:c|gomp|omp|iomp5)\b[\w.+-]*|ld-[\w.-]+")
+_WAITING = re.compile(r"lib(?:c|gomp|omp|iomp5)[.-][\w.+-]*|ld-[\w.-]+")
 _STANDARD = re.compile(r"/lib-dynload/[^/]+$")
 _IN_USER_MODE = "-1"  # instead of the number of a system call
 _NO_FILE = "code that no file holds"
