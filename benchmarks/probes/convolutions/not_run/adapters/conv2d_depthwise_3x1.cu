@@ -1,6 +1,0 @@
-// A vertical filter of three taps for every channel.
-#include <warpsmith/depthwise.cuh>
-
-extern "C" int launch(const float* x, const float* weight, float* out, int64_t batch, int64_t height, int64_t width, int64_t, void*, void* stream) {
-  return warpsmith::depthwise::launch<3, 1>(x, weight, out, batch, task::x_dim1, height, width, stream);
-}
