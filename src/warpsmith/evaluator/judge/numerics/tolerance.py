@@ -109,8 +109,9 @@ def error_limit(
 ) -> ErrorLimit:
     """The largest errors that pass for an output of this type and size, each element a sum of `reduction` terms.
 
-    `repeated`: the inputs hold many equal values. Adding the same number again and again rounds the same way
-    each time, so that a plain sum drifts by up to a quarter of its length in roundoffs.
+    `repeated`: the inputs hold many equal values, or one that outweighs all others. Adding the same number again and
+    again, or small ones to a large one, rounds the same way each time: a plain sum drifts by up to a quarter of its
+    length in roundoffs.
     `conditioning`: how much the result changes when its inputs are rounded, in roundoffs (`sensitivity`).
     `orders`: the largest errors of the reference with its sums in other orders, if these were measured.
     """
