@@ -46,11 +46,14 @@ class CpuAffinity:
 
     @contextlib.contextmanager
     def judge_moved_away(self) -> Iterator[None]:
-        """Keep this thread off the first CPU."""
+        """Keep this thread off the first CPU, and let it run as soon as it is ready to: threads of the candidate that
+        spin after their work would delay the moment at which this thread sees a reply. Only root may do the latter."""
         _pin(0, self._others)
+        _schedule(os.SCHED_FIFO, 1)
         try:
             yield
         finally:
+            _schedule(os.SCHED_OTHER, 0)
             _pin(0, self._all)
 
     @contextlib.contextmanager
@@ -64,6 +67,12 @@ class CpuAffinity:
         finally:
             for name in used_ns:
                 _pin(int(name), self._all)
+
+
+def _schedule(policy: int, priority: int) -> None:
+    """Set how this thread is scheduled; no effect if the system refuses."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, policy, os.sched_param(priority))
 
 
 def _pin(thread: int, processors: set[int]) -> None:

@@ -49,6 +49,7 @@ _WAKE_MS = 10
 _COST_SAMPLES = 6
 _COST_SAMPLES_AGAIN = 2  # for every further host
 _COSTS_KEPT = 32
+_WORTH_REPEATING_NS = 2_000_000  # shorter samples that are disturbed are outliers: the median leaves them out
 _MAIN_SLACK_NS = 3_000_000  # waking threads, where the last of them waits for a CPU; releasing results
 _SLACK_NS = 2_000_000  # for threads that spin
 _SLACK_SHARE = 0.15
@@ -173,7 +174,8 @@ class CpuSampler(Sampler):
         after = self._usage.read_stopped()
         taken_ns = after.undisturbed_since(before, self.host.round_trip_ns)
         main_cpu_ns, shortest_ns = after.main_thread_since(before), after.shortest_since(before, self._processors)
-        disturbed = taken_ns == self.host.round_trip_ns and after.waited_since(before) > UNDISTURBED_SHARE * taken_ns
+        waited_ns = after.waited_since(before) if taken_ns == self.host.round_trip_ns else 0
+        disturbed = taken_ns > _WORTH_REPEATING_NS and waited_ns > UNDISTURBED_SHARE * taken_ns
         self._times.append(_CandidateTime(reply.elapsed_ns, taken_ns, main_cpu_ns, shortest_ns, disturbed))
         return max(1, taken_ns)
 

@@ -39,7 +39,7 @@ _WARM_UP_PAIRS = 2
 _UNUSUAL_S = 0.2  # per measurement for pairs with unusual inputs, if that is enough for the fewest
 _FEWEST_UNUSUAL = 3  # a cheat may have a reason to be careful in one of the calls
 _COST_SAMPLES = 4
-_ATTEMPTS = 5  # at a sample that other processes disturb, as for the baseline
+_ATTEMPTS = 3  # at a sample that other processes disturb
 _BASELINE_SAMPLES = 5
 _SLOWED_SHARE = 0.9  # a baseline that needs less than this share without the candidate was slowed down by it
 
