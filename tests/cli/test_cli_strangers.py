@@ -181,7 +181,7 @@ def test_a_query_without_end_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_a_forged_journal_is_not_played_back(tmp_path: Path) -> None:
     with new_session(tmp_path / "run", FULL) as session:
         answered(session, 1)
-    (tmp_path / "run" / f"{LOG_FILE}-journal").write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(600))
+    (tmp_path / "run" / f"{LOG_FILE}-journal").write_bytes(bytes(600) + b"/victim" + bytes.fromhex("d9d505f920a163d7"))
     with pytest.raises(RunError, match=r"run.db-journal does not belong to the log of a run; remove it"):
         RunLog.open(tmp_path / "run")
 

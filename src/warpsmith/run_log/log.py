@@ -60,6 +60,7 @@ SCHEMA = f"""
 
 
 _LONGEST_BODY = 64 << 20  # bytes of one event
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _LARGEST_COPY = 1 << 30  # bytes of a log that has to be copied to be read
 _LONGEST_WAIT_S = 3.0  # for the next row of a query
 _STEPS = 20_000  # instructions of SQLite between two looks at the clock
@@ -443,9 +444,18 @@ def _check_files(folder: Path) -> None:
             continue
         if not stat.S_ISREG(found.st_mode):
             raise RunError(f"{path} is a link or no regular file; copy the log itself into the folder.")
-        # A log has no journal, and a forged one makes SQLite delete other files.
-        if ending == "-journal" and found.st_size and not _is_empty(folder / LOG_FILE):
+        # A log has a journal only if its process was killed while it made the log. One that ends with the name of
+        # another journal makes SQLite delete files.
+        if ending == "-journal" and _names_another(path):
             raise RunError(f"{path} does not belong to the log of a run; remove it.")
+
+
+def _names_another(journal: Path) -> bool:
+    """Whether a rollback journal of SQLite ends with the name of another journal."""
+    with journal.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - len(_JOURNAL_MAGIC)))
+        return size > len(_JOURNAL_MAGIC) and file.read() == _JOURNAL_MAGIC
 
 
 def _is_empty(path: Path) -> bool:

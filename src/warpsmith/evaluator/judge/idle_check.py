@@ -16,7 +16,7 @@ from warpsmith.model.evidence import AlteredCode, IdleProcess
 
 _WINDOW_S = 0.008
 _LOOKS = 4  # per window
-_LATE_NS = 2_000_000
+_LATE_NS = 10_000_000  # on a busy machine a stop may take milliseconds; the time counts as the candidate's anyway
 _LATE_REPLIES, _LATE_SHARE = 5, 0.1  # a hypervisor that takes a CPU away delays a stop too, but seldom
 _PATIENCE_S = 1.0  # on a busy machine 20 ms of CPU time take ten times as long
 
