@@ -170,6 +170,7 @@ print(len(result.trials), result.best.evaluation.status)
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_works(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
 

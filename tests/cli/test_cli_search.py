@@ -140,6 +140,7 @@ def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> N
     assert json.loads(resumed.out)["trials"] == done + 1, resumed.err
 
 
+@pytest.mark.slow
 def test_a_place_lost_during_a_run_does_not_lose_the_run(desk: Desk, run: str) -> None:
     options = ("--trials", "1", "--no-tune", "--no-profile", "--stop-at", "0", *QUICK)
     process = desk.start("optimize", "double.py", "--run", "lost", "--out", "place/best.cpp", *options)

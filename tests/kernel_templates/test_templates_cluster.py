@@ -180,6 +180,7 @@ def test_a_thread_may_load_its_whole_part_of_a_row_at_once(
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize(("factor", "most"), [(4, 40), (12, 64)])
+@pytest.mark.slow
 def test_packs_that_are_loaded_early_stay_in_registers(
     factor: int, most: int, tmp_path: Path, cache_folder: Path
 ) -> None:

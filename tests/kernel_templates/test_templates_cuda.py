@@ -51,6 +51,7 @@ def test_kernels_are_right_on_an_emulated_device(operators_file: Path, tmp_path:
 @pytest.mark.nvcc
 @pytest.mark.parametrize("name", COMPILED)
 @pytest.mark.parametrize("without", [ONE_WAY, OTHER_WAY], ids=["one", "other"])
+@pytest.mark.slow
 def test_rich_kernels_compile(name: str, without: tuple[str, ...], operators_file: Path, cache_folder: Path) -> None:
     backend = CudaBackend()
     if not backend.available().build:

@@ -253,6 +253,7 @@ def test_without_a_key_a_refusal_says_how_to_give_one(provider: str) -> None:
                 model.complete(PROMPT)
 
 
+@pytest.mark.slow
 def test_many_threads_through_many_failures_lose_nothing() -> None:
     def flaky(number: int, body: object) -> Step:
         return [status(429, SOON), Step(drop="before"), say("ok", prompt=1, completion=1)][number % 3]

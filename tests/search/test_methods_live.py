@@ -114,6 +114,7 @@ def test_a_method_finds_a_valid_kernel_and_its_log_replays(
         assert resumed.state.best == best.number
 
 
+@pytest.mark.slow
 def test_cupilot_crosses_the_strategies_of_matrix_products_as_their_code_has_them(
     evaluator: Evaluator, tmp_path: Path
 ) -> None:

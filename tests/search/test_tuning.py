@@ -216,6 +216,7 @@ def test_nothing_to_tune_and_no_budget_are_said_in_a_sentence() -> None:
         run(Bench(peak), budget=0)
 
 
+@pytest.mark.slow
 def test_a_real_kernel_is_tuned_on_this_machine(
     evaluator: Evaluator, task_file: Callable[[str], Path], kernel: Callable[[str], Candidate]
 ) -> None:
