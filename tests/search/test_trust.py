@@ -294,7 +294,7 @@ def test_settings_of_a_stranger_that_no_option_gives_are_refused(
         {"proposers": ("command:touch executed",)},
         {"proposers": ("template", "openai:gpt-5")},
         {"options": ProposerOptions(base_url="http://127.0.0.1:9/v1")},
-        {"options": ProposerOptions(key_file="/root/.keys")},
+        {"options": ProposerOptions(key_file="/home/somebody/.keys")},
         {"settings": replace(Settings(), without=("imports",))},
         {"settings": replace(Settings(), error_factor=1e6)},
     ],
