@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 
 import pytest
+import torch
 
-from warpsmith.evaluator.judge import process
+from warpsmith.evaluator.judge import process, task_context
 from warpsmith.evaluator.judge.records import CONFIG, JudgeConfig
 from warpsmith.evaluator.protocol.messages import JudgeRefused
 from warpsmith.evaluator.protocol.wire import Channel
+from warpsmith.model.errors import TaskError
 from warpsmith.model.settings import Settings
+from warpsmith.tasks.suites import resolve_task
 
 REQUEST = JudgeConfig("a/softmax.py", "", "cuda", 0, "", "", "", 1, Settings(), (), ())
 OF_TORCH = (
@@ -47,3 +51,18 @@ def test_a_failure_is_one_short_sentence(error: Exception, said: str, monkeypatc
         assert process.main(CONFIG.dump_json(REQUEST).decode(), [there.detach()]) == 0
         message, _ = Channel(here).receive((JudgeRefused,), timeout_s=10)
     assert message.reason == f"softmax.py: the reference failed to run ({said})."
+
+
+def test_a_task_that_does_not_fit_is_refused_before_anything_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocated: list[str] = []
+    monkeypatch.setattr(task_context, "load_or_measure", lambda *_: allocated.append("peaks"))
+    monkeypatch.setattr(task_context, "free_bytes", lambda _: 24 << 30)
+    threads = torch.get_num_threads()
+    request = replace(REQUEST, task=resolve_task("warpsmith-100/softmax"), kind="cpu", threads=threads)
+    with torch.set_grad_enabled(torch.is_grad_enabled()), pytest.raises(TaskError) as refused:
+        task_context.TaskContext(request)
+    assert str(refused.value) == (
+        "softmax needs at least 42.0 GiB of memory to be judged and 24.0 GiB are free here; "
+        "take its small workload, warpsmith-100/softmax@small, or another machine."
+    )
+    assert allocated == []

@@ -17,7 +17,7 @@ from pathlib import Path
 from warpsmith.model.errors import TaskError
 from warpsmith.model.source_text import parse_python
 from warpsmith.model.task import Precision, Workload
-from warpsmith.tasks.listing import FULL, SIZES
+from warpsmith.tasks.listing import FULL, SIZES, SMALL
 
 KERNELBENCH = "kernelbench"
 SHIPPED: Mapping[str, str] = {"warpsmith-100": "warpsmith_100", "warpsmith-fused": "warpsmith_fused"}
@@ -82,6 +82,18 @@ def resolve_task(spec: str) -> str:
     if not name.isidentifier() or not path.is_file():
         raise TaskError(f"{suite} has no task {name!r}; {_hint(suite, name)}.")
     return f"{path}::{name}" + (f"@{size}" if at and size != FULL else "")
+
+
+def small_title(spec: str) -> str:
+    """The name of the small workload of a task, given as for `load_task`; "" if there is none or it is meant already."""
+    file, _, wanted = spec.partition("::")
+    path = Path(file)
+    folders = {_folder(suite): suite for suite in SHIPPED}
+    suite = folders.get(path.resolve().parent, "")
+    found = [task for task in _read_file(suite, path) if task.small and wanted in ("", task.name)]
+    if len(found) != 1:
+        return ""
+    return f"{found[0].title if suite else f'{file}::{found[0].name}'}@{SMALL}"
 
 
 def suite_tasks(suite: str) -> tuple[SuiteTask, ...]:
@@ -169,13 +181,17 @@ def _check_known(what: str, wanted: Iterable[str], known: Iterable[str]) -> None
 
 def _read(suite: str, folder: Path) -> Iterator[SuiteTask]:
     for path in sorted(folder.glob("*.py")):
-        try:
-            tree = parse_python(path.read_text(encoding="utf-8-sig"), str(path))
-        except (OSError, ValueError, SyntaxError) as fault:
-            raise TaskError(f"{path} cannot be read as Python ({fault}); correct or remove the file.") from None
-        for node in tree.body:
-            if isinstance(node, ast.FunctionDef) and (declared := _keywords(node, "task")) is not None:
-                yield _entry(suite, path, node, declared, ast.get_docstring(tree) or "")
+        yield from _read_file(suite, path)
+
+
+def _read_file(suite: str, path: Path) -> Iterator[SuiteTask]:
+    try:
+        tree = parse_python(path.read_text(encoding="utf-8-sig"), str(path))
+    except (OSError, ValueError, SyntaxError) as fault:
+        raise TaskError(f"{path} cannot be read as Python ({fault}); correct or remove the file.") from None
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and (declared := _keywords(node, "task")) is not None:
+            yield _entry(suite, path, node, declared, ast.get_docstring(tree) or "")
 
 
 def _entry(suite: str, path: Path, node: ast.FunctionDef, declared: Mapping[str, object], about: str) -> SuiteTask:

@@ -33,10 +33,12 @@ from warpsmith.hardware.work import Work, count_work
 from warpsmith.model.brief import WorkloadBound
 from warpsmith.model.certificate import Calibration
 from warpsmith.model.errors import TaskError
+from warpsmith.model.numbers import memory_size
 from warpsmith.model.task import Precision, Task, Workload
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.outline import outline
 from warpsmith.tasks.program import Program
+from warpsmith.tasks.suites import small_title
 from warpsmith.tasks.variants import OWN
 
 _SAMPLE_NS = {"cpu": 2e6, "cuda": 4e5}  # one sample should take about this long: it decides the number of sets
@@ -59,6 +61,7 @@ class TaskContext:
         precision = Precision(config.precision) if config.precision else None
         self.program: Program = load_task(config.task, precision=precision)
         self.task: Task = self.program.task
+        check_memory(self.task, config.task, free_bytes(self.device))
         _allow_arithmetic(self.task.precision)
         self.driver = memory.driver_for(self.device)
         if config.inputs_folder:  # to verify a winner
@@ -291,6 +294,32 @@ class _Compiled:
         if id(function) not in self._known:
             self._known[id(function)] = torch.compile(function)
         return self._known[id(function)]
+
+
+def needed_bytes(task: Task) -> int:
+    """The least memory in which a task can be judged: one set of buffers for every workload, and for the largest
+    workload another set of inputs, PyTorch's result, a copy of the candidate's result, and the fp64 reference."""
+    most = 0
+    for workload in task.workloads:
+        outputs = sum(
+            t.numel(workload.sizes) * 8 if "float" in t.dtype else t.nbytes(workload.sizes) for t in task.outputs
+        )
+        copies = sum(t.nbytes(workload.sizes) for t in task.outputs)
+        most = max(most, held_out_inputs.total_bytes(task, workload) + copies + outputs)
+    return most + sum(held_out_inputs.total_bytes(task, workload) for workload in task.workloads)
+
+
+def check_memory(task: Task, spec: str, free: int) -> None:
+    """Refuse a task that cannot be judged in the free memory, before anything is allocated."""
+    needed = needed_bytes(task)
+    if needed <= free:
+        return
+    small = small_title(spec)
+    cure = f"take its small workload, {small}," if small else "take smaller workloads"
+    raise TaskError(
+        f"{task.name} needs at least {memory_size(needed)} of memory to be judged and {memory_size(free)} are free "
+        f"here; {cure} or another machine."
+    )
 
 
 def _with_libraries(task: Task, libraries: Collection[str]) -> Task:

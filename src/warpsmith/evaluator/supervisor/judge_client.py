@@ -46,6 +46,10 @@ _TORCH_COMPILE_S = 600.0  # as a baseline, for all workloads
 _GRACE_S = 60.0  # beyond a candidate's limits and the same again for the judge's part of a stage
 _HOSTS_AHEAD = {False: 1, True: 3}  # hosts started early on a GPU: native, Python
 _NOBODY = 65534
+_KILLED_OPENING = (
+    "the judging process was killed while opening the task, probably for lack of memory; "
+    "end other programs or take smaller workloads."
+)
 _LEFT_BEHIND = "the candidate's folder {folder} could not be removed in time; a later start removes the rest"
 REPLAYER = "replayer"
 _CONTRACT = TypeAdapter(Contract)
@@ -105,7 +109,11 @@ class JudgeClient:
         try:
             message, _ = self._channel.receive((TaskOpened, JudgeRefused), _OPEN_S)
         except (WireClosed, WireTimeout, WireError) as error:
+            self._worker.wait(0.5)  # a process that was killed gets its own exit status
+            status = self._worker.status
             self.close()
+            if isinstance(error, WireClosed) and status == signal.SIGKILL:  # as wait(2) gives it
+                raise HarnessFault(_KILLED_OPENING) from None
             raise HarnessFault(f"the judging process failed while opening the task ({error}).") from None
         if isinstance(message, JudgeRefused):
             self.close()
