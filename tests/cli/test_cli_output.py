@@ -148,6 +148,14 @@ def test_the_card_of_a_valid_kernel_says_everything_that_was_measured() -> None:
         assert part in text
 
 
+def test_times_beside_a_ratio_are_those_of_its_pairs() -> None:
+    """The pairs with torch.compile were taken in other seconds than those with eager, which gave the latency."""
+    baselines = (against("eager", 1.6, 2.848), against("compile", 1.071, 1.624))
+    text = flat(shown(cards.card(JudgedFile("k.cpp", valid(workload("4096x1024", 1.78, *baselines))))))
+    assert "1.071x faster than torch.compile" in text
+    assert "latency 1.780 ms eager 2.848 ms; rows=4096, cols=1024 1.516 ms compile 1.624 ms; measured apart" in text
+
+
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
@@ -261,6 +269,7 @@ FIELDS = {
         "reason",
         "latency_ms",
         "baseline_ms",
+        "candidate_ms",
         "speedup",
         "speedup_interval",
     ),
@@ -313,7 +322,7 @@ def test_an_invalid_verdict_has_the_same_fields_and_no_times() -> None:
     assert document["reason"] == "12 elements are wrong."
     for name in ("latency_ms", "floor_ms", "share_of_floor", "error", "error_limit"):
         assert document[name] is None
-    for name in ("baseline_ms", "speedup", "speedup_interval"):
+    for name in ("baseline_ms", "candidate_ms", "speedup", "speedup_interval"):
         assert document[name] == {}
     assert document["workloads"] == []
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from warpsmith.cli.json_documents import (
     baseline_ms,
     baseline_names,
+    candidate_ms,
     floor_ms,
     latency_ms,
     share_of_floor,
@@ -119,10 +120,15 @@ def _figures(evaluation: Evaluation) -> Table:
     worst = worst_error(evaluation)
     if latency is None or floor is None or share is None or worst is None:
         return grid
-    others = [f"{name} {numbers.duration(baseline_ms(evaluation, name))}" for name in baseline_names(evaluation)]
     several = len(evaluation.workloads) > 1
     what = "geometric mean" if several else _sizes(evaluation.workloads[0])
-    grid.add_row("latency", numbers.duration(latency), "; ".join([", ".join(others), what]).strip("; "))
+    names = baseline_names(evaluation)
+    if not names:
+        grid.add_row("latency", numbers.duration(latency), what)
+    for place, name in enumerate(names):  # times of the pairs that give the ratio: each baseline has pairs of its own
+        about = f"{name} {numbers.duration(baseline_ms(evaluation, name))}"
+        about += "; measured apart" if place else f"; {what}".rstrip("; ")
+        grid.add_row("" if place else "latency", numbers.duration(candidate_ms(evaluation, name)), about)
     mean = ", geometric mean" if several else ""
     grid.add_row("of roofline", numbers.percent(share), f"{numbers.duration(floor)} at best{mean}")
     grid.add_row("error", numbers.number(worst.error), f"{_of_limit(worst)} {numbers.number(worst.error_limit)}")

@@ -67,6 +67,7 @@ def evaluate_document(evaluation: Evaluation, *, file: str, device: str) -> dict
         "reason": evaluation.reason,  # "" when ok
         "latency_ms": latency_ms(evaluation),
         "baseline_ms": {name: baseline_ms(evaluation, name) for name in baseline_names(evaluation)},
+        "candidate_ms": {name: candidate_ms(evaluation, name) for name in baseline_names(evaluation)},
         **_speedups(evaluation),
         "error": worst.error if worst else None,  # in the workload where it came nearest to its limit
         "error_limit": worst.error_limit if worst else None,
@@ -95,6 +96,7 @@ def _workload(result: WorkloadResult) -> Document:
         "axes": dict(result.axes),
         "share_of_floor": result.share_of_floor,
         "baseline_ms": {b.name: b.latency_ms for b in result.baselines},
+        "candidate_ms": {b.name: b.candidate_ms for b in result.baselines},  # in the pairs with that baseline
         "speedup": {b.name: b.speedup for b in result.baselines},
         "speedup_interval": {b.name: (b.interval.low, b.interval.high) for b in result.baselines},
         "samples": {b.name: b.samples for b in result.baselines},
@@ -259,6 +261,11 @@ def latency_ms(evaluation: Evaluation) -> float | None:
 def baseline_ms(evaluation: Evaluation, name: str) -> float:
     """Geometric mean of one baseline's times; 0 where it was not measured."""
     return _mean([b.latency_ms for w in evaluation.workloads for b in w.baselines if b.name == name]) or 0.0
+
+
+def candidate_ms(evaluation: Evaluation, name: str) -> float:
+    """Geometric mean of the candidate's times in the pairs with one baseline; 0 where it was not measured."""
+    return _mean([b.candidate_ms for w in evaluation.workloads for b in w.baselines if b.name == name]) or 0.0
 
 
 def floor_ms(evaluation: Evaluation) -> float | None:

@@ -63,6 +63,11 @@ class Baseline:
         if not all(_LEAST_RATIO <= each <= 1 / _LEAST_RATIO for each in ratios):
             raise ValueError(f"no ratio of two times: {self.speedup}, {self.interval}")
 
+    @property
+    def candidate_ms(self) -> float:
+        """The candidate's time in the pairs with this baseline, by the median of their ratios."""
+        return self.latency_ms / self.speedup
+
 
 @dataclass(frozen=True)
 class Resources:

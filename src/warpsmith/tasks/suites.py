@@ -85,7 +85,7 @@ def resolve_task(spec: str) -> str:
 
 
 def small_title(spec: str) -> str:
-    """The name of the small workload of a task, given as for `load_task`; "" if there is none or it is meant already."""
+    """The name of the small workload of a task that is given as for `load_task`; "" if there is no smaller one."""
     file, _, wanted = spec.partition("::")
     path = Path(file)
     folders = {_folder(suite): suite for suite in SHIPPED}
