@@ -209,7 +209,6 @@ def snapshot(state: RunState) -> object:
         state.confirmation.waiting,
         state.found,
         list(state.failures),
-        state.insights,
         state.fingerprints,
         state.standings,
         state.ideas,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from warpsmith.methods.load import methods
-from warpsmith.model.method import Method, MethodOperator, Show, Until
+from warpsmith.model.method import KernelFact, Method, MethodOperator, Show, Until
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "methods.md"
 BEGIN = "<!-- table: written by python -m tests.methods.table -->\n"
@@ -15,8 +15,8 @@ END = "<!-- end of table -->\n"
 def table() -> str:
     """One row per method."""
     rows = [
-        "| method | shown to the proposer | operators | population |",
-        "|---|---|---|---|",
+        "| method | shown to the proposer | of each kernel | operators | population |",
+        "|---|---|---|---|---|",
         *map(_row, methods().values()),
     ]
     return "\n".join(rows) + "\n"
@@ -42,10 +42,13 @@ def page(text: str) -> str:
 def _row(method: Method) -> str:
     shown = {show for operator in method.operators for show in operator.shows}
     information = ", ".join(show.value for show in Show if show in shown)
+    kernels = [operator for operator in method.operators if operator.shows & {Show.BEST, Show.PARENTS}]
+    facts = {fact for operator in kernels for fact in operator.facts}
+    said = ", ".join(["code", *(fact.value for fact in KernelFact if fact in facts)])
     stages = "; then ".join(", ".join(map(_operator, stage.operators)) + _until(stage.until) for stage in method.stages)
     options = ", ".join(f"{name} {value:g}" for name, value in method.population.options)
     kept = f"{method.population.name}{options and f' ({options})'}"
-    return f"| `{method.name}` | {information} | {stages}{_following(method)} | {kept} |"
+    return f"| `{method.name}` | {information} | {said} | {stages}{_following(method)} | {kept} |"
 
 
 def _operator(operator: MethodOperator) -> str:

@@ -11,7 +11,7 @@ from warpsmith.methods.load import ablated, methods
 from warpsmith.model.method import Method, Product, Show
 
 METHODS = methods()
-PARTS = ("roofline", "retrieval", "alignment")
+PARTS = ("roofline", "retrieval", "alignment", "failures", "repairs")
 
 
 def shown(method: Method) -> set[Show]:
@@ -21,16 +21,18 @@ def shown(method: Method) -> set[Show]:
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_every_ablation_of_every_method_is_sound_and_lacks_what_it_should(method: Method) -> None:
     names = set()
-    for kept in itertools.product((True, False), repeat=3):
+    for kept in itertools.product((True, False), repeat=5):
         less = ablated(method, **dict(zip(PARTS, kept, strict=True)))
         names.add(less.name)
-        roofline, retrieval, alignment = kept
+        roofline, retrieval, alignment, failures, repairs = kept
         assert list(method_errors(less)) == []
         expected = shown(method) - (set() if roofline else {Show.ROOFLINE, Show.STRATEGIES, Show.PROFILE})
-        assert shown(less) == expected - (set() if retrieval else {Show.RETRIEVED})
+        expected -= (set() if retrieval else {Show.RETRIEVED}) | (set() if failures else {Show.FAILURES})
+        assert shown(less) == expected
+        assert less.repairs == (method.repairs if repairs else 0)
         assert alignment or not any(each.product is Product.ALIGNMENT for each in less.operators)
         assert (less == method) == all(kept)
-    assert len(names) == 8
+    assert len(names) == 32
 
 
 def test_cupilot_has_all_that_can_be_taken_away() -> None:

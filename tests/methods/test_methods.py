@@ -12,7 +12,7 @@ from tests.methods.table import PAGE, page
 from warpsmith import methods as package
 from warpsmith.methods import load
 from warpsmith.methods.check import method_errors
-from warpsmith.model.method import Method, Move, Product, Show, Until
+from warpsmith.model.method import KernelFact, Method, Move, Product, Show, Until
 from warpsmith.populations.create import create
 
 METHODS = load.methods()
@@ -37,7 +37,7 @@ LASTS = Until()
 FACTS = {
     "evoengineer-free": Fact({"init": (Move.INIT, 0, 1)}, (LASTS,), {Show.BEST}, "best"),
     "evoengineer-insight": Fact(
-        {"init": (Move.INIT, 0, 1)}, (LASTS,), {Show.BEST, Show.INSIGHTS, Show.PROFILE}, "best"
+        {"init": (Move.INIT, 0, 1)}, (LASTS,), {Show.BEST, Show.INSIGHTS, Show.PROFILE}, "elite", 5
     ),
     "evoengineer-full": Fact(
         {"init": (Move.INIT, 0, 1), "crossover": (Move.CROSS, 2, 2), "mutation": (Move.MUTATE, 1, 2)},
@@ -108,6 +108,24 @@ def test_it_is_what_the_paper_says(name: str) -> None:
     assert method.population.name == fact.population
     sizes = [value for option, value in method.population.options if option in ("size", "islands")]
     assert sizes == ([] if fact.size is None else [fact.size])
+
+
+SAID = {
+    "evoengineer-free": set(),
+    "funsearch": set(),
+    "eoh": {KernelFact.MEASURED, KernelFact.THOUGHT},
+    "evoengineer-insight": {KernelFact.NAME, KernelFact.MEASURED, KernelFact.THOUGHT},
+    "evoengineer-full": {KernelFact.NAME, KernelFact.MEASURED, KernelFact.THOUGHT},
+    "ai-cuda-engineer": {KernelFact.MEASURED},
+    "cupilot": set(KernelFact),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_of_kernels_it_says_what_the_paper_says(name: str) -> None:
+    kernels = {Show.BEST, Show.PARENTS, Show.RETRIEVED}
+
+    assert [each.facts for each in METHODS[name].operators if each.shows & kernels and each.facts != SAID[name]] == []
 
 
 def test_insights_are_at_most_three() -> None:

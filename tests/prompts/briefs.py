@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from warpsmith.backends.source import backend_named
 from warpsmith.model.brief import Brief, Effect, Idea, Insight, Precedent, Problem, ShownCandidate, WorkloadBound
@@ -12,6 +13,7 @@ from warpsmith.model.evaluation import Interval, Status
 from warpsmith.model.method import MethodOperator, Move, Product, Show
 from warpsmith.model.strategy import Strategy
 from warpsmith.model.task import Precision, Task, TaskKind, TensorRole, TensorSpec, Workload
+from warpsmith.search.next_brief import as_shown_by
 
 TASK = Task(
     name="softmax",
@@ -168,7 +170,7 @@ def brief(operator: MethodOperator, backend: str = "cuda", *, first: bool = Fals
     shows = operator.shows if not first else operator.shows & {Show.NOTES, Show.STRATEGIES, Show.ROOFLINE}
     parents = (*SLOWER[1:], BEST, SLOWER[0])[: operator.parents]
     parents = tuple(sorted(parents, key=lambda each: each.speedup or 0, reverse=operator.order == "best_first"))
-    best = BEST if Show.PROFILE in shows else replace(BEST, profile="")
+    as_shown = partial(as_shown_by, replace(operator, shows=shows))
     return Brief(
         number=12,
         operator=operator.name,
@@ -176,13 +178,13 @@ def brief(operator: MethodOperator, backend: str = "cuda", *, first: bool = Fals
         wording=operator.wording,
         problem=problem(backend),
         seed=7,
-        best=best if Show.BEST in shows else None,
-        parents=parents if Show.PARENTS in shows else (),
+        best=as_shown(BEST) if Show.BEST in shows else None,
+        parents=tuple(map(as_shown, parents)) if Show.PARENTS in shows else (),
         insights=INSIGHTS[: operator.insights] if Show.INSIGHTS in shows else (),
         failure=FAILED if operator.move is Move.REPAIR else None,
         attempt=1 if operator.move is Move.REPAIR else 0,
         failures=(BROKEN, UNREADABLE) if Show.FAILURES in shows else (),
-        retrieved=SLOWER[1:3] if Show.RETRIEVED in shows else (),
+        retrieved=tuple(map(as_shown, SLOWER[1:3])) if Show.RETRIEVED in shows else (),
         notes=NOTES if Show.NOTES in shows else (),
         strategies=STRATEGIES if Show.STRATEGIES in shows else (),
         roofline=Show.ROOFLINE in shows,
@@ -190,7 +192,7 @@ def brief(operator: MethodOperator, backend: str = "cuda", *, first: bool = Fals
         product=operator.product,
         wanted=operator.yields if operator.product is Product.STRATEGIES else 0,
         idea=IDEAS[2] if operator.role in ("translator", "revisor") else None,
-        subject=SLOWER[1] if operator.move is Move.ALIGN else None,
+        subject=as_shown(SLOWER[1]) if operator.move is Move.ALIGN else None,
         ideas=IDEAS if Show.IDEAS in shows else (),
         effects=EFFECTS if Show.EFFECTS in shows else (),
         precedents=PRECEDENTS if Show.RETRIEVED in shows and operator.product is Product.STRATEGIES else (),

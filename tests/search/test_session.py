@@ -20,13 +20,14 @@ from tests.searching import (
     source,
     valid,
 )
-from warpsmith.methods.load import load, methods
+from warpsmith.methods.load import ablated, load, methods
 from warpsmith.model.brief import Precedent, Problem, Proposal, Reply, TrialOutcome
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import RunError, UsageError
 from warpsmith.model.evaluation import Evaluation, Status
 from warpsmith.model.method import Move
 from warpsmith.model.usage import TokenUsage
+from warpsmith.prompts.renderer import render
 from warpsmith.run_log.events import Budget, ReplyReceived
 from warpsmith.run_log.log import RunLog
 from warpsmith.search.session import Session, read_state
@@ -204,21 +205,39 @@ def test_parents_are_different_and_shown_with_what_was_measured(tmp_path: Path) 
         assert seen == {Move.CROSS, Move.MUTATE}
 
 
-def test_insights_come_from_valid_candidates_and_carry_their_effect(tmp_path: Path) -> None:
+def test_insights_come_from_the_population_and_carry_their_effect(tmp_path: Path) -> None:
     with new_session(tmp_path / "run", load("evoengineer-insight"), repairs=0) as session:
-        for number in range(1, 9):
+        for number in range(1, 17):
             answered(session, number)
             judged(session, lambda c: by_factor(c) if factor(c) % 2 else invalid(c))
-        assert [session.state.trials[trial].candidate for trial in session.state.insights]
-        brief = session.ask()
-        assert brief is not None
-        assert len(brief.insights) == 3
+        seen = set()
+        for number in (20, 22, 24, 26):  # none is valid: the population stays as it is
+            brief = answered(session, number)
+            judged(session, invalid)
+            assert len(brief.insights) == 3
+            seen |= {int(insight.text.removeprefix("idea ")) for insight in brief.insights}
+        assert seen == {7, 9, 11, 13, 15}  # the 5 best, not all 8 valid kernels
         for insight in brief.insights:
             number = int(insight.text.removeprefix("idea "))
-            assert number % 2 == 1
             assert insight.speedup == pytest.approx(1 + number / 10)
             if number > 1:
                 assert insight.effect == pytest.approx((1 + number / 10) / (1 + (number - 2) / 10))
+
+
+def test_free_shows_the_code_of_the_best_kernel_and_nothing_else_of_it(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", ablated(load("evoengineer-free"), failures=False, repairs=False)) as session:
+        answered(session, 1)
+        judged(session, by_factor)
+        answered(session, 2)
+        judged(session, invalid)
+        brief = session.ask()
+        assert brief is not None
+        assert brief.best is not None
+        assert brief.best.files[0].text == source(1)
+        shown = (brief.best.name, brief.best.thought, brief.best.strategy, brief.best.profile, brief.best.reason)
+        assert (shown, brief.best.speedup, brief.best.latency_ms, brief.best.resources) == (("",) * 5, None, (), ())
+        assert (brief.move, brief.failures, brief.failure) == (Move.INIT, (), None)
+        assert f"# The best kernel so far\n\n```cpp\n{source(1)}" in render(brief).messages[1].text
 
 
 @pytest.mark.parametrize(

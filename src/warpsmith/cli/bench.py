@@ -66,14 +66,12 @@ from warpsmith.experiments.selection import select
 from warpsmith.experiments.statistics import summaries
 from warpsmith.experiments.tables import search_table, speed_table
 from warpsmith.hardware.device import Device
-from warpsmith.methods.load import ablated, load
+from warpsmith.methods.load import HIDDEN, ablated, load
 from warpsmith.model.errors import UsageError
 from warpsmith.model.method import Method
 from warpsmith.proposers.choose import ProposerOptions, choose
 from warpsmith.search import open_run
 from warpsmith.search.options import RunOptions
-
-_PARTS = ("roofline", "retrieval", "alignment")  # of a method, that a name ending in -no-PART leaves out
 
 Devices = Annotated[
     str, typer.Option(metavar="auto|cpu|cuda:0,…", help="Where to run; several devices of one kind share the work.")
@@ -263,7 +261,7 @@ def _summary(console: Console, bench: BenchResults, folder: Path, runner: BenchR
 def _method(name: str) -> Method:
     """A method by name or file; `cupilot-no-roofline` is cupilot without its part `roofline`."""
     base, missing = name, []
-    while (part := next((p for p in _PARTS if base.endswith(f"-no-{p}")), None)) is not None:
+    while (part := next((p for p in HIDDEN if base.endswith(f"-no-{p}")), None)) is not None:
         base = base.removesuffix(f"-no-{part}")
         missing.append(part)
     return ablated(load(base), **dict.fromkeys(missing, False))

@@ -114,6 +114,10 @@ def optimize(
         bool | None,
         typer.Option("--alignment/--no-alignment", help="Align strategies with code.  [default: alignment]"),
     ] = None,
+    failures: Annotated[
+        bool | None,
+        typer.Option("--failures/--no-failures", help="Show why recent kernels failed.  [default: failures]"),
+    ] = None,
     profiles: Profiles = True,
     tuning: Tuning = True,
     keep: Annotated[bool, typer.Option("--pool/--no-pool", help="Add the kernels found to the pool.")] = True,
@@ -165,6 +169,7 @@ def optimize(
         roofline=roofline,
         retrieval=retrieval,
         alignment=alignment,
+        failures=failures,
         profile=profiles,
         tune=tuning,
         remember=keep,

@@ -16,7 +16,7 @@ import typer
 
 from warpsmith.cli import cards
 from warpsmith.experiments.plan import BenchPlan, check_harmless, is_own
-from warpsmith.methods.load import load
+from warpsmith.methods.load import HIDDEN, load
 from warpsmith.model.errors import UsageError
 from warpsmith.model.text import printable
 from warpsmith.run_log.events import RunCreated
@@ -74,7 +74,7 @@ def check_unchanged(options: RunOptions, folder: Path, begun: RunCreated) -> Non
 def _told(options: RunOptions, begun: RunCreated) -> Iterator[tuple[str, _Value | None, _Value]]:
     """What cannot change: the option, what it was given (None for nothing), and what it is in the run."""
     config, method = begun.config, begun.method
-    parts = {"roofline": options.roofline, "retrieval": options.retrieval, "alignment": options.alignment}
+    parts = {part: getattr(options, part) for part in HIDDEN if part != "repairs"}
     missing = [part for part in parts if f"-no-{part}" in method.name]
     if options.method is not None:
         same = "-no-".join([load(options.method).name, *missing]) == method.name

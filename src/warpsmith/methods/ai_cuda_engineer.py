@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warpsmith.methods.deviations import ERRORS, STEADY
-from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Show, Stage, Until
+from warpsmith.model.method import KernelFact, Method, MethodOperator, Move, PopulationSpec, Show, Stage, Until
 
 CONVERT = MethodOperator("convert", Move.WRITE, "ai-cuda-engineer/convert")
 TRANSLATE = MethodOperator(
@@ -14,6 +14,7 @@ EVOLVE = MethodOperator(
     Move.CROSS,
     "ai-cuda-engineer/evolve",
     shows=frozenset({Show.BEST, Show.PARENTS, Show.PROFILE, Show.FAILURES}),
+    facts=frozenset({KernelFact.MEASURED}),
     parents=5,
     order="worst_first",
 )
@@ -22,6 +23,7 @@ RETRIEVE = MethodOperator(
     Move.INIT,
     "ai-cuda-engineer/retrieve",
     shows=frozenset({Show.BEST, Show.RETRIEVED, Show.PROFILE, Show.FAILURES}),
+    facts=frozenset({KernelFact.MEASURED}),
 )
 
 PLUGIN = Method(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from warpsmith.model.errors import UsageError
-from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Product, Show, Stage, Until
+from warpsmith.model.method import KernelFact, Method, MethodOperator, Move, PopulationSpec, Product, Show, Stage, Until
 from warpsmith.populations.create import create
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # it becomes part of file names and tables
@@ -94,6 +94,8 @@ def _shape_of_operator(operator: MethodOperator) -> Iterator[str]:
         yield f"with an operator {name!r} whose product is no Product"
     if not _is(operator.shows, frozenset) or not all(isinstance(each, Show) for each in operator.shows):
         yield f"with an operator {name!r} that shows something else than a frozenset of Show"
+    if not _is(operator.facts, frozenset) or not all(isinstance(each, KernelFact) for each in operator.facts):
+        yield f"with an operator {name!r} whose facts are something else than a frozenset of KernelFact"
     if operator.then is not None:
         yield from _shape_of_operator(operator.then)
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 ERRORS = (
     "Recent failures are shown, and a kernel that failed is given back once with its error; in the implementation "
-    "behind the paper's comparison no error reaches a later prompt, so that models repeat the same mistake."
+    "behind the paper's comparison no error reaches a later prompt, so that models repeat the same mistake. "
+    "`--no-failures` and `--repairs 0` (in a bench `METHOD-no-failures-no-repairs`) take both away."
 )
 STEADY = (
     "Operators are taken in turn and each result counts at once; a generation is a round of operators and the search "
     "does not wait for its end, so that proposals and evaluations can overlap."
 )
 INSIGHTS = (
-    "Insights come only from kernels that were parsed and measured, and each carries its measured effect; the "
-    "published implementation also draws them from replies that failed or could not be read."
+    "Insights come only from kernels of the population, which were parsed and measured, and each carries its "
+    "measured effect; the published implementation also draws them from replies that failed or could not be read."
+)
+INSIGHT_POPULATION = (
+    "Every kernel starts from the single best, as in the paper; insights are drawn from the 5 best kernels, because a "
+    "population of one has one insight."
 )
 PARENTS = "Parents are always different kernels; the published implementation can draw the same one twice."
 EPOCHS = (

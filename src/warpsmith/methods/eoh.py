@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from warpsmith.methods.deviations import ERRORS, PARENTS, STEADY
-from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Show, Stage, Until
+from warpsmith.model.method import KernelFact, Method, MethodOperator, Move, PopulationSpec, Show, Stage, Until
 
 KIN = frozenset({Show.PARENTS, Show.FAILURES})
+FACTS = frozenset({KernelFact.MEASURED, KernelFact.THOUGHT})
 
 I1 = MethodOperator("i1", Move.INIT, "eoh/i1", shows=frozenset({Show.FAILURES}))
-E1 = MethodOperator("e1", Move.DIVERGE, "eoh/e1", shows=KIN, parents=2)
-E2 = MethodOperator("e2", Move.CROSS, "eoh/e2", shows=KIN, parents=2, fewest_parents=2)
-M1 = MethodOperator("m1", Move.MUTATE, "eoh/m1", shows=KIN, parents=1, fewest_parents=1)
-M2 = MethodOperator("m2", Move.TUNE, "eoh/m2", shows=KIN, parents=1, fewest_parents=1)
+E1 = MethodOperator("e1", Move.DIVERGE, "eoh/e1", shows=KIN, facts=FACTS, parents=2)
+E2 = MethodOperator("e2", Move.CROSS, "eoh/e2", shows=KIN, facts=FACTS, parents=2, fewest_parents=2)
+M1 = MethodOperator("m1", Move.MUTATE, "eoh/m1", shows=KIN, facts=FACTS, parents=1, fewest_parents=1)
+M2 = MethodOperator("m2", Move.TUNE, "eoh/m2", shows=KIN, facts=FACTS, parents=1, fewest_parents=1)
 
 PLUGIN = Method(
     name="eoh",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from warpsmith.methods.deviations import ERRORS, INSIGHTS, PARENTS, STEADY
-from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Show, Stage, Until
+from warpsmith.model.method import KernelFact, Method, MethodOperator, Move, PopulationSpec, Show, Stage, Until
 
 GUIDANCE = frozenset({Show.BEST, Show.INSIGHTS, Show.PROFILE, Show.FAILURES})
+FACTS = frozenset({KernelFact.NAME, KernelFact.MEASURED, KernelFact.THOUGHT})
 
-INIT = MethodOperator("init", Move.INIT, "evoengineer/insight", shows=GUIDANCE, insights=3)
+INIT = MethodOperator("init", Move.INIT, "evoengineer/insight", shows=GUIDANCE, facts=FACTS, insights=3)
 CROSSOVER = MethodOperator(
     "crossover",
     Move.CROSS,
     "evoengineer/crossover",
     shows=GUIDANCE | {Show.PARENTS},
+    facts=FACTS,
     parents=2,
     insights=3,
     times=2,
@@ -22,6 +24,7 @@ MUTATION = MethodOperator(
     Move.MUTATE,
     "evoengineer/mutation",
     shows=GUIDANCE | {Show.PARENTS},
+    facts=FACTS,
     parents=1,
     insights=3,
     times=2,

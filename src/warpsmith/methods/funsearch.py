@@ -1,4 +1,4 @@
-"""FunSearch: shows earlier programs, worse to better, and asks for the next better one. Diversity by islands."""
+"""FunSearch: shows the code of earlier programs, worse to better, and asks for the next one. Diversity by islands."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ EVOLVE = MethodOperator(
     Move.MUTATE,
     "funsearch/evolve",
     shows=frozenset({Show.PARENTS, Show.FAILURES}),
+    facts=frozenset(),
     parents=2,
     order="worst_first",
 )
@@ -18,8 +19,8 @@ PLUGIN = Method(
     name="funsearch",
     title="FunSearch",
     paper="FunSearch, Nature 625 (2024); on kernels: EvoEngineer, arXiv 2510.03760",
-    summary="Shows up to 2 kernels of one island, the worse first, and asks for the next better one; 5 islands breed "
-    "apart, and the weaker half of them is reset from time to time.",
+    summary="Shows the code of up to 2 kernels of one island, the worse first, and asks for the next better one; 5 "
+    "islands breed apart, and the weaker half of them is reset from time to time.",
     stages=(Stage((EVOLVE,)),),
     population=PopulationSpec("islands", (("islands", 5),)),
     deviations=(

@@ -108,16 +108,31 @@ def _found(operator: MethodOperator, path: Path) -> MethodOperator:
 
 ROOFLINE = frozenset({Show.ROOFLINE, Show.STRATEGIES, Show.PROFILE})
 """The parts of a prompt that are based on the roofline: zone and floor, advice of the catalogue, profiles."""
-RETRIEVAL = frozenset({Show.RETRIEVED})
+HIDDEN = {
+    "roofline": ROOFLINE,
+    "retrieval": frozenset({Show.RETRIEVED}),
+    "alignment": frozenset[Show](),
+    "failures": frozenset({Show.FAILURES}),
+    "repairs": frozenset[Show](),
+}
+"""The parts that a method can be without, and what is not shown then."""
 
 
-def ablated(method: Method, *, roofline: bool = True, retrieval: bool = True, alignment: bool = True) -> Method:
+def ablated(
+    method: Method,
+    *,
+    roofline: bool = True,
+    retrieval: bool = True,
+    alignment: bool = True,
+    failures: bool = True,
+    repairs: bool = True,
+) -> Method:
     """The method without the parts that are False, with their names in its name."""
-    parts = (("roofline", roofline), ("retrieval", retrieval), ("alignment", alignment))
-    missing = [name for name, kept in parts if not kept]
+    kept = (roofline, retrieval, alignment, failures, repairs)
+    missing = [name for name, is_kept in zip(HIDDEN, kept, strict=True) if not is_kept]
     if not missing:
         return method
-    hidden = (frozenset() if roofline else ROOFLINE) | (frozenset() if retrieval else RETRIEVAL)
+    hidden = frozenset(show for name in missing for show in HIDDEN[name])
 
     def without(operator: MethodOperator) -> MethodOperator:
         then = operator.then
@@ -130,5 +145,6 @@ def ablated(method: Method, *, roofline: bool = True, retrieval: bool = True, al
         name="-no-".join([method.name, *missing]),
         summary=f"{method.summary} Ablated: without {', '.join(missing)}.",
         stages=tuple(Stage(tuple(map(without, stage.operators)), stage.until) for stage in method.stages),
-        revise=without(method.revise) if method.revise else None,
+        revise=without(method.revise) if method.revise and repairs else None,
+        repairs=method.repairs if repairs else 0,
     )

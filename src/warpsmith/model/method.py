@@ -26,6 +26,16 @@ class Show(StrEnum):
     EFFECTS = "effects"  # what each strategy of the catalogue has brought in this run
 
 
+class KernelFact(StrEnum):
+    """What a brief may say of a kernel that it shows, besides its code. Profiles are a `Show`."""
+
+    NAME = "name"
+    MEASURED = "run time"  # latency and speedup
+    STRATEGY = "strategy"
+    THOUGHT = "thought"
+    RESOURCES = "compiler report"  # registers, shared memory, spills
+
+
 class Move(StrEnum):
     """What an operator does to a program; a proposer that is no language model goes by this."""
 
@@ -57,6 +67,7 @@ class MethodOperator:
     move: Move
     wording: str  # the template in prompts/templates that says what is wanted, without its ending
     shows: frozenset[Show] = frozenset()
+    facts: frozenset[KernelFact] = frozenset(KernelFact)  # said of each kernel shown; its code always is
     parents: int = 0  # how many, all different; fewer where the population has fewer
     fewest_parents: int = 0  # with fewer valid kernels than this, the stage's first operator asks instead
     insights: int = 0  # how many at most

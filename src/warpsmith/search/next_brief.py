@@ -18,7 +18,7 @@ from typing import Any
 
 from warpsmith.model.brief import Brief, Precedent, Problem, ShownCandidate
 from warpsmith.model.candidate import SourceFile
-from warpsmith.model.method import MethodOperator, Move, Product, Show, Stage
+from warpsmith.model.method import KernelFact, MethodOperator, Move, Product, Show, Stage
 from warpsmith.model.strategy import Strategy
 from warpsmith.run_log.events import (
     AlignTrial,
@@ -48,6 +48,13 @@ MAX_PRECEDENTS = 5
 """Precedents shown to a strategist; each comes with its code."""
 
 _OWN_OPERATORS = {operator.name: operator for operator in (REPAIR, TUNE)}  # that belong to no method
+_UNSAID: dict[KernelFact, dict[str, Any]] = {  # fields of a kernel of which a fact is not said
+    KernelFact.NAME: {"name": ""},
+    KernelFact.MEASURED: {"latency_ms": (), "speedup": None, "interval": None, "share_of_floor": None},
+    KernelFact.STRATEGY: {"strategy": ""},
+    KernelFact.THOUGHT: {"thought": ""},
+    KernelFact.RESOURCES: {"resources": ()},
+}
 _ADVICE = 6  # strategies of the catalogue in a brief
 _FAILURES_SHOWN = 3
 _RETRIEVED = 3
@@ -203,14 +210,14 @@ class NextBrief:
         parents = [state.trial_of(each) for each in pick.ids] if pick else []
         if operator.order == "worst_first":
             parents.reverse()
-        insights = random.Random(seed).sample(state.insights, min(operator.insights, len(state.insights)))
+        insights = self._insights(operator.insights, seed) if Show.INSIGHTS in shows else ()
         return self._event(
             operator,
             OperatorTurn(wanted=min(operator.yields, wanted) if operator.product is Product.STRATEGIES else 0),
             stage=index,
             parents=tuple(parents) if Show.PARENTS in shows else (),
             best=self._best(operator),
-            insights=tuple(insights) if Show.INSIGHTS in shows else (),
+            insights=insights,
             failures=self._recent_failures(operator),
             retrieved=self._most_similar(parents) if Show.RETRIEVED in shows else (),
             place=pick.place if pick else 0,
@@ -258,6 +265,12 @@ class NextBrief:
     def _best(self, operator: MethodOperator) -> int | None:
         return (self._state.best or None) if Show.BEST in operator.shows else None
 
+    def _insights(self, count: int, seed: int) -> tuple[int, ...]:
+        """Kernels of the population whose authors gave a reason, drawn at random."""
+        members = (self._state.trial_of(member.id) for member in self._state.population.members)
+        known = [trial for trial in members if self._state.trials[trial].thought]
+        return tuple(random.Random(seed).sample(known, min(count, len(known))))
+
     def _recent_failures(self, operator: MethodOperator, without: int | None = None) -> tuple[int, ...]:
         if Show.FAILURES not in operator.shows:
             return ()
@@ -283,9 +296,7 @@ class NextBrief:
         return relevant_strategies(self._state.setup.problem, _ADVICE)
 
     def _exhibit(self, trial: int, operator: MethodOperator) -> ShownCandidate:
-        """A kernel, with its profile if the operator shows profiles."""
-        exhibit = self._reader.read(trial)
-        return exhibit if Show.PROFILE in operator.shows else replace(exhibit, profile="")
+        return as_shown_by(operator, self._reader.read(trial))
 
     def _precedents(self, operator: MethodOperator) -> tuple[Precedent, ...]:
         """Lessons of other runs, without unmeasured advice if the operator shows the catalogue anyway."""
@@ -341,6 +352,14 @@ class NextBrief:
         """A different seed for every brief of every run."""
         text = f"{self._state.setup.config.seed}/{brief}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def as_shown_by(operator: MethodOperator, exhibit: ShownCandidate) -> ShownCandidate:
+    """A kernel with those facts alone that the operator says of kernels."""
+    hidden: dict[str, Any] = {} if Show.PROFILE in operator.shows else {"profile": ""}
+    for fact in KernelFact:
+        hidden |= {} if fact in operator.facts else _UNSAID[fact]
+    return replace(exhibit, **hidden)
 
 
 def _in_turn(stage: Stage, turn: int) -> MethodOperator:

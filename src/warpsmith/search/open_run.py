@@ -147,6 +147,7 @@ def method_for(options: RunOptions) -> Method:
         roofline=options.roofline is not False,
         retrieval=options.retrieval is not False,
         alignment=options.alignment is not False,
+        failures=options.failures is not False,
     )
 
 

@@ -36,6 +36,7 @@ class RunOptions:
     roofline: bool | None = None  # False leaves this part of the method out
     retrieval: bool | None = None  # the same
     alignment: bool | None = None  # the same
+    failures: bool | None = None  # the same
     profile: bool = True  # profile kernels that become parents
     tune: bool = True  # tune the best kernel's tunables at the end
     remember: bool = True  # add what the run found out to the pool

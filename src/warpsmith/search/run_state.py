@@ -65,7 +65,6 @@ class RunState:
     alignments: deque[int] = field(default_factory=deque)  # trials whose strategy is to be corrected
     failures: deque[int] = field(default_factory=lambda: deque(maxlen=_MAX_FAILURES))
     tried: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_TRIED))
-    insights: list[int] = field(default_factory=list)  # valid trials whose author gave a reason
     notes: list[tuple[str, int]] = field(default_factory=list)  # operator, and the brief whose reply was text
     fingerprints: dict[str, int] = field(default_factory=dict)  # trial by fingerprint
     best: int = 0  # the trial that is the best, measured twice; 0 for none
@@ -349,7 +348,6 @@ class RunState:
             self.totals.valid -= not failed and not trial.free
             self.population.remove(trial.candidate)
             self.found = [number for number in self.found if number != trial.number]
-            self.insights = [number for number in self.insights if number != trial.number]
             self.alignments = deque(number for number in self.alignments if number != trial.number)
         if failed:
             self.fingerprints = {k: v for k, v in self.fingerprints.items() if v != trial.number}
@@ -372,8 +370,6 @@ class RunState:
         assert trial.score is not None, "only valid trials are accepted"
         if trial.number not in self.found:
             self.found.append(trial.number)
-            if trial.thought:
-                self.insights.append(trial.number)
             operator = self.operators.get(trial.operator)
             then = operator.then if operator else None
             if then is not None and then.product is Product.ALIGNMENT and not trial.aligned:
