@@ -158,8 +158,6 @@ def test_it_takes_what_the_reference_takes(triple: Operator) -> None:
         (lambda: grid(4, 8)[:, ::2], "x is not contiguous"),
         (lambda: grid(8), "x has the shape [8], but the kernel takes [rows, cols]"),
         (lambda: grid(4, 0), "empty"),
-        (lambda: grid(4, 8).requires_grad_(), "requires a gradient"),
-        (lambda: nn.Parameter(grid(4, 8)), "requires a gradient"),
         (lambda: torch.zeros(4, 8, dtype=torch.complex64).imag.contiguous().neg().to(torch.int32), "int32"),
         (lambda: torch.ones(4, 8, dtype=torch.complex64).conj().imag, "not contiguous"),
         (lambda: torch._efficientzerotensor((4, 8)), "x is no plain tensor"),
@@ -185,15 +183,88 @@ def test_a_nested_tensor_goes_to_the_reference(triple: Operator) -> None:
         assert torch.equal(part, expected)
 
 
-def test_gradients_come_from_the_reference(triple: Operator) -> None:
-    x = grid(4, 8).requires_grad_()
-
-    triple(x).sum().backward()
-
-    assert x.grad is not None
-    assert torch.equal(x.grad, torch.full((4, 8), 2.0))
+def test_the_kernel_computes_and_the_reference_is_differentiated(triple: Operator) -> None:
+    for x in (grid(4, 8).requires_grad_(), nn.Parameter(grid(4, 8))):
+        assert triple.covers(x) is None
+        made = triple(x)
+        assert torch.equal(made, 3 * x)
+        made.sum().backward()
+        assert x.grad is not None
+        assert torch.equal(x.grad, torch.full((4, 8), 2.0))
     with torch.no_grad():
-        assert torch.equal(triple(x), 3 * x)
+        assert not triple(x).requires_grad
+    assert torch.equal(triple(grid(2, 13).requires_grad_()), 2 * grid(2, 13))  # it refuses
+
+
+def test_second_derivatives_and_outputs_without_one(tmp_path: Path) -> None:
+    text = SUMMARY.replace("(x * weight)", "(x * x * weight)")
+    op = load(put(tmp_path, made_of(tmp_path, text, SUMMARY_KERNEL)), strict=True)
+    x, weight = torch.randn(6, 9).requires_grad_(), torch.randn(9)
+
+    found = op(x, weight)
+    (slope,) = torch.autograd.grad(found["mean"].sum(), x, create_graph=True)
+    (bend,) = torch.autograd.grad(slope.sum(), x)
+
+    assert not found["count"].requires_grad
+    torch.testing.assert_close(slope, 2 * x * weight / 9)
+    torch.testing.assert_close(bend, (2 * weight / 9).expand(6, 9))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_network_with_a_kernel_learns_what_it_learns_with_the_reference(compiled: bool, home: Path) -> None:
+    folder = home / "honest"
+    kernel = TRIPLE.replace("3 * x[i]", "2 * x[i]")
+    double = load(put(folder, verified(made_of(folder, DOUBLE, kernel))), strict=True)
+    before = double.stats()
+
+    def trained(middle: Callable[[Tensor], Tensor]) -> list[float]:
+        torch.manual_seed(0)
+        first, last = nn.Linear(6, 8), nn.Linear(8, 1)
+        network = nn.Sequential(first, nn.Tanh())
+        x, wanted = torch.randn(16, 6), torch.randn(16, 1)
+        optimizer = torch.optim.SGD([*first.parameters(), *last.parameters()], lr=0.05)
+
+        def forward(x: Tensor) -> Tensor:
+            out: Tensor = last(middle(network(x)))
+            return out
+
+        torch._dynamo.reset()
+        call = torch.compile(forward, fullgraph=True, backend="aot_eager") if compiled else forward
+        losses = []
+        for _ in range(12):
+            loss = nn.functional.mse_loss(call(x), wanted)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    with_kernel, with_reference = trained(double), trained(lambda x: 2 * x)
+
+    assert with_kernel == pytest.approx(with_reference, rel=1e-6)
+    assert with_kernel[-1] < with_kernel[0] / 2
+    after = double.stats()
+    assert after.kernel_calls - before.kernel_calls == 12
+    assert after.fallbacks == before.fallbacks
+
+
+def test_calls_are_counted_and_the_first_fallback_is_a_warning(home: Path) -> None:
+    folder = home / "counted"
+    op = load(put(folder, verified(made_of(folder, DOUBLE, TRIPLE.replace("== 13", "== 17")))))
+
+    op(grid(4, 8))
+    with pytest.warns(UserWarning, match=r"double.*calls the reference, not the kernel: x is float64") as said:
+        op(grid(4, 8).double())
+    op(grid(4, 8).double())
+    op(grid(2, 17))
+
+    assert said[0].filename == __file__
+    stats = op.stats()
+    assert (stats.kernel_calls, stats.fallbacks) == (1, 3)
+    assert stats.reasons == {
+        "x is float64, but the kernel takes float32": 2,
+        "the kernel refused these sizes": 1,
+    }
 
 
 def test_tangents_come_from_the_reference(triple: Operator) -> None:
@@ -266,7 +337,7 @@ def test_torch_compile_keeps_the_kernel_in_one_graph(triple: Operator) -> None:
         assert torch.equal(compiled(grid(*shape)), 3 * (grid(*shape) + 1) - 1)
     assert torch.equal(compiled(grid(2, 13)), 2 * (grid(2, 13) + 1) - 1)  # it refuses: the graph is compiled
     assert torch.equal(compiled(grid(4, 8).double()), 2 * (grid(4, 8).double() + 1) - 1)
-    assert torch.equal(compiled(grid(2, 2).requires_grad_()), 2 * (grid(2, 2) + 1) - 1)
+    assert torch.equal(compiled(grid(2, 2).requires_grad_()), 3 * (grid(2, 2) + 1) - 1)
 
 
 def test_torch_accepts_its_registration(triple: Operator) -> None:
@@ -336,8 +407,12 @@ def test_a_module_keeps_its_weights(kernel: str, name: str, tmp_path: Path) -> N
         model.train()
         assert "not in the task's mode" in (replaced.covers(x) or "")
     model.eval()
-    assert replaced(x).requires_grad  # by the module itself
-    torch.testing.assert_close(replaced(x), torch.relu(model.gemm(x)))
+    torch.testing.assert_close(replaced(x), torch.relu(model.gemm(x)) + 100)
+    replaced(x).sum().backward()  # through the reference, with these weights
+    found = model.gemm.weight.grad
+    assert found is not None
+    (wanted,) = torch.autograd.grad(torch.relu(model.gemm(x)).sum(), model.gemm.weight)
+    torch.testing.assert_close(found, wanted)
 
 
 def test_a_model_with_an_operator_in_it_can_be_copied_and_pickled(triple: Operator) -> None:

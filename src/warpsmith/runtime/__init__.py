@@ -4,6 +4,7 @@
     load           `load`: from a bundle to an `Operator`
     operator       the callable: uses the kernel where it covers a call, else the reference
     coverage       which calls a kernel covers
+    gradients      the reference's gradients for a kernel's outputs
     arguments      from the arguments of the reference to the kernel's tensors, and back to its result
     native_kernel  kernels in C++ and CUDA, called with ctypes
     python_kernel  kernels in Python: Triton, `ModelNew`, functions, torch extensions

@@ -24,11 +24,12 @@ _INT32 = 2**31
 class KernelCoverage:
     """The calls that one kernel covers."""
 
-    def __init__(self, program: Program, kind: str, *, any_shape: bool) -> None:
+    def __init__(self, program: Program, kind: str, *, any_shape: bool, gradients: bool = True) -> None:
         task = program.task
         self.kind = kind
         self._cuda = kind == "cuda"
         self.any_shape = any_shape
+        self._gradients = gradients
         self._program = program
         self._names = tuple(spec.name for spec in task.inputs)
         self._dtypes = tuple(DTYPES[spec.dtype] for spec in task.inputs)
@@ -50,7 +51,7 @@ class KernelCoverage:
 
     def mismatch(self, tensors: Sequence[Tensor]) -> Mismatch | None:
         """Why these tensors are not covered, shapes aside."""
-        graded = torch.is_grad_enabled()
+        graded = not self._gradients and torch.is_grad_enabled()
         cuda, dtypes = self._cuda, self._dtypes
         for place, tensor in enumerate(tensors):
             if tensor.dtype != dtypes[place]:
@@ -126,7 +127,8 @@ class KernelCoverage:
             "device": f"{name} is on {tensor.device.type}, but the kernel runs on {self.kind}",
             "devices": f"{name} is on {tensor.device}, {self._names[0]} on {tensors[0].device}",
             "layout": f"{name} is not contiguous",
-            "gradient": f"{name} requires a gradient, which the kernel does not compute; call it under torch.no_grad()",
+            "gradient": f"{name} requires a gradient, and a kernel for a recurrent module has none; "
+            "call it under torch.no_grad()",
             "autocast": f"autocast is on for {self.kind}, but the kernel computes in its own types",
             "rank": f"{name} has the shape {shape}, but the kernel takes [{dims}]",
             "extent": f"{name} has the shape {shape}, but the kernel takes [{dims}]",

@@ -26,6 +26,7 @@ from warpsmith.model.task import Precision
 from warpsmith.runtime.arguments import inspect_reference
 from warpsmith.runtime.bundle import MANIFEST, Bundle, Manifest, contract_line, read_bundle
 from warpsmith.runtime.coverage import KernelCoverage, NoCoverage
+from warpsmith.runtime.gradients import differentiable
 from warpsmith.runtime.native_kernel import NativeKernel
 from warpsmith.runtime.operator import CheckedKernel, LoadedKernel, Operator, register
 from warpsmith.tasks.load import load_task
@@ -89,7 +90,9 @@ def _operator(
     name = _name(bundle, covered)
     with _LOCK:
         if name not in _LOADED:
-            coverage = KernelCoverage(program, bundle.manifest.device, any_shape=covered)
+            coverage = KernelCoverage(
+                program, bundle.manifest.device, any_shape=covered, gradients=differentiable(inspect_reference(program))
+            )
             kernel = _kernel(name, bundle, program, contract)
             kernel.prepare()
             runner = CheckedKernel(coverage, kernel)

@@ -1,13 +1,16 @@
 """`Operator`: a kernel that replaces a PyTorch function.
 
-A call that the kernel does not cover goes to the reference, so the result is right either way; `covers` says why.
+A call that the kernel does not cover goes to the reference, so the result is right either way; `covers` says why, and
+`stats` counts such calls. Gradients are those of the reference (`runtime.gradients`).
 Under `torch.compile`, `torch.export` and dispatch modes the kernel is an operator in torch's registry with a fake
 implementation. Otherwise it is called directly, which saves a few microseconds.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -22,7 +25,8 @@ from warpsmith.model.errors import UsageError
 from warpsmith.model.task import TensorRole
 from warpsmith.runtime.arguments import ReferenceCall, rebuild_result
 from warpsmith.runtime.bundle import Bundle
-from warpsmith.runtime.coverage import KernelCoverage, Mismatch
+from warpsmith.runtime.coverage import KernelCoverage, Mismatch, NoCoverage
+from warpsmith.runtime.gradients import ReferenceGradient, with_gradient
 from warpsmith.tasks.program import DTYPES, Program
 
 NAMESPACE = "warpsmith"
@@ -42,10 +46,21 @@ class LoadedKernel(Protocol):
         """The outputs; None if the kernel returns an error."""
 
 
+@dataclass(frozen=True)
+class CallStats:
+    """How often a kernel was called, and how often the reference was called in its place."""
+
+    kernel_calls: int
+    fallbacks: int
+    reasons: dict[str, int]  # fallbacks by reason; sizes in a reason are those of the first such call
+
+
 class CheckedKernel:
-    """A kernel that checks shapes first, and keeps a plan for each set of shapes."""
+    """A kernel that checks shapes first, keeps a plan for each set of shapes, and counts calls."""
 
     def __init__(self, coverage: KernelCoverage, kernel: LoadedKernel) -> None:
+        self.calls = 0
+        self.fallbacks: dict[Mismatch, tuple[str, int]] = {}  # the first reason in words, and how often
         self._coverage = coverage
         self._kernel = kernel
         self._plans: dict[tuple[Any, ...], Any] = {}
@@ -58,7 +73,17 @@ class CheckedKernel:
             plan = self._planned(key, tensors[0].device)
         if type(plan) is tuple:
             return plan
-        return self._kernel.run(tensors, plan) or ("refused", 0)
+        outputs = self._kernel.run(tensors, plan)
+        if outputs is None:
+            return "refused", 0
+        self.calls += 1
+        return outputs
+
+    def fell_back(self, mismatch: Mismatch, describe: Callable[[], str]) -> str:
+        """Count a call that went to the reference; returns the reason."""
+        reason, count = self.fallbacks.get(mismatch) or (describe(), 0)
+        self.fallbacks[mismatch] = reason, count + 1
+        return reason
 
     def _planned(self, shapes: tuple[Any, ...], device: torch.device) -> Any:
         if len(self._plans) >= _PLANS_KEPT:
@@ -99,6 +124,8 @@ class Operator:
         self._runner = runner
         self._registered = registered
         self._single = len(program.task.outputs) == 1
+        self._gradient = ReferenceGradient(program)
+        self._warned = isinstance(coverage, NoCoverage)  # `load` has said that there is no kernel
 
     def __repr__(self) -> str:
         made = self.manifest
@@ -128,6 +155,17 @@ class Operator:
         if self.state:
             raise UsageError(_NEEDS_MODULE.format(task=self.manifest.task))
         return self.why_not_covered((), args, kwargs)
+
+    def stats(self) -> CallStats:
+        """How often the kernel was called in this process, and the reference in its place.
+
+        Operators that were loaded from the same kernel count together. A call that `torch.compile` compiled into the
+        reference is not counted.
+        """
+        reasons: dict[str, int] = {}
+        for reason, count in list(self._runner.fallbacks.values()):
+            reasons[reason] = reasons.get(reason, 0) + count
+        return CallStats(self._runner.calls, sum(reasons.values()), reasons)
 
     @property
     def assumes(self) -> tuple[str, ...]:
@@ -161,6 +199,7 @@ class Operator:
     def call(self, fallback: Callable[..., Any], state: tuple[Tensor, ...], args: Any, kwargs: Any) -> Any:
         """The result of the kernel with this state of a module, or that of the fallback."""
         given: tuple[Any, ...] | None
+        mismatch: Mismatch = "arguments", 0
         if not kwargs and len(args) == self._plain:
             given = args  # each is checked below
         else:
@@ -173,11 +212,24 @@ class Operator:
                     return rebuild_result(self._reference.result, (made,) if self._single else made)
             else:
                 outputs = self._outputs(tensors)
-                if outputs is not None:
+                if isinstance(outputs, list):
                     return rebuild_result(self._reference.result, outputs)
+                mismatch = outputs
         if self.strict:
             raise UsageError(f"{self!r} does not cover this call: {self._why(state, args, kwargs)}.")
+        if not torch.compiler.is_compiling():
+            self.fell_back(mismatch, lambda: self._why(state, args, kwargs))
         return fallback(*args, **kwargs)
+
+    def fell_back(self, mismatch: Mismatch, describe: Callable[[], str]) -> None:
+        """Count a call that goes to the reference; the first one is a warning."""
+        reason = self._runner.fell_back(mismatch, describe)
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self!r} calls the reference, not the kernel: {reason}. Later calls are only counted: see stats().",
+                stacklevel=4,
+            )
 
     def _traceable(self, tensors: tuple[Any, ...]) -> bool:
         if forward_ad._current_level >= 0:  # torch.compile guards on the level, not on tangents
@@ -189,17 +241,24 @@ class Operator:
             return False
         return self._coverage.shape_mismatch([tensor.shape for tensor in tensors]) is None
 
-    def _outputs(self, tensors: tuple[Any, ...]) -> Sequence[Tensor] | None:
-        """The outputs of a direct call, or through the registry in a dispatch mode; None if not covered."""
-        if _special_tensor(tensors) is not None or self._coverage.mismatch(tensors) is not None:
-            return None
+    def _outputs(self, tensors: tuple[Any, ...]) -> list[Tensor] | Mismatch:
+        """The outputs of a direct call, or through the registry in a dispatch mode; else why it is not covered."""
+        mismatch = _special_tensor(tensors) or self._coverage.mismatch(tensors)
+        if mismatch is not None:
+            return mismatch
         if is_in_torch_dispatch_mode():
-            if self._coverage.shape_mismatch([tensor.shape for tensor in tensors]) is not None:
-                return None
+            mismatch = self._coverage.shape_mismatch([tensor.shape for tensor in tensors])
+            if mismatch is not None:
+                return mismatch
             made = self._registered(*tensors)
-            return (made,) if self._single else tuple(made)
-        outputs = self._runner(tensors)
-        return outputs if type(outputs) is list else None
+            return [made] if self._single else list(made)
+        if torch.is_grad_enabled():
+            for tensor in tensors:
+                if tensor.requires_grad:
+                    with torch.no_grad():
+                        outputs = self._runner(tensors)
+                    return with_gradient(self._gradient, outputs, tensors) if type(outputs) is list else outputs
+        return self._runner(tensors)
 
     def _why(self, state: tuple[Tensor, ...], args: Any, kwargs: Any) -> str:
         return self.why_not_covered(state, args, kwargs) or "the kernel refused these sizes"
@@ -246,6 +305,8 @@ def register(name: str, program: Program, coverage: KernelCoverage, runner: Chec
                 raise UsageError(f"{NAMESPACE}::{name} does not take this: {coverage.describe(mismatch, given)}.")
             made: Sequence[Tensor] | Mismatch = runner(given)
             if type(made) is tuple:  # not covered, but a compiled graph needs a result
+                code = made
+                runner.fell_back(code, lambda: coverage.describe(code, given))
                 made = [_not_an_input(output, tensors) for output in program.run(dict(zip(names, given, strict=True)))]
         return made[0] if single else tuple(made)
 
@@ -266,6 +327,7 @@ def register(name: str, program: Program, coverage: KernelCoverage, runner: Chec
     schema = f"({', '.join(f'Tensor {_argument(place)}' for place in range(len(names)))}) -> {returned}"
     made = torch.library.custom_op(f"{NAMESPACE}::{name}", compute, mutates_args=(), schema=schema)
     made.register_fake(pretend)
+    ReferenceGradient(program).register(made)
     registered: Callable[..., Any] = getattr(getattr(torch.ops, NAMESPACE), name).default
     return registered
 
@@ -299,9 +361,12 @@ class KernelModule(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The kernel's result if it covers the call, else that of the original module."""
-        if self._mode_mismatch() is not None:
+        mismatch = self._mode_mismatch()
+        if mismatch is not None:
             if self.operator.strict:
-                raise UsageError(f"{self.operator!r} does not cover this call: {self._mode_mismatch()}.")
+                raise UsageError(f"{self.operator!r} does not cover this call: {mismatch}.")
+            if not torch.compiler.is_compiling():
+                self.operator.fell_back(("mode", 0), lambda: mismatch)
             return self.original(*args, **kwargs)
         return self.operator.call(self.original, self._state(), args, kwargs)
 
