@@ -34,6 +34,7 @@ from warpsmith.proposers.choose import choose as choose_proposer
 from warpsmith.search import open_run
 from warpsmith.search.active_run import ActiveRun
 from warpsmith.search.best_kernel import bundle_folder, why_no_best, write_best
+from warpsmith.search.budget import check_trials_left
 from warpsmith.search.loop import SearchObserver, judge_pending
 from warpsmith.search.options import RunOptions
 from warpsmith.search.profiles import kernel_profiler, profile_next
@@ -183,6 +184,7 @@ class Run:
         path = open_run.find(str(folder))
         with Session.read(path) as before:
             budget, setup = given.budget(before.budget), before.state.setup
+            check_trials_left(given.trials, before.state.totals.trials, path)
         if trust:
             allow_task(path, setup)
         if given.proposer:

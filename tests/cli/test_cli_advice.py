@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
@@ -32,12 +33,17 @@ from warpsmith.cli.json_documents import RunDocument
 from warpsmith.cli.live import LiveRun, best_line, watching
 from warpsmith.cli.main import app
 from warpsmith.cli.runs import print_runs
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.hardware.device import select_device
 from warpsmith.methods.load import load
-from warpsmith.model.brief import Brief
+from warpsmith.model.brief import Brief, Problem
 from warpsmith.model.candidate import Candidate, SourceFile
-from warpsmith.model.errors import RunError, UsageError
+from warpsmith.model.errors import ProposerRefused, RunError, UsageError
 from warpsmith.model.evaluation import Evaluation, Status
 from warpsmith.model.task import Workload
+from warpsmith.proposers.choose import ProposerOptions, choose
+from warpsmith.report.run_history import read_history
+from warpsmith.report.run_page import remarks
 from warpsmith.run_log.events import Budget, StopReason
 from warpsmith.search import open_run
 from warpsmith.search.active_run import write_best_somewhere
@@ -78,6 +84,34 @@ def finished(folder: Path, trials: int = 2, budget: Budget | None = None) -> Ses
     judge_pending(session, ScriptedJudge(scores), lambda record, evaluation: None)
     assert session.state.best
     return session
+
+
+# --- nobody to propose ---
+
+
+class Surveyor:
+    """Reads the task, and judges nothing."""
+
+    def survey(self, *_: object) -> Problem:
+        return PROBLEM
+
+
+def test_a_task_that_no_template_fits_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
+    choice, config = choose("template", ProposerOptions()), run_setup(FULL).config
+    new = open_run.NewRun(config, FULL, choice, select_device("cpu"), tmp_path / "run")
+    with pytest.raises(ProposerRefused, match=r"no template fits double in cpu: .* or write .* `warpsmith ask TASK`\."):
+        new.begin(cast(Evaluator, Surveyor()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_log_gives_the_reason_that_the_terminal_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with finished(Path("run")) as session:
+        session.end(StopReason.PROPOSER_REFUSED, "every plan was tried; end the run here.")
+    history = read_history(Path("run"))
+    assert "The run stopped after 2 trials: every plan was tried; end the run here." in [*remarks(history, None)]
+    result = CliRunner().invoke(app, ["show", "run"], prog_name="warpsmith")
+    assert "every plan was tried; end the run here\n" in result.stdout
 
 
 # --- where the best kernel goes ---

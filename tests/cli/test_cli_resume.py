@@ -11,8 +11,10 @@ from tests.cli.test_cli_advice import finished
 from tests.searching import judged, new_session, proposed, run_setup, valid
 from typer.testing import CliRunner
 
+from warpsmith import Run, RunOptions
 from warpsmith.cli.main import app
 from warpsmith.methods.load import ablated, load
+from warpsmith.model.errors import UsageError
 from warpsmith.run_log.events import Budget
 from warpsmith.search.session import Session
 
@@ -43,6 +45,16 @@ def test_an_option_that_a_run_cannot_change_is_refused(
     why = f"run was begun with {own}; leave it out, or start a new run."
     assert result.stderr == f"error: {given} does not go with --resume: {why}\n"
     assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_a_limit_of_trials_below_those_done_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    finished(Path("run"), trials=3).__exit__(None, None, None)
+    result = CliRunner().invoke(app, ["optimize", "--resume", "run", "--trials", "2"], prog_name="warpsmith")
+    said = "--trials 2 counts all trials of run, and 3 are done; give more than 3, as in --trials 6."
+    assert (result.exit_code, result.stderr) == (2, f"error: {said}\n")
+    with pytest.raises(UsageError, match=said):
+        Run.open("run", options=RunOptions(trials=2))
 
 
 def test_the_folder_of_a_new_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

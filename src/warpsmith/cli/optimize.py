@@ -52,7 +52,7 @@ from warpsmith.run_log.events import FAILURES, StopReason
 from warpsmith.search import open_run
 from warpsmith.search.active_run import ActiveRun
 from warpsmith.search.best_kernel import check_output, why_no_best
-from warpsmith.search.budget import check_countable, doubled_option
+from warpsmith.search.budget import check_countable, check_trials_left, doubled_option
 from warpsmith.search.options import RunOptions
 from warpsmith.search.session import Session
 from warpsmith.search.trust import allow_proposer, proposer_of, task_of
@@ -229,6 +229,7 @@ def _resume(request: OptimizeRequest) -> int:
     console = cards.console(stderr=True)
     relay = _Relay(console)
     with Session.read(folder) as before:
+        check_trials_left(options.trials, before.state.totals.trials, folder)
         spec, given = options.proposer or proposer_of(folder, begun, before.proposer), before.recorded_trials
         budget = options.budget(before.budget)
     choice = choose(spec, options.models, skip=given, roles=begun.method.roles)

@@ -148,7 +148,7 @@ def _show_run(session: Session) -> None:
     )
     cards.say(console, about)
     cards.say(console, "; ".join(filter(None, (best_line(state), rates(state.totals), spending(state.totals)))))
-    ended = state.closed.reason.words if state.closed else "can be resumed"
+    ended = state.closed.words if state.closed else "can be resumed"
     waiting = f", {len(state.pending)} verdict{'s' if len(state.pending) > 1 else ''} pending" if state.pending else ""
     console.print(Text(f"{ended}{waiting}\n"))
     for number in state.trials:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from warpsmith.llm import spec as models
 from warpsmith.llm.model import ModelContext, ModelOptions, RetryPolicy
-from warpsmith.model.brief import Proposer
+from warpsmith.model.brief import Problem, Proposer
 from warpsmith.model.errors import UsageError
 from warpsmith.proposers.command import CommandProposer
 from warpsmith.proposers.models import connect
@@ -52,6 +52,7 @@ class ChosenProposer:
     open: Callable[[], Proposer]
     unpriced: tuple[str, ...] = ()  # models without a known price
     uncounted: bool = False  # whether it reports neither tokens nor cost
+    check: Callable[[Problem], None] = lambda _: None  # raises ProposerRefused for a problem that it cannot solve
 
 
 def choose(
@@ -71,7 +72,7 @@ def choose(
     if text == "auto":
         return _auto(options, given, os.environ if environ is None else environ)
     if text == "template":
-        return ChosenProposer(text, f"{_CATALOGUE}.", TemplateProposer)
+        return _catalogue(f"{_CATALOGUE}.")
     if kind == "command":
         if not rest.strip():
             raise UsageError("command: names no command; write e.g. --proposer 'command:my-agent --print'.")
@@ -87,6 +88,10 @@ def choose(
         ["auto", "template", *(f"{name}:MODEL" for name in models.providers()), "command:CMD", "recorded:RUN"]
     )
     raise UsageError(f"unknown proposer {spec!r}; known: {known}.")
+
+
+def _catalogue(sentence: str) -> ChosenProposer:
+    return ChosenProposer("template", sentence, TemplateProposer, check=TemplateProposer.check_supported)
 
 
 def _roles(options: ProposerOptions, known: Sequence[str]) -> dict[str, models.ModelSpec]:
@@ -126,7 +131,7 @@ def _auto(
         raise UsageError(f"{why}; check that the endpoint answers, or name a model with --proposer openai:MODEL.")
     if not found.models:
         sentence = f"{_CATALOGUE} ({why}; connect one with --proposer openai:MODEL, anthropic:MODEL or command:CMD)."
-        return ChosenProposer("template", sentence, TemplateProposer)
+        return _catalogue(sentence)
     text = ",".join(each.name for each in found.models)
     return _models(text, found.models, roles, options, environ, why)
 

@@ -149,6 +149,12 @@ class TemplateProposer:
         """True if a form or a template fits the problem."""
         return _collected(problem) is not None or bool((templates or _own_templates()).abilities(problem))
 
+    @classmethod
+    def check_supported(cls, problem: Problem) -> None:
+        """Raise ProposerRefused if no form and no template fits the problem."""
+        if not cls.supports(problem):
+            raise ProposerRefused(_no_template(problem))
+
     def prompt(self, brief: Brief) -> Prompt:
         """The request in words, for readers of the run log."""
         problem = brief.problem
@@ -364,7 +370,8 @@ def _no_template(problem: Problem) -> str:
     return (
         f"no template fits {problem.task.name} in {problem.backend}: they write element-wise chains, row reductions, "
         "full reductions and matrix products in CUDA C++ and C++, and forms write convolutions, scans and pooling in "
-        "CUDA C++ for sm_90a; connect a model for it with --proposer openai:MODEL, anthropic:MODEL or command:CMD."
+        "CUDA C++ for sm_90a; connect a model with --proposer openai:MODEL, anthropic:MODEL or command:CMD, or write "
+        "the kernels yourself with `warpsmith ask TASK`."
     )
 
 

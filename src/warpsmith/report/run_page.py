@@ -103,8 +103,7 @@ def remarks(history: RunHistory, certificate: Certificate | None) -> Iterator[st
     """Sentences below the headline: why the run stopped, and whether the best kernel is verified."""
     state = history.state
     if state.closed is not None:
-        reason = state.closed.reason.words
-        yield f"The run stopped after {state.totals.trials} trials: {reason}."
+        yield f"The run stopped after {state.totals.trials} trials: {state.closed.words}."
     else:
         yield f"The run was not finished when this was written, at {state.totals.trials} trials."
     if state.pending:

@@ -304,6 +304,11 @@ class RunClosed:
     reason: StopReason
     detail: str = ""
 
+    @property
+    def words(self) -> str:
+        """Why the run stopped, as part of a sentence."""
+        return self.detail.rstrip(".") or self.reason.words
+
 
 Event = (
     RunCreated

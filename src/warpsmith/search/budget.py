@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpsmith.model.errors import UsageError
@@ -75,6 +76,15 @@ def check_budget(budget: Budget) -> Budget:
         if value is not None and not value > 0:
             raise UsageError(f"{option} {value:g} is no budget; give a number above 0, or leave it out for no limit.")
     return budget
+
+
+def check_trials_left(given: int | None, done: int, folder: Path) -> None:
+    """Raise a UsageError for a limit of trials that a run has passed already."""
+    if given is not None and given < done:
+        raise UsageError(
+            f"--trials {given} counts all trials of {folder}, and {done} are done; give more than {done}, as in "
+            f"--trials {2 * done}."
+        )
 
 
 def check_countable(budget: Budget, choice: ChosenProposer) -> None:

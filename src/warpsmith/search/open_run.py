@@ -16,6 +16,7 @@ from warpsmith.backends.source import backend_named
 from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
 from warpsmith.hardware.device import Device, select_device, visible_gpus
 from warpsmith.methods.load import DEFAULT, ablated, load
+from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import RunError, TaskError, ToolMissing, UsageError
 from warpsmith.model.evaluation import Evaluation
@@ -68,14 +69,16 @@ def begin(
     *,
     folder: Path | None = None,
     recall: FindPrecedents = no_precedents,
+    check: Callable[[Problem], None] = lambda _: None,
 ) -> Session:
     """Begin a new run: read the task, then make the folder (a fresh one under `runs` where none is named).
 
-    `recall` gives what earlier runs learnt about such tasks.
+    `recall` gives what earlier runs learnt about such tasks; `check` raises for a problem that cannot be proposed for.
     """
     check_budget(config.budget)
     path, mark, name = config.task.partition("::")
     problem = evaluator.survey(config.task, config.backend, precision_of(config))
+    check(problem)
     config = replace(config, task=f"{Path(path).resolve()}{mark}{name}")
     folder = folder or fresh_folder(Path(RUNS), problem.task.name)
     session = Session.create(folder, RunCreated(config, method, problem, __version__), recall)
@@ -99,7 +102,9 @@ class NewRun:
 
     def begin(self, evaluator: Evaluator) -> Session:
         """Begin it, with what the pool knows about such tasks."""
-        return begin(self.config, self.method, evaluator, folder=self.folder, recall=find_precedents)
+        return begin(
+            self.config, self.method, evaluator, folder=self.folder, recall=find_precedents, check=self.choice.check
+        )
 
 
 def prepare(task: str, options: RunOptions, *, folder: Path | None = None) -> NewRun:
