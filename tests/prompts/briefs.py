@@ -157,9 +157,11 @@ EFFECTS = (
 )
 PRECEDENTS = (
     Precedent(
-        "layer_norm", "warp-per-row + vector-loads(width=4)", "NVIDIA A100", 1.84, 2.1, after="float4 v = row[i];"
+        *("layer_norm", "warp-per-row + vector-loads(width=4)", "NVIDIA A100", 1.84, 2.1),
+        before="float v = row[i];",
+        after="float4 v = row[i];",
     ),
-    Precedent("", "row-in-registers", "", note="Saves a pass over the row.", after="float kept[8];"),
+    Precedent("rms_norm", "row-in-registers", "NVIDIA H200", 1.31, after="float kept[8];"),
     Precedent("relu", "vector-loads(width=4)", "NVIDIA A100", speedup=1.02),
 )
 REPAIR = MethodOperator("repair", Move.REPAIR, "common/repair", frozenset({Show.FAILURES}))

@@ -333,7 +333,7 @@ def test_what_other_runs_know_is_kept_with_the_run_and_shown_to_the_strategist(t
     with Session.create(
         tmp_path / "no advice", run_setup(ablated(CUPILOT, roofline=False)), lambda _: precedents
     ) as session:
-        assert ask(session).precedents == precedents
+        assert ask(session).precedents == precedents[:1]  # the ablated advice does not come back as a precedent
     method = ablated(CUPILOT, retrieval=False)
     with Session.create(tmp_path / "without", run_setup(method), lambda problem: precedents) as session:
         assert ask(session).precedents == ()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.strategies.problems import make_problem
+from warpsmith.experiments.runner import POOL, bench_precedents
 from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import UsageError
@@ -97,6 +98,8 @@ def test_search_prefers_the_same_kind_of_work_then_likeness(path: Path) -> None:
     assert [record.strategy for record in search_pool(SOFTMAX, 2, path)] == ["online-softmax", "one-pass-variance"]
     assert [record.strategy for record in search_pool(NORM, 2, path)] == ["one-pass-variance", "online-softmax"]
     assert search_pool(GEMM, 1, path)[0].strategy == "tensor-cores"
+    assert [record.strategy for record in search_pool(SOFTMAX, 9, path, seeds=False)][:1] == ["online-softmax"]
+    assert all(record.measured for record in search_pool(SOFTMAX, 99, path, seeds=False))
     # For a fair comparison, what was learnt on the task itself can be left out.
     assert search_pool(SOFTMAX, 1, path, apart_from=SOFTMAX.task.digest)[0].strategy == "one-pass-variance"
     assert pool_matches(SOFTMAX, 9, path) == pool_matches(SOFTMAX, 9, path)
@@ -179,3 +182,19 @@ def test_a_pool_that_cannot_be_used_is_said_so(tmp_path: Path) -> None:
         add_to_pool(harvest(SOFTMAX, better(1, 1.5)), tmp_path / "file" / "pool.jsonl")
     with pytest.raises(UsageError, match="cannot be read"):
         pool_records(tmp_path)
+
+
+def test_a_bench_retrieves_from_the_pool_as_it_was_without_what_its_own_task_taught(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPSMITH_POOL", str(path))
+    add_to_pool(harvest(SOFTMAX, better(1, 2.0, strategy="online-softmax")), path)
+    add_to_pool(harvest(NORM, better(1, 2.0, strategy="one-pass-variance")), path)
+    pool.copy_pool(tmp_path / POOL)
+    add_to_pool(harvest(GEMM, better(1, 2.0, strategy="tensor-cores")), path)
+    pool.copy_pool(tmp_path / POOL)  # a resumed bench
+
+    assert [each.strategy for each in bench_precedents(tmp_path, SOFTMAX)] == ["one-pass-variance"]
+    other_sizes = replace(SOFTMAX, task=replace(SOFTMAX.task, digest="another"))
+    assert [each.strategy for each in bench_precedents(tmp_path, other_sizes)] == ["one-pass-variance"]
+    assert {each.strategy for each in bench_precedents(tmp_path, GEMM)} == {"one-pass-variance", "online-softmax"}

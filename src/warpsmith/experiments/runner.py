@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
@@ -38,14 +39,15 @@ from warpsmith.search import open_run
 from warpsmith.search.active_run import ActiveRun
 from warpsmith.search.budget import check_countable
 from warpsmith.search.loop import SearchObserver
-from warpsmith.search.next_brief import precedent_of
+from warpsmith.search.next_brief import find_precedents
 from warpsmith.search.session import Session
 from warpsmith.search.trust import TASK_FILE, UntrustedTask, allow_task
 from warpsmith.strategies import pool
 from warpsmith.system.files import check_below, read_file, remove_tree
 from warpsmith.verification.verify import VerificationEvent
 
-_PRECEDENTS = 5  # shown to a strategist, as in a run of its own
+POOL = "pool.jsonl"
+"""The pool as it was when the bench began: all cells, also those of a resumed bench, retrieve from this file."""
 
 
 class BenchObserver:
@@ -130,6 +132,7 @@ class BenchRunner:
 
     def run(self) -> BenchResults:
         """Work until all cells are finished or `interrupt` is called."""
+        pool.copy_pool(self._folder / POOL)
         shards = deque(sharded(self._open_cells(), len(self._devices)))
         threads = [
             threading.Thread(target=self._serve, args=(device, shards), name=f"bench-{device.spec}", daemon=True)
@@ -241,12 +244,8 @@ class BenchRunner:
             parallel=plan.parallel or open_run.default_parallel(evaluator.device.kind),
         )
         method = plan.method(key.method)
-        return open_run.begin(config, method, evaluator, folder=folder, recall=self._recall)
-
-    def _recall(self, problem: Problem) -> tuple[Precedent, ...]:
-        """Advice of the catalogue only: a cell must not use results of another cell or of the user's runs."""
-        nowhere = self._folder / "no-pool.jsonl"
-        return tuple(map(precedent_of, pool.search_pool(problem, _PRECEDENTS, nowhere)))
+        recall = partial(bench_precedents, self._folder)
+        return open_run.begin(config, method, evaluator, folder=folder, recall=recall)
 
     def _check_best(self, key: CellKey, evaluator: Evaluator) -> None:
         """Measure and verify the best kernel of a cell, unless that was done."""
@@ -317,6 +316,11 @@ def sharded(cells: Sequence[CellKey], devices: int) -> list[tuple[CellKey, ...]]
         half = (len(largest) + 1) // 2
         shards += [largest[:half], largest[half:]]
     return shards
+
+
+def bench_precedents(folder: Path, problem: Problem) -> tuple[Precedent, ...]:
+    """Lessons of the pool as it was when the bench began, without those on the problem's own task."""
+    return find_precedents(problem, folder / POOL, apart_from=problem.task.digest)
 
 
 def choice_of(plan: BenchPlan, key: CellKey, *, skip: int = 0) -> ChosenProposer:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from warpsmith.model.brief import Brief, Precedent, Problem, ShownCandidate
@@ -65,9 +66,13 @@ _WORD = re.compile(r"[A-Za-z_]\w*|\d+")
 _MOST_COMPARED = 200  # the latest programs: enough to choose from, and the cost does not grow with the run
 
 
-def find_precedents(problem: Problem) -> tuple[Precedent, ...]:
-    """The most similar lessons of the pool. A `session.FindPrecedents`."""
-    return tuple(map(precedent_of, search_pool(problem, MAX_PRECEDENTS)))
+def find_precedents(problem: Problem, pool: Path | None = None, *, apart_from: str = "") -> tuple[Precedent, ...]:
+    """The most similar measured lessons of the pool. A `session.FindPrecedents`.
+
+    `apart_from` is the digest of a task: see `search_pool`.
+    """
+    found = search_pool(problem, MAX_PRECEDENTS, pool, apart_from=apart_from, seeds=False)
+    return tuple(map(precedent_of, found))
 
 
 def precedent_of(record: PoolRecord) -> Precedent:
@@ -299,9 +304,8 @@ class NextBrief:
         return as_shown_by(operator, self._reader.read(trial))
 
     def _precedents(self, operator: MethodOperator) -> tuple[Precedent, ...]:
-        """Lessons of other runs, without unmeasured advice if the operator shows the catalogue anyway."""
-        known = self._state.precedents if operator.recalls else ()
-        return tuple(each for each in known if each.measured or Show.STRATEGIES not in operator.shows)
+        """Measured lessons of other runs: unmeasured advice of the catalogue is a `Show` of its own."""
+        return tuple(each for each in self._state.precedents if each.measured) if operator.recalls else ()
 
     def _failure(self, event: BriefAsked, operator: MethodOperator) -> ShownCandidate | None:
         if event.repaired_trial:

@@ -24,6 +24,7 @@ from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import UsageError
 from warpsmith.model.strategy import Strategy, arch_number
 from warpsmith.strategies.catalogue import strategies, work_families
+from warpsmith.system.files import put_in_place
 from warpsmith.system.locks import lock
 
 NOTABLE = 1.10
@@ -139,27 +140,39 @@ def pool_records(path: Path | None = None, *, seeds: bool = True) -> tuple[PoolR
 
 
 def search_pool(
-    problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = ""
+    problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = "", seeds: bool = True
 ) -> tuple[PoolRecord, ...]:
-    """The records that fit a problem best, the best first.
+    """The records that fit a problem best, the best first; without `seeds` measured ones only.
 
-    `apart_from` is the digest of a task whose records are left out, for a fair comparison of methods on that task.
+    `apart_from` is the digest of the problem's task, whose records are left out (those of its name, too), for a fair
+    comparison of methods on that task.
     """
-    return tuple(match.record for match in pool_matches(problem, limit, path, apart_from=apart_from))
+    matches = pool_matches(problem, limit, path, apart_from=apart_from, seeds=seeds)
+    return tuple(match.record for match in matches)
 
 
 def pool_matches(
-    problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = ""
+    problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = "", seeds: bool = True
 ) -> tuple[PoolMatch, ...]:
     """The records that fit a problem best, with their scores."""
-    rated = [
-        PoolMatch(each, _score(each, problem)) for each in pool_records(path) if _usable(each, problem, apart_from)
-    ]
+    known = pool_records(path, seeds=seeds)
+    rated = [PoolMatch(each, _score(each, problem)) for each in known if _usable(each, problem, apart_from)]
     rated.sort(key=lambda match: (-match.score, match.record.key))
     found: dict[tuple[str, str], PoolMatch] = {}
     for match in rated:  # only the best record of each strategy and task
         found.setdefault((match.record.strategy, match.record.task), match)
     return tuple(list(found.values())[:limit])
+
+
+def copy_pool(to: Path) -> None:
+    """Copy the pool to a file, unless the file exists: what the pool learns later does not change the copy."""
+    if to.exists():
+        return
+    source = pool_path()
+    try:
+        put_in_place(to, source.read_bytes() if source.exists() else b"", mode=0o644)
+    except OSError as refused:
+        raise UsageError(f"the pool {source} cannot be copied to {to} ({refused.strerror}).") from None
 
 
 def catalogue_records() -> tuple[PoolRecord, ...]:
@@ -262,7 +275,9 @@ def _seed(strategy: Strategy, backend: str) -> PoolRecord:
 
 def _usable(record: PoolRecord, problem: Problem, apart_from: str) -> bool:
     """Whether a record fits the backend, device and precision of a problem and is not of the task `apart_from`."""
-    if record.backend != problem.backend or (apart_from and record.task_digest == apart_from):
+    if record.backend != problem.backend:
+        return False
+    if apart_from and (record.task_digest == apart_from or record.task == problem.task.name):
         return False
     if not record.measured:
         wanted, zone = set(record.families), problem.zone
