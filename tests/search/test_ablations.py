@@ -16,7 +16,7 @@ from warpsmith.search.session import Session
 
 PRECEDENTS = (Precedent("scale", "simd + unroll(size=4)", "some CPU", 1.4, before="float a;", after="float b;"),)
 PROFILE = "Memory-bound: 71 % of the bandwidth is used."
-SECTIONS = {
+SECTIONS: dict[tuple[str, str], set[str]] = {
     ("cupilot", "roofline"): {"# What the hardware allows", "# Strategies that may help here"},
     ("cupilot", "retrieval"): {"# What helped similar tasks before"},
     ("cupilot", "alignment"): set(),
@@ -53,7 +53,8 @@ def answer(brief: Brief, number: int) -> str:
 
 def asked(folder: Path, method: Method) -> list[tuple[str, dict[str, str]]]:
     """All prompts of a run but those of the aligner; every fourth kernel is wrong, later ones are faster."""
-    found, number = [], 0
+    found: list[tuple[str, dict[str, str]]] = []
+    number = 0
     with Session.create(folder, run_setup(method, budget=Budget(trials=14)), lambda _: PRECEDENTS) as session:
         while True:
             for trial in session.unprofiled():
@@ -78,7 +79,8 @@ def test_first_and_later_prompts_differ_in_the_ablated_sections_alone(name: str,
 
     assert [operator for operator, _ in whole] == [operator for operator, _ in less]
     assert len(whole) >= 5
-    missing, profiles = set(), 0
+    missing: set[str] = set()
+    profiles = 0
     for (_, more), (_, fewer) in zip(whole, less, strict=True):
         missing |= set(more) - set(fewer)
         assert set(fewer) <= set(more)
