@@ -19,7 +19,9 @@ import warpsmith
 from tests.runtime.bundling import DOUBLE, TRIPLE, made_of, put, verified
 from warpsmith import load
 from warpsmith.model.errors import CandidateError, ToolMissing, UsageError
+from warpsmith.runtime.coverage import KernelCoverage
 from warpsmith.runtime.operator import Operator
+from warpsmith.tasks.load import load_task
 
 SHIPPED = Path(warpsmith.__file__).parent / "examples"
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "before_after.py"
@@ -304,6 +306,19 @@ def test_without_a_certificate_only_the_workloads_are_covered(home: Path) -> Non
         "for other sizes the bundle needs a certificate: `warpsmith export RUN --verify`"
     )
     assert torch.equal(load(home / "some" / "bundle", any_shape=True)(grid(3, 6)), 3 * grid(3, 6))
+
+
+@pytest.mark.parametrize("any_shape", [False, True])  # with a certificate as without one
+def test_fixed_sizes_are_named_as_the_reason(any_shape: bool, tmp_path: Path) -> None:
+    (tmp_path / "summary.py").write_text(SUMMARY)
+    coverage = KernelCoverage(load_task(tmp_path / "summary.py"), "cpu", any_shape=any_shape)
+    tensors = (grid(7, 9), torch.ones(9))
+    mismatch = coverage.shape_mismatch([tensor.shape for tensor in tensors])
+    assert mismatch is not None
+    assert coverage.describe(mismatch, tensors) == (
+        "the kernel is compiled only for rows = 6, cols = 9, the same in every workload of its task; for other sizes "
+        "add a workload to the task and optimise again"
+    )
 
 
 def test_a_kernel_that_refuses_is_not_insisted_on(triple: Operator, home: Path) -> None:

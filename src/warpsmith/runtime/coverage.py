@@ -83,12 +83,12 @@ class KernelCoverage:
                         return "axis", place
                 else:
                     sizes[dim] = extent
-        if not self.any_shape:
-            given = tuple([sizes[axis] for axis in self._bound])
-            return None if given in self._known else ("workload", 0)
         for axis, extent in self._fixed:
             if axis in sizes and sizes[axis] != extent:
                 return "fixed", 0
+        if not self.any_shape:
+            given = tuple([sizes[axis] for axis in self._bound])
+            return None if given in self._known else ("workload", 0)
         for axis in self._bound:
             if sizes[axis] == 0:
                 return "empty", 0
@@ -133,7 +133,8 @@ class KernelCoverage:
             "rank": f"{name} has the shape {shape}, but the kernel takes [{dims}]",
             "extent": f"{name} has the shape {shape}, but the kernel takes [{dims}]",
             "axis": f"{name} has the shape {shape}, which does not fit the other arguments: it takes [{dims}]",
-            "fixed": f"the kernel is compiled only for {', '.join(f'{a} = {n}' for a, n in self._fixed)}",
+            "fixed": f"the kernel is compiled only for {', '.join(f'{a} = {n}' for a, n in self._fixed)}, the same in "
+            "every workload of its task; for other sizes add a workload to the task and optimise again",
             "workload": f"the kernel was only tested at {self._tested()}; for other sizes the bundle needs a "
             "certificate: `warpsmith export RUN --verify`",
             "empty": "a tensor is empty",
