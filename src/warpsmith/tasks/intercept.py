@@ -15,7 +15,7 @@ An interception costs a few microseconds per torch call, so it is left out if a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,6 +104,13 @@ class ReferenceBehaviour:
     statistics: list[Tensor] = field(default_factory=list)  # running statistics, whose version counters do not change
 
 
+def _written_statistics(args: Sequence[Any], kwargs: Mapping[str, Any], by_default: bool) -> list[Tensor]:
+    """The running statistics that a normalisation updates; `by_default`: if it is not told whether to."""
+    training = args[5] if len(args) > 5 else kwargs.get("training", kwargs.get("use_input_stats", by_default))
+    given = (*args[1:3], kwargs.get("running_mean"), kwargs.get("running_var"))
+    return [t for t in given if isinstance(t, Tensor)] if training else []
+
+
 class TorchInterceptor(TorchFunctionMode):
     """A torch mode that records and changes the calls of a reference, as the module docstring says."""
 
@@ -132,7 +139,7 @@ class TorchInterceptor(TorchFunctionMode):
         if func in _DROPOUTS or func is torch.dropout or func is F.scaled_dot_product_attention:
             args, kwargs = self._without_dropout(func, args, kwargs)
         if func in _STATISTICS:
-            self._habits.statistics += [t for t in (*args[1:3], *kwargs.values()) if isinstance(t, Tensor)]
+            self._habits.statistics += _written_statistics(args, kwargs, func is F.instance_norm)
         args, kwargs = self._placed(func, args, kwargs)
         func, args, kwargs = self._widened(func, args, kwargs)
         if self._dataless:

@@ -383,6 +383,11 @@ def _build(
     taken |= set(names)
     draws = draw_names(len(first.draws), taken)
     taken |= set(draws)
+    if written := sorted(set().union(*(t.written for t in traces))):
+        raise TaskError(
+            f"task {declaration.name!r} writes to its input {', '.join(written)}, and a kernel must not write to "
+            f"inputs; begin it with {written[0]} = {written[0]}.clone(), or return a new tensor."
+        )
     outputs = output_dims((*names, *draws), runs, _probes(declaration, specs, path, setting), taken)
     workloads = tuple(
         Workload(w.name, (*w.axes, *outputs.derived_sizes(shapes)))
@@ -409,8 +414,7 @@ def _build(
         allow=declaration.allow,
         notes=_notes(first, draws),
     )
-    written: set[str] = set().union(*(t.written for t in traces))
-    return NativeProgram(declaration, task, traits_of(first.habits, draws, written), outputs, path, setting)
+    return NativeProgram(declaration, task, traits_of(first.habits, draws, ()), outputs, path, setting)
 
 
 def _trace(
@@ -482,7 +486,7 @@ def _output_names(declaration: declare.TaskDeclaration, traced: Trace, taken: se
 
 def _notes(traced: Trace, draws: tuple[str, ...]) -> tuple[str, ...]:
     """What tracing found that a reader of the contract should know."""
-    return trace_notes(traced.habits.dropout, draws, sorted(traced.written), traced.extras)
+    return trace_notes(traced.habits.dropout, draws, [], traced.extras)
 
 
 def _arguments(declaration: declare.TaskDeclaration) -> Arguments:

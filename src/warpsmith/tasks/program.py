@@ -343,7 +343,10 @@ def trace_notes(dropout: bool, draws: tuple[str, ...], written: list[str], extra
         notes.append("Dropout is switched off, because a random result cannot be checked.")
     if written:
         names = ", ".join(written)
-        notes.append(f"The reference writes to {names}; it works on a copy, and a kernel must not write there.")
+        notes.append(
+            f"The reference writes to {names}; it works on a copy, a kernel must not write there, and `load` keeps to "
+            "the reference."
+        )
     if extras:
         notes.append("The reference also returns something that is no tensor; it is not checked.")
     return tuple(notes)
