@@ -162,7 +162,7 @@ def test_times_beside_a_ratio_are_those_of_its_pairs() -> None:
         (1.81, 1.87, "1.84x faster than PyTorch eager"),
         (0.52, 0.56, "0.540x, slower than PyTorch eager"),
         (0.996, 1.004, "1.000x, same speed as PyTorch eager"),
-        (0.90, 1.15, "1.025x, no clear difference from PyTorch eager"),
+        (0.90, 1.15, "inconclusive: 0.900x to 1.15x (median 1.025x) against PyTorch eager"),
     ],
 )
 def test_only_what_the_interval_supports_is_claimed(low: float, high: float, words: str) -> None:

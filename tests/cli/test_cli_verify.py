@@ -20,6 +20,7 @@ from warpsmith.model.build import DeviceKind
 from warpsmith.model.certificate import (
     ADDRESS,
     EVALUATION,
+    REMEASUREMENT,
     SHAPES,
     BaselineSpeedup,
     Certificate,
@@ -152,10 +153,25 @@ def test_the_card_names_every_check_and_fits(width: int) -> None:
 
 def test_without_a_certificate_that_says_so_the_word_does_not_stand_alone() -> None:
     for name in required(DeviceKind.CUDA):
+        if name == REMEASUREMENT:
+            continue
         text = shown(certificate_card.card(certificate(failed=name), "softmax.cu", "c.json"), 80)
         assert "✗ NOT VERIFIED" in text
         assert "VERIFIED" not in text.replace("NOT VERIFIED", "")
         assert "softmax.cu:23" in text
+
+
+def test_a_kernel_that_is_right_and_whose_speed_varies_is_called_correct() -> None:
+    found = certificate(failed=REMEASUREMENT)
+    text = shown(certificate_card.card(found, "softmax.cu", "c.json"), 80)
+
+    assert (found.verified, found.correct, found.speed_repeated) == (False, True, False)
+    assert text.startswith("✓ CORRECT, SPEED NOT REPEATED  softmax.cu")
+    assert "Correct, but the speed was not repeated: remeasurement failed" in text
+    assert "VERIFIED" not in text
+    assert "✓ CORRECT" in shown(certificate_card.overview([("a.cu", found, "a.json")]), 120)
+    wrong = certificate(failed=SHAPES)
+    assert (wrong.correct, wrong.speed_repeated) == (False, True)
 
 
 def test_figures_become_words() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.searching import ScriptedJudge, answer_to, invalid, new_session, proposed, snapshot, valid
 from warpsmith.methods.load import load
 from warpsmith.model.brief import Reply, TrialOutcome, TrialRecord
-from warpsmith.model.evaluation import Evaluation, Status
+from warpsmith.model.evaluation import Evaluation, Interval, Status
 from warpsmith.run_log.events import Budget, StopReason, TrialJudged
 from warpsmith.run_log.log import RunLog
 from warpsmith.search.budget import MAX_FAILURES_IN_A_ROW
@@ -48,6 +48,26 @@ def test_the_fastest_is_measured_next_and_of_equals_the_earliest() -> None:
     assert Confirmation({3: 1.0, 7: 2.0, 5: 2.0}).next == 5
     assert Confirmation({3: 1.0, 7: 2.0, 5: 3.0}).update(2.0, 0) == (3, 7)
     assert Confirmation({3: 1.0}).update(None, 0) == ()
+
+
+def test_a_wide_interval_does_not_beat_a_certain_speedup(tmp_path: Path) -> None:
+    def measured(trial: int, low: float, high: float, score: float) -> None:
+        first = session.state.trials[trial].measured == 0
+        candidate = session.candidate(trial)
+        session.judge(PendingTrial(trial, candidate, not first), valid(candidate, score, Interval(low, high)))
+
+    with new_session(tmp_path / "run", FULL) as session:
+        proposed(session, 1, 2)
+        for _ in range(2):
+            measured(1, 1.44, 1.55, 1.5)
+        assert session.state.best == 1
+        measured(2, 0.22, 2.17, 1.87)
+        assert session.state.best == 1
+        assert not session.state.confirmation.waiting  # a second measurement is not spent on it
+        assert session.state.trials[2].score == 1.87
+        for _ in range(2):
+            measured(2, 1.46, 1.50, 1.48)
+        assert session.state.best == 2
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3, 4, 5, 6), (6, 5, 4, 3, 2, 1), (3, 6, 1, 5, 2, 4)])
@@ -122,7 +142,7 @@ def test_it_is_measured_twice_more_at_most_and_stays_what_it_was(tmp_path: Path)
         assert judge.again == [2, 2, 2]  # no more for every other verdict
         state = session.state
         assert (state.best, state.confirmation.waiting, state.pending) == (0, {}, {})
-        assert state.confirmation.unconfirmed == {1: pytest.approx(5.0)}
+        assert state.confirmation.unconfirmed == {1: pytest.approx(5.0 * 0.99)}
         assert (state.found, state.totals.valid) == ([1], 1)
         known = state.trials[1]
         assert (known.status, known.share, known.measured) == (Status.OK, 0.5, 4)
@@ -138,10 +158,10 @@ def test_a_slower_best_does_not_end_its_chance(tmp_path: Path) -> None:
         judge_pending(session, judge, quiet)
         assert judge.again == [2, 3, 1]
         assert session.state.best == 1
-        assert session.state.confirmation.unconfirmed == {2: pytest.approx(1.6), 3: pytest.approx(1.52)}
+        assert session.state.confirmation.unconfirmed == {2: pytest.approx(1.6 * 0.99), 3: pytest.approx(1.52 * 0.99)}
         session.end(StopReason.TOLD)
     with Session.resume(folder) as session:
-        assert session.state.confirmation.waiting == {2: pytest.approx(1.6), 3: pytest.approx(1.52)}
+        assert session.state.confirmation.waiting == {2: pytest.approx(1.6 * 0.99), 3: pytest.approx(1.52 * 0.99)}
         assert [(job.trial, job.again) for job in session.pending()] == [(2, True)]
         judge_pending(session, judge, quiet)
         assert judge.again == [2, 3, 1, 2]  # which is above the other one now

@@ -105,8 +105,11 @@ def compared(name: str, speedup: float, interval: Interval) -> Text:
         SpeedupClass.FASTER: f"{numbers.ratio(speedup)}x faster than {other}",
         SpeedupClass.SLOWER: f"{numbers.ratio(speedup)}x, slower than {other}",
         SpeedupClass.SAME: f"{numbers.ratio(speedup)}x, same speed as {other}",
-        SpeedupClass.UNCLEAR: f"{numbers.ratio(speedup)}x, no clear difference from {other}",
+        SpeedupClass.UNCLEAR: f"inconclusive: {numbers.ratio(interval.low)}x to {numbers.ratio(interval.high)}x "
+        f"(median {numbers.ratio(speedup)}x) against {other}",
     }[found]
+    if found is SpeedupClass.UNCLEAR:
+        return Text(words, "bold")
     return Text.assemble((words, _STYLES.get(found, "bold")), "  ", (_bounds(interval), "dim"))
 
 

@@ -114,15 +114,15 @@ def card(certificate: Certificate, file: str, path: str) -> RenderableType:
         parts.append(Text())
     parts += [indented(grid), Text()]
     if not certificate.verified:
-        parts += [indented(Text(f"Not verified: {certificate.reason}")), Text()]
+        said = "Correct, but the speed was not repeated" if certificate.correct else "Not verified"
+        parts += [indented(Text(f"{said}: {certificate.reason}")), Text()]
     # Outside the table, which would break the path: it must be possible to copy it.
     kept = Text.assemble("  ", ("certificate", "dim"), f"  {path}", no_wrap=True, overflow="ignore")
     return Group(*parts, indented(_environment(certificate)), kept)
 
 
 def _title(certificate: Certificate, file: str) -> Text:
-    style = "bold green" if certificate.verified else "bold red"
-    outcome = Text("✓ VERIFIED" if certificate.verified else "✗ NOT VERIFIED", style)
+    outcome = Text(*_outcome(certificate))
     about = f"{certificate.task}, {certificate.precision}, {certificate.environment.backend}"
     return Text.assemble(outcome, "  ", (file, "bold"), "  ", (about, "dim"))
 
@@ -148,9 +148,19 @@ def _environment(certificate: Certificate) -> Table:
 def overview(certificates: Sequence[tuple[str, Certificate, str]]) -> RenderableType:
     """A line for each (file, certificate, path of the certificate)."""
     widest = max(len(file) for file, _, _ in certificates)
+    broad = max(len(_outcome(certificate)[0]) for _, certificate, _ in certificates)
     lines = []
     for file, certificate, path in certificates:
-        outcome = ("✓ VERIFIED    ", "bold green") if certificate.verified else ("✗ NOT VERIFIED", "bold red")
+        words, style = _outcome(certificate)
         shown = path if certificate.verified else cards.short(certificate.reason)
-        lines.append(Sentence(Text.assemble("  ", outcome, f"  {file:<{widest}}  {shown}")))
+        lines.append(Sentence(Text.assemble("  ", (f"{words:<{broad}}", style), f"  {file:<{widest}}  {shown}")))
     return Group(*lines)
+
+
+def _outcome(certificate: Certificate) -> tuple[str, str]:
+    """The outcome in words, with its style. A kernel that is right and whose speed varies is not called wrong."""
+    if certificate.verified:
+        return "✓ VERIFIED", "bold green"
+    if certificate.correct:
+        return "✓ CORRECT, SPEED NOT REPEATED", "bold yellow"
+    return "✗ NOT VERIFIED", "bold red"

@@ -57,7 +57,8 @@ def verify(
         written = certify(evaluator, paths, task, candidate, precision, progress, target=certificate)
     found = written.certificate
     if json:
-        print_document({"file": file, **document(found), "certificate": str(written.path)})
+        words = {"correct": found.correct, "speed_repeated": found.speed_repeated}
+        print_document({"file": file, **words, **document(found), "certificate": str(written.path)})
     else:
         cards.show(cards.console(), certificate_card.card(found, file, str(written.path)))
     if (

@@ -129,6 +129,17 @@ class Certificate:
             raise ValueError("what is not verified needs a reason")
 
     @property
+    def correct(self) -> bool:
+        """True if every check but the second measurement of the speed passed: the results are right."""
+        others = [check for check in self.checks if check.name != REMEASUREMENT]
+        return not objection(self.device, [*others, CheckOutcome(REMEASUREMENT, CheckStatus.PASSED)])
+
+    @property
+    def speed_repeated(self) -> bool:
+        """True if the second measurement agreed with the first."""
+        return any(c.name == REMEASUREMENT and c.outcome is CheckStatus.PASSED for c in self.checks)
+
+    @property
     def failed(self) -> tuple[CheckOutcome, ...]:
         """The checks that it failed."""
         return tuple(check for check in self.checks if check.outcome is CheckStatus.FAILED)

@@ -1,5 +1,8 @@
 """The rule that the best kernel of a run is measured twice.
 
+Kernels are compared by the lower end of the interval of their speedup: 1.87x that may be 0.22x does not beat 1.5x that
+is at least 1.4x.
+
 A kernel that would become the best by its first measurement may only have been lucky. It becomes the best after a
 second measurement. A second measurement costs as much as evaluating a new kernel, so only the fastest such kernel is
 measured at a time; the others wait, and most of them never need one. If a second measurement fails through no fault of
@@ -21,7 +24,7 @@ _MAX_FAILURES_IN_A_ROW = 5  # failed evaluations in a row, after which the evalu
 
 @dataclass
 class Confirmation:
-    """The trials that need a second measurement, with the score of their first one."""
+    """The trials that need a second measurement, with the lower end of the speedup of their first one."""
 
     waiting: dict[int, float] = field(default_factory=dict)  # faster than the best by one measurement
     unconfirmed: dict[int, float] = field(default_factory=dict)  # whose second measurement failed
@@ -44,28 +47,28 @@ class Confirmation:
         for trial in self._retriable():
             self._retry(trial)
 
-    def update(self, best_score: float | None, failures_in_a_row: int) -> tuple[int, ...]:
+    def update(self, best_low: float | None, failures_in_a_row: int) -> tuple[int, ...]:
         """Compare with the best. Returns the trials that waited and are not faster: their first measurement counts."""
-        beaten = _not_faster(self.waiting, best_score)
-        for trial in (*beaten, *_not_faster(self.unconfirmed, best_score)):
+        beaten = _not_faster(self.waiting, best_low)
+        for trial in (*beaten, *_not_faster(self.unconfirmed, best_low)):
             self.remove(trial)
-        if not self.waiting and best_score is None and failures_in_a_row < _MAX_FAILURES_IN_A_ROW:
+        if not self.waiting and best_low is None and failures_in_a_row < _MAX_FAILURES_IN_A_ROW:
             retried = _fastest(self._retriable())
             if retried is not None:
                 self._retry(retried)
         return beaten
 
     def _retriable(self) -> dict[int, float]:
-        return {trial: score for trial, score in self.unconfirmed.items() if self._retries[trial] < MAX_RETRIES}
+        return {trial: low for trial, low in self.unconfirmed.items() if self._retries[trial] < MAX_RETRIES}
 
     def _retry(self, trial: int) -> None:
         self.waiting[trial] = self.unconfirmed.pop(trial)
         self._retries[trial] += 1
 
 
-def _fastest(scores: Mapping[int, float]) -> int | None:
-    return max(scores, key=lambda trial: (scores[trial], -trial), default=None)
+def _fastest(lows: Mapping[int, float]) -> int | None:
+    return max(lows, key=lambda trial: (lows[trial], -trial), default=None)
 
 
-def _not_faster(scores: Mapping[int, float], best_score: float | None) -> tuple[int, ...]:
-    return tuple(trial for trial, score in scores.items() if best_score is not None and score <= best_score)
+def _not_faster(lows: Mapping[int, float], best_low: float | None) -> tuple[int, ...]:
+    return tuple(trial for trial, low in lows.items() if best_low is not None and low <= best_low)

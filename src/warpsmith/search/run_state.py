@@ -102,9 +102,9 @@ class RunState:
         return self._effects.best_first(self.setup.problem)
 
     @property
-    def best_score(self) -> float | None:
-        """The score of the best trial; None if there is none."""
-        return self.trials[self.best].score if self.best else None
+    def best_low(self) -> float | None:
+        """The lower end of the best trial's speedup, by which kernels are ranked; None if there is no best."""
+        return self.trials[self.best].low if self.best else None
 
     def apply(self, entry: LogEntry) -> None:
         """Take in one more event."""
@@ -302,11 +302,12 @@ class RunState:
         first = trial.measured == 0
         failed = evaluation.status is Status.NOT_JUDGED
         score = evaluation.speedup() if evaluation.ok else None
-        if evaluation.ok and score is None:
+        interval = evaluation.interval() if evaluation.ok else None
+        if evaluation.ok and (score is None or interval is None):
             raise ValueError("a valid trial was compared with PyTorch eager")
         trial = replace(trial, measured=trial.measured + 1)
-        kept_score = trial.score if failed else None  # an earlier evaluation was valid and stays
-        if kept_score is None:
+        kept_low = trial.low if failed else None  # an earlier evaluation was valid and stays
+        if kept_low is None:
             shares = [each.share_of_floor for each in evaluation.workloads]
             self.floor_beaten |= evaluation.ok and max(shares, default=0.0) > 1
             trial = replace(
@@ -314,6 +315,7 @@ class RunState:
                 outcome=TrialOutcome.JUDGED,
                 status=evaluation.status,
                 score=score,
+                low=interval.low if interval else None,
                 share=min(shares) if shares else None,
                 effect=trial.gain_over_parents(self.trials, score),
             )
@@ -321,21 +323,21 @@ class RunState:
         if first and not trial.free:
             self.totals.add_evaluation(evaluation)
         self.failed_evaluations_in_a_row = self.failed_evaluations_in_a_row + 1 if failed else 0
-        if kept_score is not None:
+        if kept_low is not None:
             self._accept(trial, may_be_best=False)
             if trial.number != self.best:
-                self.confirmation.unconfirmed[trial.number] = kept_score
-        elif score is None:
+                self.confirmation.unconfirmed[trial.number] = kept_low
+        elif trial.low is None:
             self._drop(trial, first)
-        elif first and (self.best_score is None or score > self.best_score):
-            self.confirmation.waiting[trial.number] = score
+        elif first and (self.best_low is None or trial.low > self.best_low):
+            self.confirmation.waiting[trial.number] = trial.low
         else:
             self._accept(trial)
         self._update_confirmation()
 
     def _update_confirmation(self) -> None:
         """Accept the kernels that need no second measurement any more; the fastest of the others is pending."""
-        for number in self.confirmation.update(self.best_score, self.failed_evaluations_in_a_row):
+        for number in self.confirmation.update(self.best_low, self.failed_evaluations_in_a_row):
             self._accept(self.trials[number])
         self.pending = {number: again for number, again in self.pending.items() if not again}
         if self.confirmation.next is not None:
@@ -368,6 +370,7 @@ class RunState:
     def _accept(self, trial: Trial, *, may_be_best: bool = True) -> None:
         """Insert a valid trial into the population with its latest score; after two measurements it may be the best."""
         assert trial.score is not None, "only valid trials are accepted"
+        assert trial.low is not None, "a score has an interval"
         if trial.number not in self.found:
             self.found.append(trial.number)
             operator = self.operators.get(trial.operator)
@@ -377,10 +380,10 @@ class RunState:
         for idea in self.ideas.behind(trial):
             self.ideas.succeed(idea, trial.score)
         self.population.insert(self._member(trial))
-        before = self.best_score
-        if may_be_best and trial.measured > 1 and (before is None or trial.score > before):
+        before = self.best_low
+        if may_be_best and trial.measured > 1 and (before is None or trial.low > before):
             if trial.model in self.standings:
-                gain = math.log(trial.score / before) if before else max(0.0, math.log(trial.score))
+                gain = math.log(trial.low / before) if before else max(0.0, math.log(trial.low))
                 known = self.standings[trial.model]
                 self.standings[trial.model] = replace(known, gain=known.gain + gain)
             self.best = trial.number

@@ -29,6 +29,7 @@ class Trial:
     thought: bool  # True if the author gave a reason
     status: Status | None = None
     score: float | None = None  # latest speedup over PyTorch eager, if valid
+    low: float | None = None  # lower end of its interval, by which kernels are ranked
     share: float | None = None  # share of the hardware limit in the worst workload
     measured: int = 0  # number of evaluations
     effect: float | None = None  # score over the best parent's score
