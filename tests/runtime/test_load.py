@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import pickle
 import runpy
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -306,6 +309,35 @@ def test_without_a_certificate_only_the_workloads_are_covered(home: Path) -> Non
         "for other sizes the bundle needs a certificate: `warpsmith export RUN --verify`"
     )
     assert torch.equal(load(home / "some" / "bundle", any_shape=True)(grid(3, 6)), 3 * grid(3, 6))
+
+
+def test_a_bundle_takes_along_what_its_task_imports_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    (here / "parts").mkdir(parents=True)
+    (here / "scaling.py").write_text("from parts.numbers import TWO\ndef scaled(x): return TWO * x\n")
+    (here / "parts" / "numbers.py").write_text("from .one import ONE\nTWO = 2 * ONE\n")
+    (here / "parts" / "one.py").write_text("ONE = 1\n")
+    (here / "unused.py").write_text("")
+    helped = DOUBLE.replace("import torch\n", "import torch\nfrom scaling import scaled\n").replace(
+        "2 * x", "scaled(x)"
+    )
+    with monkeypatch.context() as path:
+        path.syspath_prepend(str(here))
+        bundle = put(tmp_path, made_of(here, helped, TRIPLE))
+    assert {str(path.relative_to(bundle)) for path in bundle.rglob("*.py")} == {
+        *("task/operator_task.py", "task/scaling.py", "task/parts/numbers.py", "task/parts/one.py")
+    }
+    shutil.rmtree(here)
+    other = ModuleType("scaling")  # of a program that loads the bundle
+    monkeypatch.setitem(sys.modules, "scaling", other)
+
+    double = load(bundle)
+
+    assert torch.equal(double(grid(4, 8)), 3 * grid(4, 8))
+    assert torch.equal(double(grid(9, 9)), 2 * grid(9, 9))
+    assert sys.modules["scaling"] is other
 
 
 @pytest.mark.parametrize("any_shape", [False, True])  # with a certificate as without one

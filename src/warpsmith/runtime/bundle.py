@@ -2,7 +2,8 @@
 
     manifest.json     what it is, what it was measured to do, and the SHA-256 of every other file
     kernel/…          the candidate's sources, and in kernel/include the headers of the device library they include
-    task/….py         the task file: the reference, and what the kernel's contract is made from
+    task/….py         the task file: the reference, and what the kernel's contract is made from; and the modules that it
+                      imports from its own folder
     certificate.json  where it was verified
 
 Written and read without torch; nothing in it is executed here. The hashes show a damaged or incomplete bundle. They are
@@ -18,7 +19,7 @@ import platform
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from pydantic import TypeAdapter, ValidationError
@@ -33,6 +34,7 @@ from warpsmith.model.errors import UsageError
 from warpsmith.model.evaluation import Environment, Evaluation
 from warpsmith.model.task import Task, Workload
 from warpsmith.system.files import check_below, put_in_place, read_file, remove_tree
+from warpsmith.tasks.local_imports import local_modules
 from warpsmith.verification.certificate import document, read_certificate
 
 FORMAT = 1
@@ -88,6 +90,7 @@ class BundleContents:
     environment: Environment
     measurement: Measurement | None
     certificate: Certificate | None = None
+    modules: Mapping[str, str] = field(default_factory=dict)  # that the task file imports from its folder, by path
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,7 @@ def bundle_contents(
         environment=outcome.environment,
         measurement=outcome.measurement if isinstance(outcome, Certificate) else Measurement.of(outcome),
         certificate=certificate,
+        modules=local_modules(Path(path)),
     )
 
 
@@ -158,6 +162,7 @@ def write_bundle(folder: Path, made: BundleContents) -> Manifest:
     headers = library_headers(*(file.text for file in made.candidate.files)) if made.candidate.backend == "cuda" else {}
     files |= {f"{_INCLUDE}/{name}": text.encode("utf-8") for name, text in headers.items()}
     task_path = f"{_TASK}/{re.sub(r'[^A-Za-z0-9_.+@-]', '_', made.task_name).lstrip('.')[-100:] or 'task.py'}"
+    files |= {f"{_TASK}/{name}": text.encode("utf-8") for name, text in made.modules.items()}
     files[task_path] = made.task_text.encode("utf-8")
     if made.certificate is not None:
         text = json.dumps(document(made.certificate), indent=2, allow_nan=False)

@@ -30,6 +30,7 @@ from warpsmith.runtime.gradients import differentiable
 from warpsmith.runtime.native_kernel import NativeKernel
 from warpsmith.runtime.operator import CheckedKernel, LoadedKernel, Operator, register
 from warpsmith.tasks.load import load_task
+from warpsmith.tasks.local_imports import importing_beside
 from warpsmith.tasks.program import Program
 from warpsmith.tasks.suites import SHIPPED, resolve_task, suite_tasks
 
@@ -66,7 +67,8 @@ def load(path: str | os.PathLike[str], *, strict: bool = False, any_shape: bool 
         raise UsageError(
             f"{bundle.folder} names an unknown precision {manifest.precision_given[:50]!r}; export it again."
         )
-    program = load_task(bundle.task_spec, Precision(manifest.precision_given) if manifest.precision_given else None)
+    with importing_beside(Path(bundle.task_spec.partition("::")[0])):
+        program = load_task(bundle.task_spec, Precision(manifest.precision_given) if manifest.precision_given else None)
     if program.task.digest != manifest.task_digest:
         raise UsageError(
             f"{bundle.folder}: its task file is not the one that its kernel was judged with; export it again."
