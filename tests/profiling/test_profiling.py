@@ -15,6 +15,7 @@ from tests.strategies.problems import make_problem
 from warpsmith.backends.source import backend_named
 from warpsmith.evaluator.supervisor.worker_pool import host_environ, make_scratch_folder, readable_paths
 from warpsmith.hardware.device import Device, select_device
+from warpsmith.kernel_templates import strategies_in_source
 from warpsmith.model.brief import Problem
 from warpsmith.model.build import Artifact, DeviceKind, Target
 from warpsmith.model.candidate import Candidate, SourceFile
@@ -22,7 +23,7 @@ from warpsmith.model.evaluation import Environment, Evaluation, Resources, Statu
 from warpsmith.model.settings import Limits, Paths
 from warpsmith.model.task import Task
 from warpsmith.profiling import cpu_report, ncu, torch_timings
-from warpsmith.profiling.digest import Bottleneck, Diagnosis
+from warpsmith.profiling.digest import Bottleneck, Diagnosis, Rank, compose_digest
 from warpsmith.profiling.profiler import EVALUATION, Profile, Profiler, choose_workload
 from warpsmith.tasks.load import load_task
 from warpsmith.verification.standalone_run import InputFiles, StandaloneCandidate, StandaloneSettings
@@ -120,6 +121,29 @@ def test_a_report_is_turned_into_words() -> None:
         "the loop at kernel.cpp:8: a branch or an early exit in it",
         "1 loop more; 20 % of the hardware limit",
     )
+
+
+def test_only_innermost_loops_are_reported() -> None:
+    """g++ gives the reason of the outer loop as that of a statement in it."""
+    remarks = """\
+kernel.cpp:3:30: missed: couldn't vectorize loop
+kernel.cpp:5:30: missed: not vectorized: no vectype for stmt: _88 = *_87;
+kernel.cpp:8:32: optimized: loop vectorized using 32 byte vectors
+"""
+    assert cpu_report.parse_report(remarks, Candidate((SourceFile("kernel.cpp", SCALAR),), "cpu"), "").scalar == ()
+    nested = "for (int i = 0; i < n; ++i)  // of rows\n  for (int k = 0; k < n; ++k) f(i, k);\n"
+    blamed = "kernel.cpp:{}:1: missed: couldn't vectorize loop\n"
+    for line, expected in ((1, []), (2, [2])):
+        found = cpu_report.parse_report(blamed.format(line), Candidate((SourceFile("kernel.cpp", nested),), "cpu"), "")
+        assert [loop.line for loop in found.scalar] == expected
+
+
+def test_strategies_that_a_kernel_has_are_not_advised() -> None:
+    diagnosis = Diagnosis(Bottleneck.NOT_VECTORISED, "It is slow.", (), ("simd", "vector-exp"), Rank.WASTE, 0.5)
+    digest = compose_digest([diagnosis], source="g++")
+    assert digest.without(strategies_in_source("cpu", SCALAR)).text.endswith("Try: simd, vector-exp.")
+    assert digest.without(strategies_in_source("cpu", "#pragma omp simd\n" + SCALAR)).text.endswith("Try: vector-exp.")
+    assert "Try" not in digest.without(strategies_in_source("cpu", "#pragma omp simd\nvector_exp(x);")).text
 
 
 def test_a_report_of_clang_is_read_too() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +32,7 @@ from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import Device
 from warpsmith.hardware.occupancy import occupancy
 from warpsmith.hardware.roofline import Achieved, Analysis, WorkloadAnalysis, achieved, analyse, known_peaks
+from warpsmith.kernel_templates import strategies_in_source
 from warpsmith.model import numbers
 from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate
@@ -116,6 +117,9 @@ def profile_candidate(
     waiting = f"waiting: another evaluation is using {device.label}."
     with Profiler(device, paths=paths, on_wait=lambda: message(waiting)) as profiler:
         found = profiler.profile(task, candidate, problem, evaluation, precision)
+    if found.digest:
+        known = strategies_in_source(candidate.backend, candidate.main.text)
+        found = replace(found, digest=found.digest.without(known))
     analysis = analyse(problem, known_peaks(paths.cache, device.key))
     drawn = [DrawnCandidate(candidate.id, Path(file).name, evaluation, best=True)] if evaluation.ok else []
     picture = picture_of(problem, analysis.ceilings, drawn)

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from warpsmith.kernel_templates import abilities as _abilities
 from warpsmith.kernel_templates import cpu, cuda
+from warpsmith.kernel_templates.abilities import strategies_in_source
 from warpsmith.kernel_templates.expressions import Unsupported
 from warpsmith.kernel_templates.lower import lower
 from warpsmith.kernel_templates.plan_switches import PlanSwitches
@@ -18,7 +19,7 @@ from warpsmith.model.brief import Problem
 from warpsmith.model.strategy import Plan, Strategy, StrategyChoice
 from warpsmith.model.task import Family, Outline, Task
 
-__all__ = ["Unsupported", "abilities", "plan_in_source", "risky_strategies", "translate"]
+__all__ = ["Unsupported", "abilities", "plan_in_source", "risky_strategies", "strategies_in_source", "translate"]
 
 BACKENDS = ("cpu", "cuda")
 

@@ -283,6 +283,16 @@ _CODE_PATTERNS: Mapping[str, Mapping[str, CodePattern]] = {
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
+def strategies_in_source(backend: str, source: str) -> frozenset[str]:
+    """The names of the strategies whose code a source contains, whoever wrote the source."""
+    code, macros = _COMMENT.sub("", source), {t.name for t in tunables(source)}
+    return frozenset(
+        name
+        for name, mark in _CODE_PATTERNS.get(backend, {}).items()
+        if re.search(mark.pattern, code) and all(word in macros for word in mark.settings.values() if word.isupper())
+    )
+
+
 def plan_in_source(backend: str, source: str, strategies: tuple[Strategy, ...]) -> Plan:
     """The plan that a source contains, read from its code and its macros."""
     code = _COMMENT.sub("", source)

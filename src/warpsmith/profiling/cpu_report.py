@@ -38,6 +38,7 @@ _CALL = re.compile(
     r"\b(?:std::)?(exp2?|expm1|log(?:2|10|1p)?|pow|tanh|sinh?|cosh?|tan|a(?:sin|cos|tan2?)|erfc?|tgamma|lgamma|cbrt)f?\s*\("
 )
 _LOOP = re.compile(r"^(?!\s*#).*\b(?:for|while|do)\b")
+_LOOP_WORD = re.compile(r"\b(?:for|while)\s*\(")
 _BACKWARD = re.compile(r"\[[^\]\n]*-\s*1\s*\]")
 _PARALLEL = re.compile(r"#\s*pragma\s+omp\b[^\n]*\b(?:parallel|taskloop|teams)\b|std::thread|omp_set_num_threads")
 
@@ -131,7 +132,9 @@ def parse_report(log: str, candidate: Candidate, compiler: str) -> Vectorisation
     scalar = [
         _loop(place, said, texts[place[0]])
         for place, said in sorted(missed.items())
-        if place not in done and not any(_OUTER.search(each) for each in said)
+        if place not in done
+        and not any(_OUTER.search(each) for each in said)
+        and not _holds_loop(texts[place[0]], place[1])
     ]
     return VectorisationReport(compiler, tuple(scalar), len(done))
 
@@ -196,17 +199,31 @@ def _loop(place: tuple[str, int], said: Sequence[str], lines: Sequence[str]) -> 
 def _loop_line(lines: Sequence[str], number: int) -> int:
     """The first line of the loop around a line; 0 if there is none. Remarks often name the exit of a loop."""
     for line in range(min(number, len(lines)), max(0, number - _BODY_LINES), -1):
-        if _LOOP.search(lines[line - 1]):
+        if _LOOP.search(_code(lines[line - 1])):
             return line
     return 0
 
 
+def _code(line: str) -> str:
+    return line.partition("//")[0]
+
+
+def _holds_loop(lines: Sequence[str], number: int) -> bool:
+    """Whether another loop begins inside of the loop that begins in a line."""
+    return sum(len(_LOOP_WORD.findall(line)) for line in _statement(lines, number, len(lines))) > 1
+
+
 def _body(lines: Sequence[str], number: int) -> str:
-    """The lines of a loop, up to its closing brace or the end of its only statement."""
+    """The first lines of a loop."""
+    return "\n".join(_statement(lines, number, _BODY_LINES))
+
+
+def _statement(lines: Sequence[str], number: int, most: int) -> list[str]:
+    """The lines of a loop without comments, up to its closing brace or the end of its only statement."""
     depth, taken = 0, []
-    for line in lines[number - 1 : number - 1 + _BODY_LINES]:
+    for line in map(_code, lines[number - 1 : number - 1 + most]):
         taken.append(line)
         depth += line.count("{") - line.count("}")
         if depth <= 0 and (";" in line.rpartition(")")[2] or "}" in line):
             break
-    return "\n".join(taken)
+    return taken

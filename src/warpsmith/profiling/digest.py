@@ -6,8 +6,8 @@ is found by `ncu_rules` (GPU counters), `cpu_report` (a compiler's report) and `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 
 
@@ -62,6 +62,10 @@ class Digest:
     workload: str = ""
     kernel: str = ""  # the kernel that the digest is about
     seconds: float = 0.0  # the time that profiling took
+
+    def without(self, strategies: Collection[str]) -> Digest:
+        """The same digest, without the strategies that the kernel has already."""
+        return replace(self, strategies=tuple(name for name in self.strategies if name not in strategies))
 
     @property
     def text(self) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.kernel_templates import strategies_in_source
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import WarpsmithError
 from warpsmith.model.evaluation import Evaluation
@@ -67,7 +68,8 @@ def kernel_profiler(
             except _PROFILING_ERRORS as fault:
                 reason = f"{candidate.main.name} could not be profiled ({fault})."
                 return ProfileResult("", time.monotonic() - since, reason)
-            return ProfileResult(found.digest.text if found.digest else "", time.monotonic() - since, found.reason)
+            digest = found.digest and found.digest.without(strategies_in_source(candidate.backend, candidate.main.text))
+            return ProfileResult(digest.text if digest else "", time.monotonic() - since, found.reason)
 
         yield profile
 
