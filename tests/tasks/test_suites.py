@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from warpsmith.backends.source import backend_named
+from warpsmith.cli.checks import check_task_file
 from warpsmith.cli.suite import suite_list
 from warpsmith.evaluator.judge.numerics import held_out_inputs
 from warpsmith.evaluator.judge.numerics.calibration import Calibrator
@@ -21,6 +22,8 @@ from warpsmith.hardware.work import count_work
 from warpsmith.model.certificate import Calibration
 from warpsmith.model.errors import TaskError
 from warpsmith.model.task import Precision, TensorSpec, Workload
+from warpsmith.search import open_run
+from warpsmith.search.options import RunOptions
 from warpsmith.tasks import suites
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.program import Program
@@ -218,6 +221,24 @@ def test_a_task_without_a_small_workload_says_so(native: Load) -> None:
 )
 def test_what_names_no_suite_comes_back_as_it_is(spec: str) -> None:
     assert suites.resolve_task(spec) == spec
+
+
+def test_the_bare_name_of_a_task_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for bare, title in (("relu", "warpsmith-100/relu"), ("swiglu@small", "warpsmith-fused/swiglu@small")):
+        assert suites.resolve_task(bare) == suites.resolve_task(title)
+    (tmp_path / "relu").write_text("")
+    assert suites.resolve_task("relu") == "relu"  # a file of the user's own comes first
+
+
+def test_a_syntax_error_is_told_before_a_device_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("import torch\nx = (\n")
+    monkeypatch.setattr(open_run, "choose", lambda *_: pytest.fail("a device was looked for"))
+
+    for check in (check_task_file, lambda task: open_run.prepare(task, RunOptions())):
+        with pytest.raises(TaskError, match=r"broken\.py:2: this is not valid Python: '\(' was never closed"):
+            check(str(broken))
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,9 @@ def ask(
         "--stop-at": stop_at,
     }
     given = next((name for name, value in of_new_runs.items() if value is not None), "")
-    what = resolve_task(what)
     session = _existing_run(what, given)
     if session is None:
+        what = resolve_task(what)
         _check_new_run(what, run)
         options = RunOptions(
             method=method or _METHOD,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import CandidateError, TaskError, ToolMissing, UsageError
 from warpsmith.model.evaluation import Status
 from warpsmith.model.settings import Paths, Settings
-from warpsmith.tasks.suites import SHIPPED, resolve_task, similar_titles
+from warpsmith.tasks.suites import check_syntax, resolve_task, similar_titles
 
 BASELINES = ("eager", "compile")
 _LIBRARIES = (  # names that the guards know; any other is accepted if the linker finds it
@@ -45,6 +44,7 @@ def check_task_file(task: str) -> None:
     if not exists:
         raise TaskError(f"there is no task file {path}; {_suggestion(task)}.")
     if path.suffix == ".py":
+        check_syntax(task)
         return
     try:
         backend_of(path)
@@ -55,10 +55,6 @@ def check_task_file(task: str) -> None:
 
 def _suggestion(task: str) -> str:
     """What to write instead of a TASK that is no file."""
-    for suite in SHIPPED if Path(task).suffix != ".py" else ():
-        with contextlib.suppress(TaskError):
-            resolve_task(f"{suite}/{task}")
-            return f"the task of that name in a suite is {suite}/{task}"
     similar = similar_titles(Path(task).stem) if "/" not in task else ()
     if similar:
         return f"did you mean {' or '.join(similar)}? `warpsmith suite list` shows all"

@@ -43,7 +43,9 @@ class BackendChoice(StrEnum):
 
 
 def contract(
-    tasks: Annotated[list[str], typer.Argument(metavar="TASK", help="Task files, file.py::name, or suite/name.")],
+    tasks: Annotated[
+        list[str], typer.Argument(metavar="TASK", help="Task files, file.py::name, or tasks of a suite, as softmax.")
+    ],
     backend: Annotated[
         BackendChoice | None,
         typer.Option(help="For which language.  [default: cuda if there is a GPU or nvcc, else cpu]"),

@@ -63,7 +63,10 @@ from warpsmith.tasks.suites import resolve_task
 def optimize(
     task: Annotated[
         str | None,
-        typer.Argument(metavar="TASK", help="A task file, file.py::name, or suite/name; none with --resume."),
+        typer.Argument(
+            metavar="TASK",
+            help="A task file, file.py::name, or a task of a suite (softmax, SUITE/NAME); none with --resume.",
+        ),
     ] = None,
     method: Annotated[
         str | None,

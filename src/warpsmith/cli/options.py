@@ -18,7 +18,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, a
 
 # --- the kernel and the device ---
 
-TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="A task file, file.py::name, or suite/name.")]
+TaskArgument = Annotated[
+    str, typer.Argument(metavar="TASK", help="A task file, file.py::name, or a task of a suite (softmax, SUITE/NAME).")
+]
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The kernel.")]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's folder, its name under runs/, or last for the latest.")

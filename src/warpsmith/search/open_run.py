@@ -33,6 +33,7 @@ from warpsmith.search.options import RunOptions
 from warpsmith.search.session import FindPrecedents, Session, no_precedents
 from warpsmith.search.trust import TASK_FILE, settings_of, sign_run, task_to_execute
 from warpsmith.system.files import put_in_place
+from warpsmith.tasks.suites import check_syntax
 
 RUNS = "runs"
 ENOUGH = 0.95
@@ -109,6 +110,7 @@ class NewRun:
 
 def prepare(task: str, options: RunOptions, *, folder: Path | None = None) -> NewRun:
     """Check the options of a new run and decide its device, backend, method and proposer."""
+    check_syntax(task)
     method = method_for(options)
     budget = options.budget()
     options.checked_baselines()

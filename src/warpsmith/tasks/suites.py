@@ -62,12 +62,15 @@ class SuiteTask:
 def resolve_task(spec: str) -> str:
     """The argument of `load_task` for the TASK that a user writes; a path is returned unchanged.
 
-    `warpsmith-100/relu` is a task of a suite, `warpsmith-100/relu@small` its small workload,
+    `warpsmith-100/relu` is a task of a suite, `warpsmith-100/relu@small` its small workload, `relu` the same task where
+    no file has that name,
     `kernelbench:PATH/level1/19` (or the file's name) a problem of a KernelBench checkout.
     """
     if spec.startswith(_PREFIX):
         return _resolve_problem(spec)
     suite, slash, rest = spec.partition("/")
+    if not slash and (title := _titled(spec)):
+        return resolve_task(title)
     if not slash or Path(spec.partition("::")[0]).suffix == ".py":
         return spec
     if suite not in SHIPPED:
@@ -82,6 +85,18 @@ def resolve_task(spec: str) -> str:
     if not name.isidentifier() or not path.is_file():
         raise TaskError(f"{suite} has no task {name!r}; {_hint(suite, name)}.")
     return f"{path}::{name}" + (f"@{size}" if at and size != FULL else "")
+
+
+def check_syntax(spec: str) -> None:
+    """Raise if the file of a task is no valid Python: this needs no device, so nobody waits for one to hear it."""
+    path = Path(spec.partition("::")[0])
+    try:
+        parse_python(path.read_bytes().decode("utf-8-sig"), str(path))
+    except SyntaxError as wrong:
+        line = f":{wrong.lineno}" if wrong.lineno else ""
+        raise TaskError(f"{path}{line}: this is not valid Python: {wrong.msg}.") from None
+    except (OSError, ValueError, RecursionError, MemoryError):
+        return  # `load_task` says what is wrong
 
 
 def small_title(spec: str) -> str:
@@ -139,6 +154,14 @@ def select_tasks(
 
 def _folder(suite: str) -> Path:
     return _HOME / SHIPPED[suite]
+
+
+def _titled(spec: str) -> str:
+    """SUITE/NAME for the bare name of a task of the package's suites; "" if it is none, or if a file has that name."""
+    name = spec.partition("@")[0]
+    if not name.isidentifier() or Path(name).exists():
+        return ""
+    return next((f"{suite}/{spec}" for suite in SHIPPED if (_folder(suite) / f"{name}.py").is_file()), "")
 
 
 def _check_size(title: str, size: str) -> None:
