@@ -113,4 +113,5 @@ def test_a_limit_of_cost_must_hold_for_whoever_goes_on(tmp_path: Path, monkeypat
     Path("prices.toml").write_text("[openai.mine]\ninput = 1\noutput = 1\n")
     Path("run/task.py").write_text("")
     result = CliRunner().invoke(app, [*words, "--trust", "--prices", "prices.toml", "--no-tune", "--no-pool"])
-    assert "Stopped: all trials are spent." in result.stderr
+    assert "Stopped: all trials are spent." in result.stdout
+    assert "Stopped" not in result.stderr

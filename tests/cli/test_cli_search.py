@@ -127,10 +127,10 @@ def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> N
     while time.monotonic() < deadline and not _has_asked(desk.folder / "cut"):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert "it was interrupted" in err
+    assert "it was interrupted" in out
     outcome = desk.run("runs", ".", "--json")
     (cut,) = [each for each in map(json.loads, outcome.out.splitlines()) if each["run"] == "cut"]
     assert cut["state"] == "interrupted"
@@ -147,9 +147,9 @@ def test_a_place_lost_during_a_run_does_not_lose_the_run(desk: Desk, run: str) -
     while process.poll() is None and not _has_asked(desk.folder / "lost"):
         time.sleep(0.02)
     (desk.folder / "place").write_text("in the way")
-    _, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 2, err
-    assert "Stopped: all trials are spent." in err
+    assert "Stopped: all trials are spent." in out
     assert "The best kernel cannot be written to place/best.cpp" in err
     assert "It is in lost/best.cpp." in err
     assert (desk.folder / "lost" / "best.cpp").is_file()

@@ -224,7 +224,7 @@ def _work(
             bench = runner.run()
     if as_json:
         print_document(document(bench))
-    _summary(console, bench, folder, runner)
+    _summary(console if as_json else cards.console(), bench, folder, runner)
     if runner.interrupted:
         return 130
     return 1 if bench.count(CellStatus.FAILED) or runner.tally.settled < runner.tally.total else 0

@@ -270,7 +270,9 @@ def _work(
         _remember(session, console)
     if request.as_json:
         print_document(optimize_document(session, best, ending.bundle, reason))
-    _summary(console, session, best, reason, ending.detail, ending.bundle)
+    # Progress is on standard error, the outcome on standard output, which with --json holds the document alone.
+    outcome = console if request.as_json else cards.console()
+    _summary(outcome, session, best, reason, ending.detail, ending.bundle)
     if fault := ending.write_fault:
         found = f" It is in {best}." if best else f" It is in the log: warpsmith show {session.folder} best --only code"
         cards.say(console, f"{fault[:1].upper()}{fault[1:]}{found}", "yellow")
