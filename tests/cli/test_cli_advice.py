@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import cast
 
@@ -55,6 +57,7 @@ from warpsmith.search.tuning import MeasuredPoint, TuningResult, TuningRound
 FULL = load("evoengineer-full")
 RUN = RunDocument(
     run="runs/rms_norm-20261116-212933",
+    date="2026-11-16T20:29:33+00:00",
     task="rms_norm",
     method="cupilot",
     proposer="template",
@@ -62,7 +65,7 @@ RUN = RunDocument(
     trials=45,
     budget=45,
     valid=41,
-    speedup=12.5,
+    speedup={"eager": 12.5},
     cost_usd=0.0,
     tokens=0,
     pending=0,
@@ -316,6 +319,22 @@ def test_what_could_not_be_judged_is_not_called_invalid(
     Path("kernel.cpp").write_text(source(1))
     told = CliRunner().invoke(app, ["tell", "run", "kernel.cpp", "--trust"])
     assert told.exit_code == status == exit_status([verdict if isinstance(verdict, Status) else Status.OK]), told.output
+    place = ("rank 1 of 1 valid kernel; best: 2.00x PyTorch (trial 1", "wrong; best: none", "not judged; best: none")
+    assert f"Trial 1 of 20: {place[status]}" in told.output
+    assert "Next: warpsmith " in told.output
+    listed = json.loads(CliRunner().invoke(app, ["runs", ".", "--json"]).stdout)
+    assert datetime.fromisoformat(listed["date"]).year >= 2026
+    assert listed["speedup"] == ({"eager": 2.0} if status == 0 else {})
+
+
+def test_tell_prints_the_rank_and_the_next_step_for_programs_too(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", FULL) as session:
+        proposed(session, 1, 2, 3)
+        judge_pending(session, ScriptedJudge({1: [1.5], 2: [1.2], 3: [Status.WRONG]}), lambda *_: None)
+        second, wrong = (json_documents.trial_document(session, session.record(trial)) for trial in (2, 3))
+        assert (second["rank"], second["valid"], second["speedup"]) == (2, 2, {"eager": 1.2})
+        assert (wrong["rank"], wrong["speedup"]) == (None, {})
+        assert second["next"] == f"warpsmith ask {session.folder}"
 
 
 def test_exporting_and_tuning_call_it_by_the_same_status() -> None:
@@ -340,7 +359,7 @@ def test_sentences_are_broken_between_words_on_a_terminal_only() -> None:
         assert f"{sentence}.\n" in text.getvalue()
 
 
-@pytest.mark.parametrize(("width", "terminal", "gone"), [(80, False, 0), (80, True, 3), (200, True, 0), (20, True, 4)])
+@pytest.mark.parametrize(("width", "terminal", "gone"), [(80, False, 0), (80, True, 4), (200, True, 0), (20, True, 5)])
 def test_names_of_runs_stay_whole(width: int, terminal: bool, gone: int) -> None:
     console, text = paper(width, terminal=terminal)
     print_runs(console, [RUN, replace(RUN, run="runs/rms_norm-20261116-212934-2", state="open")])
@@ -348,8 +367,9 @@ def test_names_of_runs_stay_whole(width: int, terminal: bool, gone: int) -> None
     assert first.startswith(f"{RUN.run} ")
     assert second.startswith("runs/rms_norm-20261116-212934-2 ")
     assert {"run", "trials", "best", "state"} <= set(head.split())
-    assert len(head.split()) == 8 - gone
-    assert width == 20 or len(first) <= max(width, 100)
+    assert len(head.split()) == 9 - gone
+    assert "2026-11-1" in first or "date" not in head
+    assert width == 20 or len(first) <= max(width, 120)
     assert bool(rest) is bool(gone)
     assert width != 80 or not terminal or max(map(len, (head, first, second))) <= 80
 

@@ -38,7 +38,7 @@ extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, vo
 }
 """
 
-ADD, LIST = PoolAction.ADD, PoolAction.LIST
+ADD, LIST, REMOVE = PoolAction.ADD, PoolAction.LIST, PoolAction.REMOVE
 
 
 def judgement() -> Evaluation:
@@ -153,7 +153,7 @@ def test_a_run_goes_into_the_pool_once(tmp_path: Path, kept: Path, capsys: pytes
 
     assert pool(ADD, run, json=True) == 0
     added = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert (added[0]["strategy"], added[0]["speedup"], added[0]["run"]) == ("s8", 4.0, "run")
+    assert (added[0]["strategy"], added[0]["speedup"], added[0]["run"]) == ("s8", {"eager": 4.0}, "run")
     assert all((each["measured"] and each["effect"] is None) or each["effect"] > 1 for each in added)
     assert pool(ADD, run, json=True) == 0
     assert capsys.readouterr().out == ""
@@ -169,6 +169,13 @@ def test_a_run_goes_into_the_pool_once(tmp_path: Path, kept: Path, capsys: pytes
     assert "(catalogue)" not in listed
     assert pool(LIST, catalogue=True) == 0
     assert "(catalogue)" in capsys.readouterr().out
+
+    assert pool(REMOVE, added[0]["key"], json=True) == 0
+    assert json.loads(capsys.readouterr().out)["key"] == added[0]["key"]
+    assert pool(REMOVE, "run") == 0
+    assert pool_records(kept, seeds=False) == ()
+    with pytest.raises(UsageError, match="no record with the key or run 'run'"):
+        pool(REMOVE, "run")
 
 
 def test_a_search_finds_what_a_run_left(tmp_path: Path, kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,6 +200,6 @@ def test_mistakes_with_the_pool_are_said(tmp_path: Path, kept: Path, capsys: pyt
         pool(ADD)
     wrong = CliRunner().invoke(app, ["pool", "burn"])
     assert wrong.exit_code == 2
-    assert "'burn' is not one of 'add', 'list', 'search'" in wrong.stderr
+    assert "'burn' is not one of 'add', 'list', 'search', 'remove'" in wrong.stderr
     assert pool(LIST) == 0
     assert "is empty" in capsys.readouterr().out

@@ -109,7 +109,7 @@ def test_search_prefers_the_same_kind_of_work_then_likeness(path: Path) -> None:
 
 def test_search_leaves_out_other_languages_and_what_did_not_help(path: Path) -> None:
     slow = Improvement(kernel(1), "unroll", 0.5, None, None, best=True)
-    add_to_pool(harvest(SOFTMAX, slow), path)
+    assert add_to_pool(harvest(SOFTMAX, slow, replace(better(5, 9.0), speedup=0.9)), path) == ()
     add_to_pool(PoolSubmission(make_problem(backend="cpu"), (better(2, 2.0),)), path)
 
     assert not any(record.measured for record in search_pool(SOFTMAX, 50, path))

@@ -19,7 +19,7 @@ import typer
 from warpsmith.backends.source import backend_named
 from warpsmith.cli import cards
 from warpsmith.cli.checks import check_task_file, exit_status, writable_paths
-from warpsmith.cli.json_documents import ask_document, print_document, trial_document
+from warpsmith.cli.json_documents import ask_document, next_step, print_document, trial_document
 from warpsmith.cli.live import best_line, verdict_line
 from warpsmith.cli.options import AsJson, DeviceHere, RunArgument, TimeBudget, Trust
 from warpsmith.cli.resume import confirm_task
@@ -291,8 +291,24 @@ def _report(session: Session, record: TrialRecord, *, as_json: bool) -> None:
         assert proposed is not None, "it was just told"
         name = proposed.candidate.main.name if proposed.candidate else record.candidate
         cards.show(cards.console(), cards.card(cards.JudgedFile(name, evaluation)))
+        _say_place(session, record)
     else:
         _print_record(session, record, evaluation, as_json=False)
+        _say_place(session, record)
+
+
+def _say_place(session: Session, record: TrialRecord) -> None:
+    """Say which trial this was, where it ranks, and what to do next."""
+    rank = session.state.rank(record.trial)
+    place = f"rank {rank[0]} of {rank[1]} valid kernel{'s' * (rank[1] != 1)}" if rank else ""
+    place = place or (record.status or record.outcome).value.replace("_", " ")
+    console, budget = cards.console(), session.budget
+    cards.say(console, f"\nTrial {record.trial} of {budget.trials}: {place}; {best_line(session.state)}.")
+    step = next_step(session, record)
+    if step:
+        cards.say(console, f"Next: {step}", whole=True)
+    elif session.stop_reason:
+        cards.say(console, f"Nothing more to ask: {session.stop_reason.words}.")
 
 
 def _print_record(session: Session, record: TrialRecord, evaluation: Evaluation | None, *, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 
-from warpsmith.model.brief import Brief, Prompt, Role, TrialRecord
+from warpsmith.model.brief import Brief, Prompt, Role, TrialOutcome, TrialRecord
 from warpsmith.model.certificate import Calibration
 from warpsmith.model.contract import Contract
 from warpsmith.model.evaluation import Evaluation, WorkloadResult
@@ -68,7 +68,7 @@ def evaluate_document(evaluation: Evaluation, *, file: str, device: str) -> dict
         "latency_ms": latency_ms(evaluation),
         "baseline_ms": {name: baseline_ms(evaluation, name) for name in baseline_names(evaluation)},
         "candidate_ms": {name: candidate_ms(evaluation, name) for name in baseline_names(evaluation)},
-        **_speedups(evaluation),
+        **speedups(evaluation),
         "error": worst.error if worst else None,  # in the workload where it came nearest to its limit
         "error_limit": worst.error_limit if worst else None,
         "precision": evaluation.precision,
@@ -103,7 +103,7 @@ def _workload(result: WorkloadResult) -> Document:
     }
 
 
-def _speedups(evaluation: Evaluation | None) -> Document:
+def speedups(evaluation: Evaluation | None) -> Document:
     """Speedups and their intervals, by baseline."""
     speedups, intervals = {}, {}
     for name in baseline_names(evaluation) if evaluation else ():
@@ -152,6 +152,7 @@ class RunDocument:
     """One run of `runs --json`."""
 
     run: str
+    date: str  # when it was begun, ISO 8601, UTC
     task: str
     method: str
     proposer: str
@@ -159,7 +160,7 @@ class RunDocument:
     trials: int
     budget: int
     valid: int
-    speedup: float | None
+    speedup: Mapping[str, float]  # of the best kernel, by baseline; empty if there is none
     cost_usd: float
     tokens: int
     pending: int
@@ -199,7 +200,7 @@ def _best(session: Session, path: Path, bundle: Path) -> Document:
         "trial": trial.number,
         "file": str(path),
         "bundle": str(bundle),  # the folder that `warpsmith.load` takes
-        **_speedups(evaluation),
+        **speedups(evaluation),
         "share_of_floor": share_of_floor(evaluation),
         "error": worst.error if worst else None,
         "error_limit": worst.error_limit if worst else None,
@@ -215,7 +216,7 @@ def tune_document(task: str, file: str, written: str, tuned: TuningResult) -> Do
         "file": file,
         "status": "ok" if tuned.best else "nothing_valid",
         "values": dict(tuned.best.defines) if tuned.best else {},
-        **_speedups(tuned.evaluation),
+        **speedups(tuned.evaluation),
         "gain": tuned.gain,  # over the kernel as given
         "improved": tuned.improved,  # the interval of the gain lies above 1
         "tried": tuned.tried,
@@ -242,7 +243,23 @@ def trial_document(session: Session, record: TrialRecord) -> Document:
     """`tell --json`, and each line of `step --json`."""
     body = asdict(record)
     del body["twin"]
-    return {"run": str(session.folder), **body}
+    evaluation = session.evaluation(record.trial) if record.speedup is not None else None
+    rank = session.state.rank(record.trial)
+    return {
+        "run": str(session.folder),
+        **body,
+        **speedups(evaluation),
+        "rank": rank[0] if rank else None,  # among the valid kernels of the run, by the lower end of the speedup
+        "valid": rank[1] if rank else None,
+        "next": next_step(session, record),
+    }
+
+
+def next_step(session: Session, record: TrialRecord) -> str:
+    """The command that goes on after `tell`; "" where the run is over."""
+    if record.outcome is TrialOutcome.PENDING or session.state.pending:
+        return f"warpsmith step {session.folder}"
+    return "" if session.stop_reason else f"warpsmith ask {session.folder}"
 
 
 # --- several workloads in one number ---

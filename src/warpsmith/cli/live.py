@@ -165,7 +165,8 @@ def best_line(state: RunState) -> str:
     best = state.trials.get(state.best)
     if best is None or best.score is None:
         first = state.confirmation.next
-        unsure = f", {numbers.ratio(state.confirmation.waiting[first])}x (trial {first}) measured once" if first else ""
+        score = state.trials[first].score if first else None
+        unsure = f", {numbers.ratio(score)}x (trial {first}) measured once" if score else ""
         return f"best: none yet{unsure}"
     where = " in the worst workload" if len(state.setup.problem.task.workloads) > 1 else ""  # a card shows the mean
     share = f", {numbers.percent(best.share)} of roofline{where}" if best.share is not None else ""

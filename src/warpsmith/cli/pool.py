@@ -1,4 +1,4 @@
-"""`warpsmith pool add RUN | list | search TASK`: kernels and measured effects of earlier runs, for later runs.
+"""`warpsmith pool add RUN | list | search TASK | remove KEY`: what earlier runs measured, for later ones.
 
 The pool itself is `strategies.pool`.
 """
@@ -52,25 +52,34 @@ class PoolAction(StrEnum):
     ADD = "add"
     LIST = "list"
     SEARCH = "search"
+    REMOVE = "remove"
 
 
 def pool(
     action: Annotated[PoolAction, typer.Argument(metavar="ACTION", help="What to do.")],
-    target: Annotated[str, typer.Argument(metavar="RUN|TASK", help="The run to add, or the task to search for.")] = "",
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|TASK|KEY",
+            help="The run to add, the task to search for, or what to remove: a key from `list`, or the name of a run.",
+        ),
+    ] = "",
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:n]", help="For which device to search.")] = "auto",
     backend: Annotated[str, typer.Option(metavar="cuda|cpu|triton", help="For which language to search.")] = "",
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Records to show at most.")] = 10,
     catalogue: Annotated[bool, typer.Option("--catalogue", help="List the entries of the catalogue too.")] = False,
     json: AsJson = False,
 ) -> int:
-    """Add a finished run to the pool of kernels and their measured effects, list the pool, or search it for a task."""
+    """Add a finished run to the pool of kernels and their measured effects; list it, search it, remove from it."""
     if action is PoolAction.LIST:
         return _list(catalogue, json)
     if not target:
-        wanted = "RUN" if action is PoolAction.ADD else "TASK"
+        wanted = {PoolAction.ADD: "RUN", PoolAction.SEARCH: "TASK"}.get(action, "KEY")
         raise UsageError(f"pool {action} needs a {wanted}: warpsmith pool {action} {wanted}.")
     if action is PoolAction.ADD:
         return _add(target, json)
+    if action is PoolAction.REMOVE:
+        return _remove(target, json)
     task = find_task(target)
     chosen, language = open_run.choose(device, backend)
     with Evaluator(chosen, paths=writable_paths()) as evaluator:
@@ -113,8 +122,20 @@ def _add(run: str, as_json: bool) -> int:
     added = [PoolMatch(record, 0.0) for record in stored.add_to_pool(offered)]
     if not as_json:
         what = f"{len(added)} new record{'s' * (len(added) != 1)}" if added else "Nothing new"
-        cards.say(cards.console(), f"{what} from {run} in {stored.pool_path()}.")
+        slow = all(each.speedup <= 1 for each in offered.improvements)
+        why = ": the pool keeps kernels that are faster than PyTorch, and this run has none" if slow else ""
+        cards.say(cards.console(), f"{what} from {run} in {stored.pool_path()}{why}.")
     _print(added, scored=False, as_json=as_json)
+    return 0
+
+
+def _remove(name: str, as_json: bool) -> int:
+    gone = [PoolMatch(record, 0.0) for record in stored.remove_from_pool(name)]
+    if not gone:
+        raise UsageError(f"{stored.pool_path()} has no record with the key or run {name!r}; see `warpsmith pool list`.")
+    if not as_json:
+        cards.say(cards.console(), f"{len(gone)} record{'s' * (len(gone) != 1)} removed from {stored.pool_path()}.")
+    _print(gone, scored=False, as_json=as_json)
     return 0
 
 
@@ -140,10 +161,11 @@ def _print(found: Sequence[PoolMatch], *, scored: bool, as_json: bool) -> None:
     if as_json:
         for match in found:
             body = {name: getattr(match.record, name) for name in _FIELDS}
+            body["speedup"] = {"eager": match.record.speedup} if match.record.speedup else {}
             print_document({**body, "score": round(match.score, 3) if scored else None})
     elif found:
         rows = [({"fit": f"{match.score:.1f}"} if scored else {}) | _row(match.record) for match in found]
-        print_columns(cards.console(), rows, optional=("device", "effect", "task"), folding="strategy")
+        print_columns(cards.console(), rows, optional=("device", "key", "effect", "task"), folding="strategy")
 
 
 def _row(record: PoolRecord) -> dict[str, str]:
@@ -153,4 +175,5 @@ def _row(record: PoolRecord) -> dict[str, str]:
         "speedup": f"{numbers.ratio(record.speedup)}x" if record.speedup else "–",
         "task": record.task or "(catalogue)",
         "device": record.device or (record.backend if not record.measured else "–"),
+        "key": record.key if record.measured else "–",
     }

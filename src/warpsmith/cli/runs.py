@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -65,21 +66,27 @@ def runs(
 def print_runs(console: Console, listed: Sequence[RunDocument]) -> None:
     """Print a table of runs. A narrow terminal leaves columns out, first the task if the runs' names contain it."""
     named = all(document.task in Path(document.run).name for document in listed)
-    optional = [*(["task"] if named else []), "valid", "proposer", "method", "task"]
+    optional = [*(["task"] if named else []), "valid", "proposer", "method", "task", "date"]
     print_columns(console, list(map(_row, listed)), optional=optional, right=("trials", "valid", "best"))
 
 
 def _row(document: RunDocument) -> dict[str, str]:
     return {
         "run": document.run,
+        "date": _local(document.date),
         "task": document.task,
         "method": document.method,
         "proposer": document.proposer,
         "trials": f"{document.trials}/{document.budget}",
         "valid": str(document.valid),
-        "best": f"{numbers.ratio(document.speedup)}x" if document.speedup else "–",
+        "best": f"{numbers.ratio(document.speedup['eager'])}x" if document.speedup else "–",
         "state": document.state,
     }
+
+
+def _local(date: str) -> str:
+    """A date as the clock on the wall shows it."""
+    return datetime.fromisoformat(date).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _summary(folder: Path) -> RunDocument:
@@ -88,6 +95,7 @@ def _summary(folder: Path) -> RunDocument:
         best = state.trials.get(state.best)
         return RunDocument(
             run=str(folder),
+            date=datetime.fromtimestamp(session.began, UTC).isoformat(timespec="seconds"),
             task=state.setup.problem.task.name,
             method=state.setup.method.name,
             proposer=session.proposer,
@@ -95,7 +103,7 @@ def _summary(folder: Path) -> RunDocument:
             trials=state.totals.trials,
             budget=session.budget.trials,
             valid=state.totals.valid,
-            speedup=best.score if best else None,
+            speedup={"eager": best.score} if best and best.score else {},
             cost_usd=state.totals.cost_usd,
             tokens=state.totals.tokens,
             pending=len(state.pending),

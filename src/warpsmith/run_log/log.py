@@ -221,6 +221,10 @@ class RunLog:
         assert isinstance(created, RunCreated), "by its kind"
         return created
 
+    def began(self) -> float:
+        """When the first event was written, seconds since 1970."""
+        return next((entry.at for entry in self.entries()), 0.0)
+
     def of_trial(self, trial: int, kind: type[_E]) -> _E | None:
         """The latest event of a kind about one trial."""
         return self._latest("trial", trial, kind)

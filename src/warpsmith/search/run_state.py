@@ -292,6 +292,12 @@ class RunState:
         if trial.score is not None:
             self.population.insert(self._member(trial))
 
+    def rank(self, trial: int) -> tuple[int, int] | None:
+        """The place of a valid trial among all valid ones, from 1, and how many these are; None if it is not valid."""
+        lows = sorted((each.low for each in self.trials.values() if each.low is not None), reverse=True)
+        low = self.trials[trial].low if trial in self.trials else None
+        return (lows.index(low) + 1, len(lows)) if low is not None else None
+
     # --- evaluations ---
 
     def _judge(self, event: TrialJudged) -> None:

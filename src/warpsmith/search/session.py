@@ -159,6 +159,11 @@ class Session:
     # --- properties of the run ---
 
     @property
+    def began(self) -> float:
+        """When the run was created, seconds since 1970."""
+        return self._log.began()
+
+    @property
     def folder(self) -> Path:
         """The folder of the run."""
         return self._log.folder

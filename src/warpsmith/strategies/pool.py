@@ -131,6 +131,25 @@ def add_to_pool(harvest: PoolSubmission, path: Path | None = None) -> tuple[Pool
     return tuple(record for record in fresh.values() if record.key not in known)
 
 
+def remove_from_pool(name: str, path: Path | None = None) -> tuple[PoolRecord, ...]:
+    """Remove the record with this key, or all records of this run; returns what was removed."""
+    path = path or pool_path()
+    try:
+        with path.open("r+", encoding="utf-8") as file:
+            lock(file.fileno())
+            known = _read(path)
+            kept = [record for record in known if name not in (record.key, record.run)]
+            if len(kept) < len(known):
+                file.writelines(_RECORD.dump_json(record).decode() + "\n" for record in kept)
+                file.truncate()
+    except FileNotFoundError:
+        return ()
+    except OSError as refused:
+        raise UsageError(f"the pool {path} cannot be written ({refused.strerror}); set WARPSMITH_POOL.") from None
+    gone = {record.key: record for record in known if name in (record.key, record.run)}
+    return tuple(gone.values())
+
+
 def pool_records(path: Path | None = None, *, seeds: bool = True) -> tuple[PoolRecord, ...]:
     """All measured records, then the entries of the catalogue."""
     found: dict[str, PoolRecord] = {}
@@ -184,8 +203,11 @@ def catalogue_records() -> tuple[PoolRecord, ...]:
 
 
 def _worth(improvements: Iterable[Improvement]) -> list[Improvement]:
-    """The best kernel of a run, then large improvements that name a strategy, the largest first."""
-    offered = [each for each in improvements if math.isfinite(each.speedup) and each.speedup > 0]
+    """The best kernel of a run, then large improvements that name a strategy, the largest first.
+
+    A kernel that is not faster than PyTorch is no example to follow, whatever its parent was.
+    """
+    offered = [each for each in improvements if math.isfinite(each.speedup) and each.speedup > 1]
     best = [each for each in offered if each.best][:1]
     steps = [e for e in offered if e.effect is not None and e.effect >= NOTABLE and e.strategy.strip() and not e.best]
     steps.sort(key=lambda each: (-(each.effect or 0.0), each.kernel.id))
