@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -321,3 +322,23 @@ def test_an_unknown_variant_is_a_usage_error(native: Load) -> None:
     program = native('@task(x=normal("n"), workloads=[{"n": 2}])\ndef f(x): return x')
     with pytest.raises(UsageError, match="unknown input variant 'huge'; known: own"):
         program.inputs(program.task.workloads[0], variant="huge", seed=0, device=CPU)
+
+
+def test_a_task_whose_shapes_do_not_fit_is_told_in_one_sentence(native: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", logged.append)
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    log.addHandler(handler)
+    try:
+        with pytest.raises(
+            TaskError, match="function 'f' raised RuntimeError: mat1 and mat2 shapes cannot be multiplied"
+        ):
+            native("""
+                @task(x=normal("n, m"), y=normal("n, k"), workloads=[{"n": 8, "m": 4, "k": 6}])
+                def f(x, y):
+                    return x @ y
+                """)
+    finally:
+        log.removeHandler(handler)
+    assert logged == []

@@ -8,6 +8,7 @@ tensors if they are small.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -88,11 +89,22 @@ def check_same_shapes(first: Sequence[Tensor], second: Sequence[Tensor]) -> None
         raise TaskError("the shape of the result depends on values of the inputs; return a result of fixed shape.")
 
 
+@contextlib.contextmanager
+def _without_log() -> Iterator[None]:
+    """Keep torch from logging the traceback of a failed trace: the error is told in one sentence."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
 def try_trace_modes(path: Path, doing: str, attempt: Callable[[TraceMode], T]) -> T:
     """The result of `attempt` in the first mode in which it works; raises a TaskError if none does."""
     errors: list[BaseException] = []
     for make in (_meta, _fake, _real):
-        with Attempt(path) as trial:
+        with _without_log(), Attempt(path) as trial:
             return attempt(make())
         assert trial.error is not None
         errors.append(trial.error)
