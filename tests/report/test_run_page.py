@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.report.synthetic import FLOOR_MS, Maker, make_run, problem
+from tests.searching import ScriptedJudge, new_session, proposed
 from warpsmith.methods.load import load
+from warpsmith.model import numbers
 from warpsmith.model.evaluation import Status
 from warpsmith.model.settings import Settings
+from warpsmith.report import page as pages
 from warpsmith.report.document import RunPage, to_json
-from warpsmith.report.page import unpacked
+from warpsmith.report.page import ASSETS, unpacked
 from warpsmith.report.run_page import run_page
 from warpsmith.run_log.events import Budget, RunConfig, RunCreated
+from warpsmith.search.loop import judge_pending
 from warpsmith.search.session import Session
 
 
@@ -63,6 +68,26 @@ def test_the_headline_says_what_was_measured(page: RunPage) -> None:
     assert by_label["spent"].value.startswith("$0.2")
     assert any("all trials are spent" in remark for remark in page.remarks)
     assert any("not verified" in remark for remark in page.remarks)
+
+
+@pytest.mark.parametrize(("speedup", "verdict"), [(0.359, "slower"), (1.0, "same"), (1.8, "faster")])
+def test_a_speedup_has_the_colour_of_its_verdict(speedup: float, verdict: str, tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", load("evoengineer-full")) as session:
+        proposed(session, 1)
+        judge_pending(session, ScriptedJudge({1: [speedup]}), lambda record, evaluation: None)
+    text = pages.html(*run_page(tmp_path / "run"))
+    assert f'<dd class="{verdict}">{numbers.ratio(speedup)}×</dd>' in text
+    assert ".figures dd.faster { color: var(--best) }" in text
+
+
+def test_every_status_belongs_to_one_group_of_outcomes() -> None:
+    """A kernel that touched other memory is not counted as one with a wrong result."""
+    script = (ASSETS / "verdicts.js").read_text(encoding="utf-8")
+    groups = re.findall(r'label: "([^"]+)",\s+statuses: \[([^\]]+)\]', script)
+    found = [(status, label) for label, listed in groups for status in re.findall(r'"(\w+)"', listed)]
+    assert set(Status) <= {status for status, _ in found}
+    assert len(found) == len(dict(found))
+    assert dict(found)["out_of_bounds"] == "crashed, hung or touched other memory"
 
 
 def test_costs_add_up(page: RunPage, small_run: Path) -> None:
@@ -130,4 +155,5 @@ def test_a_run_without_a_valid_kernel_and_one_just_begun_have_pages(tmp_path: Pa
     assert page.trials[0].status == failed.status.value != Status.OK.value
     assert unpacked(texts.packed())[page.trials[0].reason] == failed.reason
     assert page.figures[0].note == "no valid kernel yet"
+    assert '<dd>–</dd><dd class="note">no valid kernel yet</dd>' in pages.html(page, texts)
     assert any("was not finished" in remark for remark in page.remarks)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from warpsmith.evaluator.judge.timing.statistics import classify
 from warpsmith.experiments.results import BenchResults, BenchTask, Cell, CellStatus
 from warpsmith.experiments.statistics import (
     Estimate,
@@ -82,9 +83,9 @@ def _figures(bench: BenchResults, groups: Sequence[GroupView]) -> Iterator[Figur
         assert first.or_pytorch is not None, "groups without a mean were left out"
         mean = first.or_pytorch
         interval = f", {_bounds(mean.low, mean.high)}" if mean.low and mean.high else ""
-        yield Figure(
-            f"{numbers.ratio(mean.value)}×", "over PyTorch eager", f"{first.name}, mean of all tasks{interval}"
-        )
+        note = f"{first.name}, mean of all tasks{interval}"
+        verdict = classify(Interval(mean.low, mean.high)) if mean.low and mean.high else None
+        yield Figure(f"{numbers.ratio(mean.value)}×", "over PyTorch eager", note, verdict)
         faster = [share for p, share in first.fast if p <= 1.0]
         yield Figure(numbers.percent(faster[-1] if faster else 0.0), "faster than PyTorch", f"{first.name}, fast₁")
         if first.share:

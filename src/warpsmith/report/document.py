@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from warpsmith.evaluator.judge.timing.statistics import SpeedupClass
+
 _DIGITS = 7  # of numbers with a fraction
 
 
@@ -22,6 +24,7 @@ class Figure:
     value: str  # as printed: "3.42×"
     label: str
     note: str = ""
+    verdict: SpeedupClass | None = None  # decides the colour; None for anything but a speedup
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from warpsmith.evaluator.judge.timing.statistics import classify
 from warpsmith.hardware.roofline import Ceilings, Peaks, ceilings
 from warpsmith.model import numbers
 from warpsmith.model.brief import TrialOutcome, WorkloadBound
@@ -72,7 +73,8 @@ def _measured(evaluation: Evaluation) -> Iterator[Figure]:
         speedup, interval = evaluation.speedup(name), evaluation.interval(name)
         if speedup is not None and interval is not None:
             bounds = f"{numbers.ratio(interval.low)}× to {numbers.ratio(interval.high)}×, 95 % interval"
-            yield Figure(f"{numbers.ratio(speedup)}×", _OVER.get(name, f"over {name}"), bounds)
+            label = _OVER.get(name, f"over {name}")
+            yield Figure(f"{numbers.ratio(speedup)}×", label, bounds, classify(interval))
     largest = max(evaluation.workloads, key=lambda each: each.floor_ms)
     eager = next((base for base in largest.baselines if base.name == "eager"), None)
     against = f"PyTorch takes {numbers.duration(eager.latency_ms, 3)}" if eager else ""
