@@ -39,6 +39,7 @@ from warpsmith.search.loop import SearchObserver, judge_pending
 from warpsmith.search.options import RunOptions
 from warpsmith.search.profiles import kernel_profiler, profile_next
 from warpsmith.search.session import Session
+from warpsmith.search.start import AUTO
 from warpsmith.search.trust import allow_proposer, allow_task, proposer_of, task_to_execute
 from warpsmith.tasks.capture import ExampleInputs, task_file
 
@@ -83,6 +84,7 @@ class BestKernel:
 
     trial: int
     speedup: float  # over PyTorch eager
+    over_start: float | None  # speedup over the starting kernel; None where the run has none
     interval: Interval | None
     source: str
     file: Path
@@ -161,10 +163,11 @@ class Run:
         proposer: str | None = None,
         trials: int | None = None,
         device: str | None = None,
+        start: KernelLike | None = None,
         options: RunOptions | None = None,
     ) -> Run:
         """Start a run. `options` has the rarer options; what is given beside it wins."""
-        given = _merged(options, method=method, proposer=proposer, trials=trials, device=device)
+        given = _merged(options, method=method, proposer=proposer, trials=trials, device=device, start=_start(start))
         with ExitStack() as stack:
             new = open_run.prepare(_file(task, example_inputs), given, folder=None if folder is None else Path(folder))
             evaluator = stack.enter_context(Evaluator(new.device, new.config.settings))
@@ -309,6 +312,7 @@ def optimize(
     backend: str | None = None,
     precision: Precision | str | None = None,
     seed: int | None = None,
+    start: KernelLike | None = None,
     folder: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
@@ -317,7 +321,8 @@ def optimize(
     """Evolve a kernel for a task until a budget is spent, and return the best with the evidence.
 
     `trials` is the number of kernels to try (45 where nothing is said), `proposer` who writes them ("auto": a model
-    where a key is found, else the offline catalogue), `folder` where the run is kept. `progress` shows a live view; by
+    where a key is found, else the offline catalogue), `start` a kernel to start from ("auto": an offline one; judged
+    first, spends no trial), `folder` where the run is kept. `progress` shows a live view; by
     default on a terminal and in a notebook. `options` has the rarer options; what is given beside it wins.
     """
     given = _merged(
@@ -330,6 +335,7 @@ def optimize(
         backend=backend,
         precision=None if precision is None else _precision(precision),
         seed=seed,
+        start=_start(start, backend),
     )
     with Run.create(task, folder, example_inputs=example_inputs, options=given) as run:
         return run.optimize(callbacks=callbacks, progress=progress)
@@ -496,6 +502,11 @@ def _candidate(kernel: KernelLike, backend: str | None) -> Candidate:
     return read_candidate(Path(kernel), backend or None)
 
 
+def _start(kernel: KernelLike | None, backend: str | None = None) -> str | Candidate | None:
+    """A starting kernel as an option; "auto" stays."""
+    return kernel if kernel is None or kernel == AUTO else _candidate(kernel, backend)
+
+
 def _device_for(candidates: Sequence[Candidate], wanted: str) -> Device:
     """The device that all candidates run on."""
     kinds = [kind for kind in devices_of(candidates[0]) if all(kind in devices_of(each) for each in candidates)]
@@ -536,6 +547,7 @@ def _best(session: Session) -> BestKernel | None:
     return BestKernel(
         trial=number,
         speedup=speedup,
+        over_start=session.state.over_start,
         interval=evaluation.interval(),
         source=candidate.main.text,
         file=session.folder / f"best{Path(candidate.main.name).suffix}",

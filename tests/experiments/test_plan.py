@@ -15,12 +15,14 @@ from warpsmith.experiments.plan import (
     BenchPlan,
     CellKey,
     bench_lock,
+    check_harmless,
     check_plan,
     check_tasks,
     keep_plan,
     parse_proposers,
     read_plan,
     slug,
+    start_of,
 )
 from warpsmith.experiments.runner import choice_of, sharded
 from warpsmith.experiments.selection import select
@@ -252,3 +254,20 @@ def test_a_model_for_a_role_goes_only_to_methods_with_that_role() -> None:
     plan = replace(plan, options=replace(plan.options, models=("translator=openai:other",)))
 
     assert {choice_of(plan, key).spec for key in plan.cells} == {"template"}
+
+
+def test_starting_kernels_are_one_file_for_one_task_or_a_folder_with_one_each(tmp_path: Path) -> None:
+    one, two = planned(), planned(("relu@small", "softmax@small"))
+    names = [task.name for task in two.tasks]
+    (tmp_path / f"{names[0]}.cpp").write_text("")
+
+    assert [start_of(replace(two, start=given), names[0]) for given in ("", "auto")] == ["", "auto"]
+    assert start_of(replace(two, start=str(tmp_path)), names[0]) == str(tmp_path / f"{names[0]}.cpp")
+    assert start_of(replace(one, start="a.cpp"), one.tasks[0].name) == "a.cpp"
+    with pytest.raises(UsageError, match=f"no kernel for the task {names[1]}; put {names[1]}.cpp"):
+        start_of(replace(two, start=str(tmp_path)), names[1])
+    with pytest.raises(UsageError, match="is one kernel for 2 tasks"):
+        start_of(replace(two, start="a.cpp"), names[0])
+    with pytest.raises(UsageError, match="starting kernels"):
+        check_harmless(replace(one, start="a.cpp"), tmp_path)
+    check_harmless(replace(one, start="auto"), tmp_path)

@@ -28,6 +28,7 @@ from warpsmith.search import open_run
 from warpsmith.search.loop import SearchLoop, SearchObserver
 from warpsmith.search.profiles import kernel_profiler
 from warpsmith.search.session import Session, read_state
+from warpsmith.search.start import first_offline
 from warpsmith.strategies import plan_space
 
 TASK = """
@@ -140,6 +141,14 @@ def begun_catalogue(folder: Path, method: Method, problem: Problem, trials: int)
     known = (Precedent("another softmax", "simd", "some CPU", 1.3),)
     start = replace(searching.run_setup(method, budget=Budget(trials=trials)), problem=problem)
     return Session.create(folder, start, lambda _: known)
+
+
+def test_the_start_called_auto_is_the_first_kernel_of_the_offline_proposer(problem: Problem) -> None:
+    start = first_offline(problem)
+
+    assert (start.backend, start.main.text.count("launch(")) == ("cpu", 1)
+    assert templates.plan_in_source(problem, start.main.text) is not None
+    assert first_offline(problem).digest == start.digest
 
 
 class Listener(TemplateProposer):

@@ -59,6 +59,7 @@ from warpsmith.experiments.plan import (
     keep_plan,
     parse_proposers,
     read_plan,
+    start_of,
 )
 from warpsmith.experiments.results import BenchResults, CellStatus
 from warpsmith.experiments.runner import BenchRunner, check_proposers
@@ -72,6 +73,7 @@ from warpsmith.model.method import Method
 from warpsmith.proposers.choose import ProposerOptions, choose
 from warpsmith.search import open_run
 from warpsmith.search.options import RunOptions
+from warpsmith.search.start import AUTO, read_start
 
 Devices = Annotated[
     str, typer.Option(metavar="auto|cpu|cuda:0,…", help="Where to run; several devices of one kind share the work.")
@@ -111,6 +113,13 @@ def bench_run(
     parallel: Parallel = None,
     repairs: Repairs = None,
     stop_at: StopAt = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|FOLDER|auto",
+            help="Kernels to start from: one file, a folder with TASK.cu or TASK.cpp each, or auto (written offline).",
+        ),
+    ] = "",
     profiles: Profiles = True,
     tuning: Tuning = True,
     verify: Annotated[
@@ -176,6 +185,7 @@ def bench_run(
         repairs=repairs,
         enough_share=open_run.share_to_stop_at(stop_at),
         parallel=parallel,
+        start=start if start in ("", AUTO) else str(Path(start).resolve()),
         profile=profiles,
         tune=tuning,
         verify=verify,
@@ -183,6 +193,8 @@ def bench_run(
         options=options,
     )
     plan = check_plan(plan)
+    for task in plan.tasks:
+        read_start(start_of(plan, task.name), plan.backend)  # raises before anything is spent
     console = cards.console(stderr=True)
     check_proposers(plan, lambda sentence: cards.say(console, f"Proposer: {sentence}"))
     folder = Path(out) if out else default_folder(plan)

@@ -25,6 +25,7 @@ from warpsmith.run_log.log import LOG_FILE
 from warpsmith.runtime.bundle import Bundle, BundleContents, bundle_contents, read_bundle, write_bundle
 from warpsmith.search import open_run
 from warpsmith.search.best_kernel import best_contents, bundle_folder
+from warpsmith.search.options import precision_of
 from warpsmith.search.session import Session
 from warpsmith.search.trust import task_to_execute
 
@@ -83,7 +84,7 @@ def _export_run(request: ExportRequest, folder: Path) -> int:
         if request.verify:
             setup = session.state.setup
             confirm_task(folder, setup, trust=request.trust)
-            task, precision = task_to_execute(folder, setup), open_run.precision_of(setup.config)
+            task, precision = task_to_execute(folder, setup), precision_of(setup.config)
             paths = writable_paths()
             with (
                 verify_progress(cards.console(stderr=True)) as progress,

@@ -181,6 +181,7 @@ def optimize_document(session: Session, best: Path | None, bundle: Path, reason:
         "proposer": session.proposer,
         "device": setup.problem.device,
         "status": "ok" if best else "unconfirmed" if totals.valid else "nothing_valid",
+        "start": _start(session) if session.state.starting else None,  # the starting kernel
         "best": _best(session, best, bundle) if best else None,
         **{name: getattr(totals, name) for name in counts},
         "cost_usd": None if totals.unpriced else totals.cost_usd,  # null where a price is not known
@@ -188,6 +189,13 @@ def optimize_document(session: Session, best: Path | None, bundle: Path, reason:
         "device_seconds": round(totals.device_seconds, 3),
         "stopped_because": reason,
     }
+
+
+def _start(session: Session) -> Document:
+    trial = session.state.trials[session.state.starting]
+    evaluation = session.evaluation(trial.number)
+    assert evaluation is not None, "the starting kernel was judged before the search"
+    return {"id": trial.candidate, "trial": trial.number, **speedups(evaluation)}
 
 
 def _best(session: Session, path: Path, bundle: Path) -> Document:
@@ -201,6 +209,7 @@ def _best(session: Session, path: Path, bundle: Path) -> Document:
         "file": str(path),
         "bundle": str(bundle),  # the folder that `warpsmith.load` takes
         **speedups(evaluation),
+        "speedup_over_start": session.state.over_start,  # null where the run has no starting kernel
         "share_of_floor": share_of_floor(evaluation),
         "error": worst.error if worst else None,
         "error_limit": worst.error_limit if worst else None,

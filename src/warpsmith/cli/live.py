@@ -170,7 +170,8 @@ def best_line(state: RunState) -> str:
         return f"best: none yet{unsure}"
     where = " in the worst workload" if len(state.setup.problem.task.workloads) > 1 else ""  # a card shows the mean
     share = f", {numbers.percent(best.share)} of roofline{where}" if best.share is not None else ""
-    return f"best: {numbers.ratio(best.score)}x PyTorch (trial {best.number}{share})"
+    start = f", {numbers.ratio(state.over_start)}x the start" if state.over_start is not None else ""
+    return f"best: {numbers.ratio(best.score)}x PyTorch{start} (trial {best.number}{share})"
 
 
 def rates(totals: RunTotals) -> str:

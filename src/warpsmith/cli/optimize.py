@@ -33,6 +33,7 @@ from warpsmith.cli.options import (
     Profiles,
     Repairs,
     RequestTime,
+    Start,
     StopAt,
     Temperature,
     Time,
@@ -121,6 +122,7 @@ def optimize(
         bool | None,
         typer.Option("--failures/--no-failures", help="Show why recent kernels failed.  [default: failures]"),
     ] = None,
+    start: Start = "",
     profiles: Profiles = True,
     tuning: Tuning = True,
     keep: Annotated[bool, typer.Option("--pool/--no-pool", help="Add the kernels found to the pool.")] = True,
@@ -173,6 +175,7 @@ def optimize(
         retrieval=retrieval,
         alignment=alignment,
         failures=failures,
+        start=start or None,
         profile=profiles,
         tune=tuning,
         remember=keep,
@@ -313,6 +316,8 @@ def _summary(
     faster = speedup is None or interval is None or interval.low > 1.0
     if speedup is not None and not faster:
         cards.say(console, f"\nNo kernel beat PyTorch here. Best: {numbers.ratio(speedup)}x. Keep PyTorch.", "bold")
+    if state.over_start is not None:
+        cards.say(console, f"\n{numbers.ratio(state.over_start)}x the starting kernel.")
     if best is None:  # it could not be written
         return
     cards.say(console, f"\nNext: warpsmith verify {_task(session)} {best}", whole=True)

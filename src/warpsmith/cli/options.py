@@ -102,6 +102,13 @@ StopAt = Annotated[
         help="End a run at this share of the roofline, in the worst workload; 0 never.  [default: 0.95]",
     ),
 ]
+Start = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE|auto",
+        help="A kernel to start from: judged first, spends no trial; auto: the first one written offline.",
+    ),
+]
 Profiles = Annotated[bool, typer.Option("--profile/--no-profile", help="Profile kernels that become parents.")]
 Tuning = Annotated[
     bool, typer.Option("--tune/--no-tune", help="Try values of the best kernel's tunables at the end of a run.")

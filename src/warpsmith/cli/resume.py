@@ -20,8 +20,7 @@ from warpsmith.methods.load import HIDDEN, load
 from warpsmith.model.errors import UsageError
 from warpsmith.model.text import printable
 from warpsmith.run_log.events import RunCreated
-from warpsmith.search.open_run import precision_of
-from warpsmith.search.options import RunOptions
+from warpsmith.search.options import RunOptions, precision_of
 from warpsmith.search.trust import allow_task, may_execute, task_to_execute
 
 _NAMED = 3  # task files named in a question
@@ -87,6 +86,7 @@ def _told(options: RunOptions, begun: RunCreated) -> Iterator[tuple[str, _Value 
         yield "--baseline", ",".join(options.baselines), ",".join(config.settings.baselines)
     yield "--time-budget", options.timing_budget_s, config.settings.timing_budget_s
     yield "--seed", options.seed, config.seed
+    yield "--start", None if options.start is None else str(options.start), config.start or "none"
     yield "--repairs", options.repairs, method.repairs if config.repairs is None else config.repairs
 
 

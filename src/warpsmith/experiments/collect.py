@@ -211,9 +211,9 @@ def _verified(plan: BenchPlan, checks: KernelChecks) -> tuple[bool | None, str]:
 
 
 def _over_start(session: Session, best: MeasuredSpeedup) -> MeasuredSpeedup | None:
-    """The speedup over the first valid kernel of the run, from their speedups over eager."""
+    """The speedup over the starting kernel, else the first valid kernel, from their speedups over eager."""
     state = session.state
-    first = min(state.found, default=0)
+    first = state.starting or min(state.found, default=0)
     if first == state.best:
         return MeasuredSpeedup(1.0, 1.0, 1.0)
     evaluation = session.evaluation(first) if first else None

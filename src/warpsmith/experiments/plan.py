@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from warpsmith.backends.source import backend_named
 from warpsmith.experiments.selection import PlannedTask
 from warpsmith.methods.check import own_wordings
 from warpsmith.model.errors import RunError, UsageError
@@ -23,6 +24,7 @@ from warpsmith.model.method import Method
 from warpsmith.model.settings import Settings
 from warpsmith.proposers.choose import ProposerOptions
 from warpsmith.run_log.events import Budget
+from warpsmith.search.start import AUTO
 from warpsmith.system.files import check_below, put_in_place, read_file
 from warpsmith.system.locks import lock_folder
 from warpsmith.system.signatures import canonical, digest, is_signed, sign
@@ -71,6 +73,7 @@ class BenchPlan:
     repairs: int | None = None
     enough_share: float | None = 0.95
     parallel: int | None = None
+    start: str = ""  # starting kernels: a file, a folder with a file per task, "auto", or "" for none
     profile: bool = True  # profile kernels that become parents
     tune: bool = True  # tune the best kernel at the end of a run
     verify: bool = True
@@ -142,6 +145,24 @@ def check_plan(plan: BenchPlan) -> BenchPlan:
     return plan
 
 
+def start_of(plan: BenchPlan, task: str) -> str:
+    """The starting kernel of a task: a file, "auto" or ""; a UsageError if there is no file for the task."""
+    if plan.start in ("", AUTO):
+        return plan.start
+    path = Path(plan.start)
+    if path.is_dir():
+        suffixes = backend_named(plan.backend).suffixes
+        path = next((each for suffix in suffixes if (each := path / f"{task}{suffix}").is_file()), path)
+        if path.is_dir():
+            wanted = " or ".join(f"{task}{suffix}" for suffix in suffixes)
+            raise UsageError(f"--start {path} has no kernel for the task {task}; put {wanted} there.")
+    elif len(plan.tasks) > 1:
+        raise UsageError(
+            f"--start {path} is one kernel for {len(plan.tasks)} tasks; give a folder with one each, or auto."
+        )
+    return str(path)
+
+
 def write_plan(plan: BenchPlan, folder: Path) -> None:
     """Write the plan of a bench, signed by this user."""
     try:
@@ -175,11 +196,11 @@ def is_own(plan: BenchPlan, folder: Path) -> bool:
 def check_harmless(plan: BenchPlan, folder: Path) -> None:
     """Raise a UsageError if a plan of somebody else would run commands, send keys or judge by other rules."""
     settings = replace(Settings(), timing_budget_s=plan.settings.timing_budget_s)
-    files = any(own_wordings(method) for method in plan.methods)
+    files = any(own_wordings(method) for method in plan.methods) or plan.start not in ("", AUTO)
     if files or set(plan.proposers) - {"template"} or plan.options != ProposerOptions() or plan.settings != settings:
         raise UsageError(
             f"{folder} was not planned by this user on this machine, and its proposers, their options, templates of "
-            "prompts and settings are not taken from there: give them again, with "
+            "prompts, starting kernels and settings are not taken from there: give them again, with "
             f"`warpsmith bench run SUITE ... --out {folder}`."
         )
 

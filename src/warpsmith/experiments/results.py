@@ -84,7 +84,9 @@ class CellBest:
     strategy: str
     eager: MeasuredSpeedup  # over PyTorch eager, all workloads
     compile: MeasuredSpeedup | None  # over torch.compile; None where that was not measured
-    start: MeasuredSpeedup | None  # over the run's first valid kernel; None where that was not measured to the end
+    start: (
+        MeasuredSpeedup | None
+    )  # over the starting kernel, else the first valid one; None where that was not measured to the end
     latency_ms: float  # geometric mean over the workloads, as is what follows
     share_of_floor: float  # of the hardware limit
     remeasured: bool  # measured again after the search; else the figures are the highest of the run

@@ -26,12 +26,12 @@ from warpsmith.experiments.collect import (
     why_damaged,
     write_failure,
 )
-from warpsmith.experiments.plan import BenchPlan, CellKey, cell_folder
+from warpsmith.experiments.plan import BenchPlan, CellKey, cell_folder, start_of
 from warpsmith.experiments.results import RESULTS, BenchResults, Cell, CellStatus, write_results
 from warpsmith.hardware.device import Device
 from warpsmith.llm.spec import is_spec
 from warpsmith.model.brief import Precedent, Problem
-from warpsmith.model.errors import HarnessFault, ProposerFault, TaskError
+from warpsmith.model.errors import CandidateError, HarnessFault, ProposerFault, TaskError
 from warpsmith.model.task import Precision
 from warpsmith.proposers.choose import ChosenProposer, choose
 from warpsmith.run_log.events import RunConfig, StopReason
@@ -41,6 +41,7 @@ from warpsmith.search.budget import check_countable
 from warpsmith.search.loop import SearchObserver
 from warpsmith.search.next_brief import find_precedents
 from warpsmith.search.session import Session
+from warpsmith.search.start import read_start
 from warpsmith.search.trust import TASK_FILE, UntrustedTask, allow_task
 from warpsmith.strategies import pool
 from warpsmith.system.files import check_below, read_file, remove_tree
@@ -192,7 +193,7 @@ class BenchRunner:
             except TaskError as fault:  # the other cells of the task would fail too
                 broken = str(fault)
                 write_failure(folder, broken)
-            except (HarnessFault, ProposerFault, UntrustedTask) as fault:
+            except (HarnessFault, ProposerFault, UntrustedTask, CandidateError) as fault:
                 write_failure(folder, str(fault))
             self.watch.ended(evaluator.device.spec, self._collect(key))
         for key in shard:
@@ -242,10 +243,13 @@ class BenchRunner:
             repairs=plan.repairs,
             enough_share=plan.enough_share,
             parallel=plan.parallel or open_run.default_parallel(evaluator.device.kind),
+            start=start_of(plan, key.task),
         )
         method = plan.method(key.method)
         recall = partial(bench_precedents, self._folder)
-        return open_run.begin(config, method, evaluator, folder=folder, recall=recall)
+        return open_run.begin(
+            config, method, evaluator, folder=folder, recall=recall, start=read_start(config.start, plan.backend)
+        )
 
     def _check_best(self, key: CellKey, evaluator: Evaluator) -> None:
         """Measure and verify the best kernel of a cell, unless that was done."""

@@ -138,8 +138,8 @@ def speed_table(bench: BenchResults, found: Sequence[Summary], *, unverified: bo
     note = (
         f"Speedup over PyTorch eager, of {_which(unverified)}; or PyTorch: over all tasks, PyTorch kept where nothing "
         "is faster. >1x: fast_1, the share of cells that beat PyTorch. vs compile, vs start: over torch.compile and "
-        "over the run's first valid kernel, geometric means. floor: share of the hardware limit. In brackets: 95 % "
-        "intervals."
+        "over the starting kernel, else the run's first valid one, geometric means. floor: share of the hardware "
+        "limit. In brackets: 95 % intervals."
     )
     return Table("speed", "How fast", columns, rows, note)
 

@@ -86,6 +86,7 @@ class RunConfig:
     repairs: int | None = None  # None: the method's own
     enough_share: float | None = 0.95  # share of the hardware limit at which the run stops; None: never
     parallel: int = 4  # most proposals requested at the same time
+    start: str = ""  # the starting kernel, as given: a file, or "auto"; "" for none
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,15 @@ class TuneTrial:
     kind: Literal["tune"] = "tune"
 
 
+@dataclass(frozen=True)
+class GivenStart:
+    """No proposer is asked: the caller gave a kernel to start from. Spends no trial."""
+
+    kind: Literal["start"] = "start"
+
+
 BriefPurpose = Annotated[
-    OperatorTurn | RepairTrial | TranslateIdea | AlignTrial | AskAgain | TuneTrial, Discriminator("kind")
+    OperatorTurn | RepairTrial | TranslateIdea | AlignTrial | AskAgain | TuneTrial | GivenStart, Discriminator("kind")
 ]
 
 
@@ -217,7 +225,7 @@ class BriefAsked:
     @property
     def is_free(self) -> bool:
         """True if the result spends no trial."""
-        return isinstance(self.purpose, TuneTrial)
+        return isinstance(self.purpose, TuneTrial | GivenStart)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from warpsmith.run_log.events import (
     BriefAsked,
     BriefPurpose,
     Budget,
+    GivenStart,
     OperatorTurn,
     ProposalRead,
     RepairTrial,
@@ -37,6 +38,7 @@ from warpsmith.run_log.log import RunLog
 from warpsmith.search.budget import stop_reason
 from warpsmith.search.ideas import texts
 from warpsmith.search.run_state import RunState
+from warpsmith.search.start import START
 from warpsmith.search.trial_reader import TrialReader
 from warpsmith.strategies.catalogue import relevant_strategies
 from warpsmith.strategies.pool import PoolRecord, search_pool
@@ -48,7 +50,7 @@ TUNE = MethodOperator(
 MAX_PRECEDENTS = 5
 """Precedents shown to a strategist; each comes with its code."""
 
-_OWN_OPERATORS = {operator.name: operator for operator in (REPAIR, TUNE)}  # that belong to no method
+_OWN_OPERATORS = {operator.name: operator for operator in (REPAIR, TUNE, START)}  # that belong to no method
 _UNSAID: dict[KernelFact, dict[str, Any]] = {  # fields of a kernel of which a fact is not said
     KernelFact.NAME: {"name": ""},
     KernelFact.MEASURED: {"latency_ms": (), "speedup": None, "interval": None, "share_of_floor": None},
@@ -129,7 +131,7 @@ class NextBrief:
     def choose(self, budget: Budget, now: float) -> BriefAsked | None:
         """What to ask next; None if the run is over, or something in progress has to end first."""
         state = self._state
-        if stop_reason(state, budget, now):
+        if stop_reason(state, budget, now) or state.starting in state.pending:
             return None
         in_flight = sum(self._operator(each).is_trial for each in state.in_flight.values())
         room = budget.trials - state.totals.trials - in_flight
@@ -197,6 +199,10 @@ class NextBrief:
         """The event for a kernel that the tuner proposes."""
         return self._event(TUNE, TuneTrial(), parents=(trial,), place=self._state.trials[trial].place)
 
+    def starting(self) -> BriefAsked:
+        """The event for a starting kernel."""
+        return self._event(START, GivenStart())
+
     # --- one purpose each ---
 
     def _event(self, operator: MethodOperator, purpose: BriefPurpose, **shown: Any) -> BriefAsked:
@@ -229,12 +235,13 @@ class NextBrief:
         )
 
     def _translate(self, number: int) -> BriefAsked:
-        idea = self._state.ideas.known[number]
+        idea, state = self._state.ideas.known[number], self._state
         operator = self._operator_named(idea.operator)
+        parents = idea.parents or ((state.starting,) if state.starting in state.found else ())
         return self._event(
             operator,
             TranslateIdea(number),
-            parents=idea.parents[: operator.parents] if Show.PARENTS in operator.shows else (),
+            parents=parents[: operator.parents] if Show.PARENTS in operator.shows else (),
             best=self._best(operator),
             failures=self._recent_failures(operator),
             place=idea.place,

@@ -18,8 +18,8 @@ from warpsmith.hardware.device import Device, select_device, visible_gpus
 from warpsmith.methods.load import DEFAULT, ablated, load
 from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate
-from warpsmith.model.errors import RunError, TaskError, ToolMissing, UsageError
-from warpsmith.model.evaluation import Evaluation
+from warpsmith.model.errors import CandidateError, HarnessFault, RunError, TaskError, ToolMissing, UsageError
+from warpsmith.model.evaluation import Evaluation, Status
 from warpsmith.model.method import Method
 from warpsmith.model.settings import Settings
 from warpsmith.model.task import Precision
@@ -28,11 +28,13 @@ from warpsmith.proposers.choose import choose as choose_proposer
 from warpsmith.run_log.events import RunConfig, RunCreated
 from warpsmith.run_log.log import LOG_FILE, RunLog
 from warpsmith.search.budget import check_budget, check_countable
+from warpsmith.search.loop import judge_pending
 from warpsmith.search.next_brief import find_precedents
-from warpsmith.search.options import RunOptions
+from warpsmith.search.options import RunOptions, precision_of
 from warpsmith.search.session import FindPrecedents, Session, no_precedents
+from warpsmith.search.start import AUTO, first_offline, read_start
 from warpsmith.search.trust import TASK_FILE, settings_of, sign_run, task_to_execute
-from warpsmith.system.files import put_in_place
+from warpsmith.system.files import put_in_place, remove_tree
 from warpsmith.tasks.suites import check_syntax
 
 RUNS = "runs"
@@ -71,24 +73,48 @@ def begin(
     folder: Path | None = None,
     recall: FindPrecedents = no_precedents,
     check: Callable[[Problem], None] = lambda _: None,
+    start: Candidate | None = None,
 ) -> Session:
     """Begin a new run: read the task, then make the folder (a fresh one under `runs` where none is named).
 
     `recall` gives what earlier runs learnt about such tasks; `check` raises for a problem that cannot be proposed for.
+    A starting kernel (`start`, or an offline one where the configuration says "auto") is judged at once; where it is
+    not valid, no run begins.
     """
     check_budget(config.budget)
     path, mark, name = config.task.partition("::")
     problem = evaluator.survey(config.task, config.backend, precision_of(config))
     check(problem)
+    start = first_offline(problem) if config.start == AUTO else start
     config = replace(config, task=f"{Path(path).resolve()}{mark}{name}")
     folder = folder or fresh_folder(Path(RUNS), problem.task.name)
-    session = Session.create(folder, RunCreated(config, method, problem, __version__), recall)
+    session = Session.create(folder, RunCreated(config, method, problem, __version__), recall, start)
     try:
         put_in_place(folder / TASK_FILE, _source(config.task), mode=0o644)
         sign_run(folder, session.state.setup)
     except OSError as refused:
         raise RunError(f"{folder} cannot be written ({refused.strerror}); choose another folder.") from None
+    if start is not None:
+        try:
+            _judge_start(session, evaluator)
+        except BaseException:
+            session.__exit__(None, None, None)
+            remove_tree(folder)  # nothing was spent
+            raise
     return session
+
+
+def _judge_start(session: Session, evaluator: Evaluator) -> None:
+    """Judge the starting kernel, twice like every kernel that may be the best; raises where it is not valid."""
+    judge_pending(session, task_evaluator(session, evaluator), lambda *_: None)
+    record, task = session.record(session.state.starting), session.state.setup.problem.task.name
+    if record.status is Status.NOT_JUDGED:
+        raise HarnessFault(f"the starting kernel for {task} could not be judged: {record.reason}")
+    if session.state.best != session.state.starting:
+        raise CandidateError(
+            f"the starting kernel for {task} is not valid ({record.status}): {record.reason.rstrip('.')}; mend the "
+            "kernel, or leave out --start."
+        )
 
 
 @dataclass(frozen=True)
@@ -100,11 +126,18 @@ class NewRun:
     choice: ChosenProposer
     device: Device
     folder: Path | None  # None: a fresh one under `runs`
+    start: Candidate | None = None  # the starting kernel that the caller gave
 
     def begin(self, evaluator: Evaluator) -> Session:
         """Begin it, with what the pool knows about such tasks."""
         return begin(
-            self.config, self.method, evaluator, folder=self.folder, recall=find_precedents, check=self.choice.check
+            self.config,
+            self.method,
+            evaluator,
+            folder=self.folder,
+            recall=find_precedents,
+            check=self.choice.check,
+            start=self.start,
         )
 
 
@@ -120,7 +153,7 @@ def prepare(task: str, options: RunOptions, *, folder: Path | None = None) -> Ne
     choice = choose_proposer(options.proposer or "auto", options.models, roles=method.roles)
     check_countable(budget, choice)
     config = resolve(task, options, proposer=choice.spec, device=device, backend=backend)
-    return NewRun(config, method, choice, device, folder)
+    return NewRun(config, method, choice, device, folder, read_start(options.start, backend))
 
 
 def resolve(task: str, options: RunOptions, *, proposer: str, device: Device, backend: str) -> RunConfig:
@@ -144,6 +177,7 @@ def resolve(task: str, options: RunOptions, *, proposer: str, device: Device, ba
         repairs=options.repairs,
         enough_share=share_to_stop_at(options.stop_at),
         parallel=options.parallel or default_parallel(device.kind),
+        start=options.start.main.name if isinstance(options.start, Candidate) else options.start or "",
     )
 
 
@@ -236,15 +270,6 @@ def task_evaluator(session: Session, evaluator: Evaluator) -> TaskEvaluator:
     """The evaluator bound to the task and precision of a run."""
     setup = session.state.setup
     return TaskEvaluator(evaluator, task_to_execute(session.folder, setup), precision_of(setup.config))
-
-
-def precision_of(config: RunConfig) -> Precision | None:
-    """The precision that a run was given; None for the task's own."""
-    try:
-        return Precision(config.precision) if config.precision else None
-    except ValueError:
-        known = ", ".join(each.value for each in Precision)
-        raise RunError(f"the run names an unknown precision {config.precision[:50]!r}; known: {known}.") from None
 
 
 def config_of(folder: Path) -> RunCreated:

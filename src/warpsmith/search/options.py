@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from warpsmith.model.errors import UsageError
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.errors import RunError, UsageError
 from warpsmith.model.task import Precision
 from warpsmith.proposers.choose import ProposerOptions
-from warpsmith.run_log.events import Budget
+from warpsmith.run_log.events import Budget, RunConfig
 from warpsmith.search.budget import check_budget
 
 BASELINES = ("eager", "compile")
@@ -37,6 +38,7 @@ class RunOptions:
     retrieval: bool | None = None  # the same
     alignment: bool | None = None  # the same
     failures: bool | None = None  # the same
+    start: str | Candidate | None = None  # a kernel to start from: a file, or "auto" for an offline one
     profile: bool = True  # profile kernels that become parents
     tune: bool = True  # tune the best kernel's tunables at the end
     remember: bool = True  # add what the run found out to the pool
@@ -58,3 +60,12 @@ class RunOptions:
         if names[0] != "eager":
             raise UsageError("the baselines must begin with eager: kernels are ranked by their speedup over it.")
         return names
+
+
+def precision_of(config: RunConfig) -> Precision | None:
+    """The precision that a run was given; None for the task's own."""
+    try:
+        return Precision(config.precision) if config.precision else None
+    except ValueError:
+        known = ", ".join(each.value for each in Precision)
+        raise RunError(f"the run names an unknown precision {config.precision[:50]!r}; known: {known}.") from None

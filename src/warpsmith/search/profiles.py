@@ -21,7 +21,7 @@ from warpsmith.model.method import Method, Product, Show
 from warpsmith.model.settings import Paths
 from warpsmith.profiling.profiler import Profiler
 from warpsmith.proposers.recorded import is_recording
-from warpsmith.search.open_run import precision_of
+from warpsmith.search.options import precision_of
 from warpsmith.search.session import Session
 from warpsmith.search.trust import task_to_execute
 

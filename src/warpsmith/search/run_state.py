@@ -19,6 +19,7 @@ from warpsmith.run_log.events import (
     AlignTrial,
     AskAgain,
     BriefAsked,
+    GivenStart,
     LogEntry,
     OperatorTurn,
     PrecedentsFound,
@@ -67,6 +68,7 @@ class RunState:
     tried: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_TRIED))
     notes: list[tuple[str, int]] = field(default_factory=list)  # operator, and the brief whose reply was text
     fingerprints: dict[str, int] = field(default_factory=dict)  # trial by fingerprint
+    starting: int = 0  # the trial of the starting kernel; 0 for none
     best: int = 0  # the trial that is the best, measured twice; 0 for none
     best_at: list[tuple[int, float]] = field(default_factory=list)  # trial count and score, each time it changed
     standings: dict[str, ModelUsage] = field(default_factory=dict)  # by model
@@ -105,6 +107,12 @@ class RunState:
     def best_low(self) -> float | None:
         """The lower end of the best trial's speedup, by which kernels are ranked; None if there is no best."""
         return self.trials[self.best].low if self.best else None
+
+    @property
+    def over_start(self) -> float | None:
+        """The speed of the best trial over that of the starting kernel; None if either is missing."""
+        start = self.trials[self.starting].score if self.starting else None
+        return self.best_score / start if self.best_score and start else None
 
     def apply(self, entry: LogEntry) -> None:
         """Take in one more event."""
@@ -228,7 +236,7 @@ class RunState:
             return
         self.totals.trials += not asked.is_free
         candidate = event.candidate
-        lineage = self.ideas.known[asked.idea].parents if asked.idea else asked.parents
+        lineage = (asked.idea and self.ideas.known[asked.idea].parents) or asked.parents
         trial = Trial(
             number=event.trial,
             brief=event.brief,
@@ -247,6 +255,7 @@ class RunState:
             free=asked.is_free,
         )
         self._store(trial)
+        self.starting = trial.number if isinstance(asked.purpose, GivenStart) else self.starting
         self.last_trial = trial.number
         if candidate is not None and candidate.strategy:
             self.tried.append(candidate.strategy)

@@ -32,6 +32,7 @@ from warpsmith.model.usage import TokenUsage
 from warpsmith.prompts.parser import parse
 from warpsmith.proposers.recorded import RECORDED
 from warpsmith.run_log.events import (
+    BriefAsked,
     Budget,
     Event,
     NoteAdded,
@@ -89,8 +90,16 @@ class Session:
     # --- opening and closing ---
 
     @staticmethod
-    def create(folder: Path, setup: RunCreated, find_precedents: FindPrecedents = no_precedents) -> Session:
-        """A new run in a new folder. Precedents are looked up once and stored, if the method shows them."""
+    def create(
+        folder: Path,
+        setup: RunCreated,
+        find_precedents: FindPrecedents = no_precedents,
+        start: Candidate | None = None,
+    ) -> Session:
+        """A new run in a new folder. Precedents are looked up once and stored, if the method shows them.
+
+        A starting kernel is the first trial, pending.
+        """
         wanted = any(operator.recalls for operator in setup.method.operators)
         precedents = find_precedents(setup.problem) if wanted else ()  # may raise: before the folder is made
         log = RunLog.create(folder)
@@ -98,6 +107,10 @@ class Session:
         session._keep(setup, RunOpened(setup.config.proposer, setup.config.budget))
         if precedents:
             session._keep(PrecedentsFound(precedents))
+        if start is not None:
+            event = session._next_brief.starting()
+            session._keep(event)
+            session._give(event, start, author="given", name="starting kernel")
         return session
 
     @staticmethod
@@ -330,8 +343,12 @@ class Session:
             return None
         event = self._next_brief.tuning(found.trial)
         self._keep(found, event)
-        reply = Reply(better.main.text, "tuner", TokenUsage(cost_usd=0.0, requests=0), file=better.main.name)
-        return self.tell(self._next_brief.build(event), Proposal(reply, better, name="tuned"))
+        return self._give(event, better, author="tuner", name="tuned")
+
+    def _give(self, event: BriefAsked, candidate: Candidate, *, author: str, name: str) -> TrialRecord:
+        """Take in a kernel that no proposer was asked for, as the reply to a stored event."""
+        reply = Reply(candidate.main.text, author, TokenUsage(cost_usd=0.0, requests=0), file=candidate.main.name)
+        return self.tell(self._next_brief.build(event), Proposal(reply, candidate, name=name))
 
     def note(self, text: str) -> None:
         """Add a remark for readers of the run."""

@@ -36,7 +36,7 @@ class Trial:
     operator: str = ""
     idea: int | None = None  # the strategy it carries out
     aligned: bool = False  # True once an aligner corrected the strategy
-    free: bool = False  # proposed by the tuner: spends no trial and counts in no rate
+    free: bool = False  # of the tuner, or the starting kernel: spends no trial and counts in no rate
 
     def gain_over_parents(self, trials: Mapping[int, Trial], score: float | None) -> float | None:
         """A score over that of the best parent; None if either is unknown."""

@@ -1,0 +1,50 @@
+"""The starting kernel of a run: given by the caller, or the first one that the offline proposer writes.
+
+The starting kernel is judged before the search, spends no trial, and is a member of the population.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from warpsmith.backends.source import read_candidate
+from warpsmith.model.brief import Brief, Problem
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.errors import CandidateError, ProposerRefused, UsageError
+from warpsmith.model.method import MethodOperator, Move
+from warpsmith.prompts.parser import parse
+from warpsmith.proposers.templates import TemplateProposer
+
+AUTO = "auto"
+"""As a starting kernel: the first one that the offline proposer writes."""
+
+START = MethodOperator("start", Move.INIT, "evoengineer/init")
+"""The operator of the starting kernel; nobody is asked."""
+
+
+def read_start(given: str | Candidate | None, backend: str) -> Candidate | None:
+    """The kernel that a caller gives as a file or a candidate; None for none and for `AUTO`."""
+    if given is None or given in ("", AUTO):
+        return None
+    start = given if isinstance(given, Candidate) else read_candidate(Path(given))
+    if start.backend != backend:
+        raise UsageError(
+            f"--start {start.main.name} is a {start.backend} kernel, and the run proposes {backend} kernels; "
+            "give a kernel of that language, or another --backend."
+        )
+    return start
+
+
+def first_offline(problem: Problem) -> Candidate:
+    """The first kernel that the offline proposer writes: of the collection, else of a template."""
+    brief = Brief(1, START.name, START.move, START.wording, problem, seed=0)
+    proposer = TemplateProposer()
+    try:
+        proposal = parse(proposer.propose(brief, proposer.prompt(brief)), brief)
+    except ProposerRefused:
+        raise CandidateError(
+            f"--start auto: the offline proposer has no kernel for {problem.task.name} in {problem.backend}; "
+            "name a file with --start FILE."
+        ) from None
+    assert proposal.candidate is not None, "the offline proposer writes replies that can be read"
+    return proposal.candidate
