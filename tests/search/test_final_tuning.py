@@ -100,7 +100,7 @@ def test_a_better_value_becomes_the_best_kernel_and_spends_no_trial(tmp_path: Pa
         assert brief is not None
         assert (brief.number, brief.operator) == (4, "init")
         assert brief.best is not None
-        assert session.state.best_score == 1.5
+        assert session.state.trials[session.state.best].score == 1.5
 
 
 def test_a_difference_within_the_noise_changes_nothing(tmp_path: Path) -> None:

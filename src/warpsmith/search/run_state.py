@@ -111,8 +111,8 @@ class RunState:
     @property
     def over_start(self) -> float | None:
         """The speed of the best trial over that of the starting kernel; None if either is missing."""
-        start = self.trials[self.starting].score if self.starting else None
-        return self.best_score / start if self.best_score and start else None
+        best, start = self.trials.get(self.best), self.trials.get(self.starting)
+        return best.score / start.score if best and start and best.score and start.score else None
 
     def apply(self, entry: LogEntry) -> None:
         """Take in one more event."""
