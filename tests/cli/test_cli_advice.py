@@ -322,7 +322,7 @@ def test_what_could_not_be_judged_is_not_called_invalid(
     place = ("rank 1 of 1 valid kernel; best: 2.00x PyTorch (trial 1", "wrong; best: none", "not judged; best: none")
     assert f"Trial 1 of 20: {place[status]}" in told.output
     assert "Next: warpsmith " in told.output
-    listed = json.loads(CliRunner().invoke(app, ["runs", ".", "--json"]).stdout)
+    (listed,) = json.loads(CliRunner().invoke(app, ["runs", ".", "--json"]).stdout)["runs"]
     assert datetime.fromisoformat(listed["date"]).year >= 2026
     assert listed["speedup"] == ({"eager": 2.0} if status == 0 else {})
 

@@ -152,11 +152,11 @@ def test_a_run_goes_into_the_pool_once(tmp_path: Path, kept: Path, capsys: pytes
     run = a_run(tmp_path / "run", 1, 5, 3, 8)
 
     assert pool(ADD, run, json=True) == 0
-    added = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    added = json.loads(capsys.readouterr().out)["records"]
     assert (added[0]["strategy"], added[0]["speedup"], added[0]["run"]) == ("s8", {"eager": 4.0}, "run")
     assert all((each["measured"] and each["effect"] is None) or each["effect"] > 1 for each in added)
     assert pool(ADD, run, json=True) == 0
-    assert capsys.readouterr().out == ""
+    assert json.loads(capsys.readouterr().out) == {"records": []}
     assert len(pool_records(kept, seeds=False)) == len(added)
     best = pool_records(kept, seeds=False)[0]
     assert "8.0f * x[i]" in best.kernel[0].text
@@ -171,7 +171,7 @@ def test_a_run_goes_into_the_pool_once(tmp_path: Path, kept: Path, capsys: pytes
     assert "(catalogue)" in capsys.readouterr().out
 
     assert pool(REMOVE, added[0]["key"], json=True) == 0
-    assert json.loads(capsys.readouterr().out)["key"] == added[0]["key"]
+    assert [each["key"] for each in json.loads(capsys.readouterr().out)["records"]] == [added[0]["key"]]
     assert pool(REMOVE, "run") == 0
     assert pool_records(kept, seeds=False) == ()
     with pytest.raises(UsageError, match="no record with the key or run 'run'"):
@@ -183,7 +183,7 @@ def test_a_search_finds_what_a_run_left(tmp_path: Path, kept: Path, capsys: pyte
     capsys.readouterr()
 
     assert show_matches(PROBLEM, 3, as_json=True) == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = json.loads(capsys.readouterr().out)["records"]
 
     assert len(found) == 3
     assert (found[0]["strategy"], found[0]["measured"]) == ("s8", True)

@@ -132,7 +132,7 @@ def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> N
     assert "Traceback" not in err
     assert "it was interrupted" in out
     outcome = desk.run("runs", ".", "--json")
-    (cut,) = [each for each in map(json.loads, outcome.out.splitlines()) if each["run"] == "cut"]
+    (cut,) = [each for each in json.loads(outcome.out)["runs"] if each["run"] == "cut"]
     assert cut["state"] == "interrupted"
     assert cut["method"] == "cupilot-no-roofline-no-retrieval-no-alignment"
     done = cut["trials"]
@@ -153,7 +153,7 @@ def test_a_place_lost_during_a_run_does_not_lose_the_run(desk: Desk, run: str) -
     assert "The best kernel cannot be written to place/best.cpp" in err
     assert "It is in lost/best.cpp." in err
     assert (desk.folder / "lost" / "best.cpp").is_file()
-    listed = [json.loads(line) for line in desk.run("runs", ".", "--json").out.splitlines()]
+    listed = json.loads(desk.run("runs", ".", "--json").out)["runs"]
     assert [each["state"] for each in listed if each["run"] == "lost"] == ["trials"]
 
 

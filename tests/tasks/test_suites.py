@@ -374,15 +374,16 @@ def test_the_list_shows_every_task(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"4096×393216", "convolution", "fp32"} <= words
 
 
-def test_the_list_for_programs_is_a_line_per_task(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_for_programs_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     suite_list(["warpsmith-100"], family=["scan"], tag=["masked"], json=True)
 
-    (line,) = capsys.readouterr().out.splitlines()
-    document = json.loads(line)
+    (document,) = json.loads(capsys.readouterr().out)["tasks"]
     assert document["task"] == "warpsmith-100/cumsum_masked"
     assert document["workloads"] == {"full": {"rows": 32768, "cols": 32768}}
     assert document["small"] == {"small": {"rows": 50, "cols": 999}}
     assert document["precisions"] == ["fp32"]
+    suite_list(json=True)
+    assert len(json.loads(capsys.readouterr().out)["tasks"]) == len(ENTRIES)
 
 
 def test_a_selection_that_leaves_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:

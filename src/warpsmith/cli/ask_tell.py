@@ -21,7 +21,7 @@ from warpsmith.cli import cards
 from warpsmith.cli.checks import check_task_file, exit_status, writable_paths
 from warpsmith.cli.json_documents import ask_document, next_step, print_document, trial_document
 from warpsmith.cli.live import best_line, verdict_line
-from warpsmith.cli.options import AsJson, DeviceHere, RunArgument, TimeBudget, Trust
+from warpsmith.cli.options import AsJson, DeviceHere, JsonLines, RunArgument, TimeBudget, Trust
 from warpsmith.cli.resume import confirm_task
 from warpsmith.cli.terminal import write
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
@@ -147,7 +147,7 @@ def tell(
     return exit_status([record.status]) if record.status else 1
 
 
-def step(run: RunArgument, device: DeviceHere = None, trust: Trust = False, json: AsJson = False) -> int:
+def step(run: RunArgument, device: DeviceHere = None, trust: Trust = False, json: JsonLines = False) -> int:
     """Judge what `tell --later` left. The run's folder can be copied to a GPU machine and back.
 
     Judging executes the run's task.py; for a run that was created elsewhere that needs --trust.

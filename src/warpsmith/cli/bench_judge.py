@@ -17,7 +17,7 @@ from warpsmith.cli import cards
 from warpsmith.cli.bench_show import print_tables
 from warpsmith.cli.checks import BASELINES, choose_device, parse_libraries, settings_with_timing, writable_paths
 from warpsmith.cli.json_documents import print_document
-from warpsmith.cli.options import Allow, AsJson, DeviceOfFiles, Entry, PrecisionOption, TimeBudget
+from warpsmith.cli.options import Allow, DeviceOfFiles, Entry, JsonLines, PrecisionOption, TimeBudget
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.experiments import published
 from warpsmith.experiments.best_kernels import WantedChecks
@@ -47,7 +47,7 @@ def bench_judge(
     out: Annotated[
         str, typer.Option(metavar="FOLDER", help="Keep verdicts and certificates there, and go on with what is there.")
     ] = "",
-    json: AsJson = False,
+    json: JsonLines = False,
 ) -> int:
     """Judge kernels of other systems, and check the speedups that are claimed for them.
 

@@ -21,7 +21,7 @@ from warpsmith.backends.toolchain import find_nvcc
 from warpsmith.cli import cards
 from warpsmith.cli.checks import find_task
 from warpsmith.cli.json_documents import contract_document, print_document
-from warpsmith.cli.options import AsJson, PrecisionOption
+from warpsmith.cli.options import JsonLines, PrecisionOption
 from warpsmith.cli.terminal import write
 from warpsmith.hardware.device import visible_gpus
 from warpsmith.model.contract import CallForm, Contract
@@ -52,7 +52,7 @@ def contract(
     ] = None,
     precision: PrecisionOption = None,
     header: Annotated[bool, typer.Option("--header", help="Only the header included before a kernel.")] = False,
-    json: AsJson = False,
+    json: JsonLines = False,
 ) -> int:
     """Show the entry point a kernel must have for a task: ready to paste into a prompt or a file.
 

@@ -26,11 +26,11 @@ from warpsmith.cli.checks import (
 )
 from warpsmith.cli.options import (
     Allow,
-    AsJson,
     Baseline,
     DeviceOfFiles,
     Entry,
     Fresh,
+    JsonLines,
     PrecisionOption,
     TaskArgument,
     TimeBudget,
@@ -74,7 +74,7 @@ def evaluate(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Only show whether the task rejects wrong results; takes no FILE.")
     ] = False,
-    json: AsJson = False,
+    json: JsonLines = False,
 ) -> int:
     """Judge kernel files: is each correct, how fast is it against PyTorch, how near to the roofline?
 

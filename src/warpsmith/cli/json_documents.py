@@ -1,5 +1,7 @@
 """The JSON documents of `--json`: one line each, with stable field names.
 
+A command prints one document; `evaluate`, `contract`, `step` and `bench judge` print one per result.
+
 A document is built from the records of the other rooms. Fields may be added; a field that is here keeps its name and
 its meaning. Numbers are finite or null, because NaN and Infinity are not JSON.
 """

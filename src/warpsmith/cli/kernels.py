@@ -28,8 +28,7 @@ def kernels_list(family: Family = None, json: AsJson = False) -> int:
         raise UsageError(f"no kernel is of the family {unknown[0]!r}; the families are {', '.join(families)}.")
     found = [kernel for kernel in collection() if not family or kernel.task.family in family]
     if json:
-        for kernel in found:
-            print_document(_document(kernel))
+        print_document({"kernels": [_document(kernel) for kernel in found]})
         return 0
     console = cards.console()
     rows = [_row(kernel, state) for kernel in found for state in kernel.states()]

@@ -14,7 +14,11 @@ from warpsmith.model.task import Precision
 
 _DEVICE = "auto|cpu|cuda[:n]"
 
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, all else on standard error.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, all else on standard error.")]
+JsonLines = Annotated[
+    bool,
+    typer.Option("--json", help="JSON on standard output, one line per result; all else on standard error."),
+]
 
 # --- the kernel and the device ---
 

@@ -159,10 +159,12 @@ def show_matches(problem: Problem, limit: int, *, as_json: bool) -> int:
 
 def _print(found: Sequence[PoolMatch], *, scored: bool, as_json: bool) -> None:
     if as_json:
+        records = []
         for match in found:
             body = {name: getattr(match.record, name) for name in _FIELDS}
             body["speedup"] = {"eager": match.record.speedup} if match.record.speedup else {}
-            print_document({**body, "score": round(match.score, 3) if scored else None})
+            records.append({**body, "score": round(match.score, 3) if scored else None})
+        print_document({"records": records})
     elif found:
         rows = [({"fit": f"{match.score:.1f}"} if scored else {}) | _row(match.record) for match in found]
         print_columns(cards.console(), rows, optional=("device", "key", "effect", "task"), folding="strategy")

@@ -55,10 +55,10 @@ def runs(
         except RunError as error:
             cards.say(errors, str(error), "yellow")
             continue
-        if json:
-            print_document(document)
         listed.append(document)
-    if listed and not json:
+    if json:
+        print_document({"runs": listed})
+    elif listed:
         print_runs(cards.console(), listed)
     return 0
 

@@ -31,8 +31,7 @@ def suite_list(
         tuple(suites or ()), names=tuple(name or ()), families=tuple(family or ()), tags=tuple(tag or ())
     )
     if json:
-        for entry in found:
-            print_document(_document(entry))
+        print_document({"tasks": [_document(entry) for entry in found]})
         return 0
     console = cards.console()
     for number, (suite, members) in enumerate(groupby(found, key=lambda entry: entry.suite)):
