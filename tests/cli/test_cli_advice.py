@@ -29,16 +29,18 @@ from tests.searching import (
 )
 from typer.testing import CliRunner
 
+from warpsmith.backends.source import backend_named
 from warpsmith.cli import ask_tell, cards, export, json_documents, optimize, tune
 from warpsmith.cli.checks import exit_status, parse_libraries
+from warpsmith.cli.contract import choose_backends
 from warpsmith.cli.json_documents import RunDocument
-from warpsmith.cli.live import LiveRun, best_line, watching
+from warpsmith.cli.live import LiveRun, best_line, verdict_line, watching
 from warpsmith.cli.main import app
 from warpsmith.cli.runs import print_runs
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import select_device
 from warpsmith.methods.load import load
-from warpsmith.model.brief import Brief, Problem
+from warpsmith.model.brief import Brief, Problem, Reply, TrialOutcome, TrialRecord
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import ProposerRefused, RunError, UsageError
 from warpsmith.model.evaluation import Evaluation, Status
@@ -115,6 +117,45 @@ def test_the_log_gives_the_reason_that_the_terminal_gives(tmp_path: Path, monkey
     assert "The run stopped after 2 trials: every plan was tried; end the run here." in [*remarks(history, None)]
     result = CliRunner().invoke(app, ["show", "run"], prog_name="warpsmith")
     assert "every plan was tried; end the run here\n" in result.stdout
+
+
+# --- one trial ---
+
+
+def test_a_trial_without_a_name_is_shown_with_its_id_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with new_session(Path("run"), FULL) as session:
+        brief = session.ask()
+        assert brief is not None
+        id = session.answer(brief, Reply(source(1), "me", file="kernel.cpp")).candidate
+    head = CliRunner().invoke(app, ["show", "run", "1"], prog_name="warpsmith").stdout.splitlines()[0]
+    assert head == f"trial 1: {id}"
+
+
+def test_a_duplicate_has_a_reason_in_json(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", FULL) as session:
+        proposed(session, 1, 1)
+        document = json_documents.trial_document(session, session.record(2))
+        first = session.state.trials[1].candidate
+    assert document["outcome"] == "duplicate"
+    assert document["reason"] == f"the same kernel as {first}, so it was not judged again; hand in another one."
+
+
+def test_a_reply_without_a_strategy_has_no_number_of_a_trial(tmp_path: Path) -> None:
+    record = TrialRecord(0, 3, TrialOutcome.UNREADABLE, reason="the reply is empty")
+    with new_session(tmp_path / "run", FULL) as session:
+        line = verdict_line(record, None, session.state)
+    assert line is not None
+    assert line.plain == "     ✗ no strategy in the reply: the reply is empty"
+
+
+@pytest.mark.parametrize("gpus", [(), ("a GPU",)])
+def test_contracts_are_for_the_language_that_a_search_takes(
+    gpus: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_run, "visible_gpus", lambda: gpus)
+    built = backend_named("cuda").available().build
+    assert choose_backends(None) == (("cuda",) if gpus and built else ("cpu",))
 
 
 # --- where the best kernel goes ---

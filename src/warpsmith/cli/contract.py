@@ -5,7 +5,6 @@ Imports torch, because tasks are loaded in this process: nothing is judged, so n
 
 from __future__ import annotations
 
-import os
 import sys
 from enum import StrEnum
 from typing import Annotated
@@ -17,16 +16,15 @@ from warpsmith.backends.c_contract import declaration_of
 from warpsmith.backends.python_contract import declaration as python_declaration
 from warpsmith.backends.python_contract import module_skeleton
 from warpsmith.backends.source import backend_named
-from warpsmith.backends.toolchain import find_nvcc
 from warpsmith.cli import cards
 from warpsmith.cli.checks import find_task
 from warpsmith.cli.json_documents import contract_document, print_document
 from warpsmith.cli.options import JsonLines, PrecisionOption
 from warpsmith.cli.terminal import write
-from warpsmith.hardware.device import visible_gpus
 from warpsmith.model.contract import CallForm, Contract
 from warpsmith.model.errors import ToolMissing, UsageError, WarpsmithError
 from warpsmith.model.task import Precision, Task
+from warpsmith.search.open_run import default_backend
 from warpsmith.system.plugins import plugins
 
 _WITH_HEADER = ("cpu", "cuda")
@@ -48,7 +46,7 @@ def contract(
     ],
     backend: Annotated[
         BackendChoice | None,
-        typer.Option(help="For which language.  [default: cuda if there is a GPU or nvcc, else cpu]"),
+        typer.Option(help="For which language.  [default: as optimize: cuda with a GPU and nvcc, else cpu]"),
     ] = None,
     precision: PrecisionOption = None,
     header: Annotated[bool, typer.Option("--header", help="Only the header included before a kernel.")] = False,
@@ -104,12 +102,12 @@ def _contracts(
 
 
 def choose_backends(choice: BackendChoice | None) -> tuple[str, ...]:
-    """The backends to print for; without a choice: cuda if there is a GPU or nvcc, else cpu."""
+    """The backends to print for; without a choice: the one that `optimize` takes here."""
     if choice is BackendChoice.ALL:
         return tuple(sorted(plugins("warpsmith.backends")))
     if choice is not None:
         return (choice.value,)
-    return ("cuda",) if visible_gpus() or find_nvcc(os.environ) is not None else ("cpu",)
+    return (default_backend(),)
 
 
 def _load(file: str, precision: Precision | None) -> Task:

@@ -253,7 +253,8 @@ def ask_document(session: Session, brief: Brief, prompt: Prompt) -> Document:
 def trial_document(session: Session, record: TrialRecord) -> Document:
     """`tell --json`, and each line of `step --json`."""
     body = asdict(record)
-    del body["twin"]
+    if twin := body.pop("twin"):
+        body["reason"] = f"the same kernel as {twin}, so it was not judged again; hand in another one."
     evaluation = session.evaluation(record.trial) if record.speedup is not None else None
     rank = session.state.rank(record.trial)
     return {

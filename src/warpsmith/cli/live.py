@@ -138,7 +138,7 @@ def watching(console: Console, session: Session) -> Iterator[LiveRun]:
 
 def verdict_line(record: TrialRecord, evaluation: Evaluation | None, state: RunState) -> Text | None:
     """One trial in one line; None if it has no verdict yet."""
-    number = f"{record.trial:>4} "
+    number = f"{record.trial or '':>4} "  # a reply that holds no strategy is no trial
     trial = state.trials.get(record.trial)
     what = f"  {trial.strategy}" if trial and trial.strategy else ""
     what = f"  {evaluation.missing_guards}{what}" if evaluation and evaluation.without else what

@@ -174,8 +174,8 @@ def _show_trial(session: Session, trial: int) -> None:
     proposed, evaluation = session.proposed(trial), session.evaluation(trial)
     assert proposed is not None, "a trial begins with a proposal"
     known = session.state.trials[trial]
-    name = proposed.name or known.candidate or "no name"
-    cards.say(console, f"trial {trial}: {name}  {known.candidate}", "bold")
+    named = "  ".join(dict.fromkeys(filter(None, (proposed.name, known.candidate)))) or "no name"
+    cards.say(console, f"trial {trial}: {named}", "bold")
     if known.parents:
         cards.say(console, f"parents: trials {', '.join(map(str, known.parents))}")
     candidate = proposed.candidate

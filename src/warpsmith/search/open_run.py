@@ -50,8 +50,7 @@ def choose(device: str, backend: str) -> tuple[Device, str]:
         raise UsageError(f"--backend {backend}: kernels are proposed in cuda, cpu or triton.")
     kind = device.partition(":")[0]
     if kind == "auto":
-        there = bool(visible_gpus()) and (backend == "triton" or backend_named("cuda").available().build)
-        kind = "cpu" if backend == "cpu" or not (there or backend) else "cuda"
+        kind = "cuda" if backend in ("cuda", "triton") else backend or default_backend()
     if kind not in _NATIVE:
         raise UsageError(f"unknown device {device!r}; use auto, cpu, cuda or cuda:N.")
     language = backend or kind
@@ -63,6 +62,11 @@ def choose(device: str, backend: str) -> tuple[Device, str]:
     if not available.build:
         raise ToolMissing(f"{language} kernels cannot be built here: {available.detail}.")
     return select_device(kind if device == "auto" else device), language
+
+
+def default_backend() -> str:
+    """The language of kernels where nobody names one: CUDA with a GPU and its compiler, else C++."""
+    return "cuda" if visible_gpus() and backend_named("cuda").available().build else "cpu"
 
 
 def begin(
