@@ -47,12 +47,13 @@ def run(desk: Desk) -> str:
     assert "Next: warpsmith verify" in outcome.err
     best = desk.folder / document["best"]["file"]
     assert "Found by warpsmith: task double" in best.read_text()
+    assert "\ntrials = 4\n" in (desk.folder / "first" / "config.toml").read_text()
     return "first"
 
 
 def test_runs_and_show_say_what_was_done(desk: Desk, run: str) -> None:
     listed = desk.run("runs", ".")
-    assert re.search(r"first +double +cupilot +template +4/4", listed.out), listed.out
+    assert re.search(r"first +\d{4}-\d\d-\d\d \d\d:\d\d +double +cupilot +template +4/4", listed.out), listed.out
     shown = desk.run("show", run)
     assert len(re.findall(r"^ +\d+ [★✓✗=·]", shown.out, re.MULTILINE)) == 4, shown.out
     best = desk.run("show", run, "best")

@@ -99,6 +99,7 @@ def ask(
                 evaluator,
                 folder=Path(run) if run else None,
                 recall=find_precedents,
+                options=options,
             )
     with session:
         waiting = sorted(session.state.in_flight)

@@ -21,6 +21,7 @@ from warpsmith.cli import cards
 from warpsmith.cli.bench_live import watching
 from warpsmith.cli.bench_show import document, print_notes, print_tables, relative_path
 from warpsmith.cli.checks import settings_with_timing, writable_paths
+from warpsmith.cli.config import ConfigFile
 from warpsmith.cli.json_documents import print_document
 from warpsmith.cli.options import (
     AsJson,
@@ -82,7 +83,7 @@ RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed ce
 
 
 def bench_run(
-    words: Annotated[
+    tasks: Annotated[
         list[str],
         typer.Argument(
             metavar="SUITE|TASK",
@@ -146,6 +147,7 @@ def bench_run(
             metavar="FOLDER", help="Where it is kept.  [default: a folder under benches/ named after the plan]"
         ),
     ] = "",
+    config: ConfigFile = "",
     json: AsJson = False,
 ) -> int:
     """Run every method with every proposer on every task, each with the same budget, and verify the winners.
@@ -169,10 +171,10 @@ def bench_run(
     asked = parse_proposers(tuple(proposers or ("auto",)))
     limits = RunOptions(trials=trials, seconds=time, tokens=tokens, usd=cost, device_seconds=device_time)
     plan = BenchPlan(
-        name=" ".join(words),
+        name=" ".join(tasks),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
-        tasks=select(tuple(words), families=tuple(family or ()), tags=tuple(tag or ())),
+        tasks=select(tuple(tasks), families=tuple(family or ()), tags=tuple(tag or ())),
         methods=tuple(_method(name.strip()) for name in methods.split(",") if name.strip()),
         proposers=tuple(choose(each, replace(options, models=())).spec if each == "auto" else each for each in asked),
         repeats=repeats,

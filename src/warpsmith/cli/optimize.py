@@ -14,6 +14,7 @@ from rich.console import Console
 
 from warpsmith.cli import cards
 from warpsmith.cli.checks import check_task_file, parse_baselines, writable_paths
+from warpsmith.cli.config import ConfigFile
 from warpsmith.cli.json_documents import optimize_document, print_document
 from warpsmith.cli.live import LiveRun, best_line, rates, spending, watching
 from warpsmith.cli.options import (
@@ -136,6 +137,7 @@ def optimize(
         str, typer.Option(metavar="FILE|DIR", help="The best kernel's source, or its bundle.  [RUN/best.*, RUN/best]")
     ] = "",
     trust: Trust = False,
+    config: ConfigFile = "",
     json: AsJson = False,
 ) -> int:
     """Evolve a kernel: propose, compile, check, time, keep the best; until a limit is reached.

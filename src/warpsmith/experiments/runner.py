@@ -40,6 +40,7 @@ from warpsmith.search.active_run import ActiveRun
 from warpsmith.search.budget import check_countable
 from warpsmith.search.loop import SearchObserver
 from warpsmith.search.next_brief import find_precedents
+from warpsmith.search.options import RunOptions
 from warpsmith.search.session import Session
 from warpsmith.search.start import read_start
 from warpsmith.search.trust import TASK_FILE, UntrustedTask, allow_task
@@ -247,9 +248,9 @@ class BenchRunner:
         )
         method = plan.method(key.method)
         recall = partial(bench_precedents, self._folder)
-        return open_run.begin(
-            config, method, evaluator, folder=folder, recall=recall, start=read_start(config.start, plan.backend)
-        )
+        options = RunOptions(profile=plan.profile, tune=plan.tune, remember=False, models=plan.options)
+        start = read_start(config.start, plan.backend)
+        return open_run.begin(config, method, evaluator, folder=folder, recall=recall, options=options, start=start)
 
     def _check_best(self, key: CellKey, evaluator: Evaluator) -> None:
         """Measure and verify the best kernel of a cell, unless that was done."""

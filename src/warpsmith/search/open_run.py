@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from warpsmith._version import __version__
@@ -28,6 +28,7 @@ from warpsmith.proposers.choose import choose as choose_proposer
 from warpsmith.run_log.events import RunConfig, RunCreated
 from warpsmith.run_log.log import LOG_FILE, RunLog
 from warpsmith.search.budget import check_budget, check_countable
+from warpsmith.search.config_file import write_config
 from warpsmith.search.loop import judge_pending
 from warpsmith.search.next_brief import find_precedents
 from warpsmith.search.options import RunOptions, precision_of
@@ -76,6 +77,7 @@ def begin(
     *,
     folder: Path | None = None,
     recall: FindPrecedents = no_precedents,
+    options: RunOptions | None = None,
     check: Callable[[Problem], None] = lambda _: None,
     start: Candidate | None = None,
 ) -> Session:
@@ -95,6 +97,7 @@ def begin(
     session = Session.create(folder, RunCreated(config, method, problem, __version__), recall, start)
     try:
         put_in_place(folder / TASK_FILE, _source(config.task), mode=0o644)
+        write_config(folder, config, method.name, options or RunOptions())
         sign_run(folder, session.state.setup)
     except OSError as refused:
         raise RunError(f"{folder} cannot be written ({refused.strerror}); choose another folder.") from None
@@ -131,6 +134,7 @@ class NewRun:
     device: Device
     folder: Path | None  # None: a fresh one under `runs`
     start: Candidate | None = None  # the starting kernel that the caller gave
+    options: RunOptions = field(default_factory=RunOptions)
 
     def begin(self, evaluator: Evaluator) -> Session:
         """Begin it, with what the pool knows about such tasks."""
@@ -140,6 +144,7 @@ class NewRun:
             evaluator,
             folder=self.folder,
             recall=find_precedents,
+            options=self.options,
             check=self.choice.check,
             start=self.start,
         )
@@ -157,7 +162,7 @@ def prepare(task: str, options: RunOptions, *, folder: Path | None = None) -> Ne
     choice = choose_proposer(options.proposer or "auto", options.models, roles=method.roles)
     check_countable(budget, choice)
     config = resolve(task, options, proposer=choice.spec, device=device, backend=backend)
-    return NewRun(config, method, choice, device, folder, read_start(options.start, backend))
+    return NewRun(config, method, choice, device, folder, read_start(options.start, backend), options)
 
 
 def resolve(task: str, options: RunOptions, *, proposer: str, device: Device, backend: str) -> RunConfig:
