@@ -49,6 +49,25 @@ def test_a_bench_is_known_by_its_folder_and_by_its_results(folder: Path) -> None
     assert (folder / "a.html").read_bytes() == (folder / "b.html").read_bytes()
 
 
+def test_a_bench_links_to_the_reports_of_its_runs(folder: Path, tmp_path: Path) -> None:
+    bench = make_bench(("cupilot",), repeats=1)
+    inside, outside = (replace(bench.cells[0], run=run) for run in ("cells/a b:c/1", "../bench/cells/a b:c/1"))
+    write_results(replace(bench, cells=(inside, outside)), tmp_path / "bench" / "results.json")
+    make_archive(tmp_path / "bench" / inside.run, 2, Maker(lines=4))
+    plain = CliRunner().invoke(app, ["report", str(tmp_path / "bench")])
+    assert plain.exit_code == 0, plain.output
+    page = tmp_path / "bench" / "report.html"
+    assert '"report":"./' not in page.read_text()
+
+    linked = CliRunner().invoke(app, ["report", str(tmp_path / "bench"), "--runs"])
+    assert linked.exit_code == 0, linked.output
+    assert (tmp_path / "bench" / inside.run / "report.html").is_file()
+    assert page.read_text().count('"report":"./') == 1
+    assert '"report":"./cells/a%20b%3Ac/1/report.html"' in page.read_text()
+    refused = CliRunner().invoke(app, ["report", "last", "--runs"])
+    assert refused.stderr == "error: --runs is for a bench, and last is a run; leave it out.\n"
+
+
 def test_it_is_opened_where_that_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import webbrowser
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -14,16 +17,19 @@ from warpsmith.cli.options import AsJson
 from warpsmith.cli.terminal import write
 from warpsmith.experiments.collect import results_of
 from warpsmith.experiments.plan import BENCHES, PLAN
-from warpsmith.experiments.results import RESULTS
+from warpsmith.experiments.results import RESULTS, BenchResults
 from warpsmith.hardware.device import select_device, visible_gpus
 from warpsmith.hardware.roofline import Peaks, ceilings, known_peaks
 from warpsmith.model.brief import Problem
+from warpsmith.model.errors import UsageError, WarpsmithError
 from warpsmith.model.settings import Paths
 from warpsmith.report import page
 from warpsmith.report.bench_page import bench_page
 from warpsmith.report.run_page import run_page
+from warpsmith.run_log.log import LOG_FILE
 from warpsmith.search import open_run
 from warpsmith.search.session import consistent
+from warpsmith.system.files import check_below
 
 NAME = "report.html"
 _TOLERANCE = 0.05  # how far the floors of these peaks may be from those in the run
@@ -45,11 +51,14 @@ def report(
     out: Annotated[
         str, typer.Option(metavar="FILE", help="Where to write it.  [default: report.html in that folder]")
     ] = "",
+    runs: Annotated[
+        bool, typer.Option("--runs", help="Of a bench: also write the reports of its runs, to which it links.")
+    ] = False,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     json: AsJson = False,
 ) -> int:
     """Write one HTML file with charts, and every candidate's code, verdict and prompt; it is readable offline."""
-    document = _write(what, out)
+    document = _write(what, out, runs)
     if json:
         print_document(document)
     else:
@@ -59,16 +68,41 @@ def report(
     return 0
 
 
-def _write(what: str, out: str) -> ReportDocument:
+def _write(what: str, out: str, runs: bool) -> ReportDocument:
     bench = _bench(what)
     if bench is not None:
-        path = Path(out) if out else (bench.parent if bench.is_file() else bench) / NAME
-        return ReportDocument(str(path), "bench", page.write(bench_page(results_of(str(bench))), path))
+        folder = bench.parent if bench.is_file() else bench
+        path, results = Path(out) if out else folder / NAME, results_of(str(bench))
+        reports = _reports(folder, results, path, write_all=runs)
+        return ReportDocument(str(path), "bench", page.write(bench_page(results, reports), path))
+    if runs:
+        raise UsageError(f"--runs is for a bench, and {what} is a run; leave it out.")
     folder = open_run.find(what)
     path = Path(out) if out else folder / NAME
+    return ReportDocument(str(path), "run", _write_run(folder, path))
+
+
+def _write_run(folder: Path, path: Path) -> int:
     with consistent(folder):
         document, texts = run_page(folder, _peaks(open_run.config_of(folder).problem))
-    return ReportDocument(str(path), "run", page.write(document, path, texts))
+    return page.write(document, path, texts)
+
+
+def _reports(folder: Path, results: BenchResults, path: Path, *, write_all: bool) -> dict[str, str]:
+    """The addresses of the reports of a bench's runs, relative to the page at `path`, by the folder of the run."""
+    found = {}
+    for cell in results.cells:
+        run = folder / cell.run
+        if ".." in run.parts[len(folder.parts) :]:  # a folder of somebody else may name any place
+            continue
+        with suppress(OSError, ValueError, WarpsmithError):  # a run that cannot be read has no report
+            check_below(folder, run / NAME)
+            if write_all and (run / LOG_FILE).is_file():
+                _write_run(run, run / NAME)
+            if (run / NAME).is_file():
+                relative = os.path.relpath(run / NAME, path.parent)
+                found[cell.run] = f"./{quote(relative)}"
+    return found
 
 
 def _bench(what: str) -> Path | None:

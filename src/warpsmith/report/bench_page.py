@@ -6,7 +6,7 @@ Statistics come from `experiments.statistics`; only the progress by trial, which
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from warpsmith.evaluator.judge.timing.statistics import classify
 from warpsmith.experiments.results import BenchResults, BenchTask, Cell, CellStatus
@@ -39,8 +39,8 @@ from warpsmith.report.document import (
 _OTHER = "other"
 
 
-def bench_page(bench: BenchResults) -> BenchPage:
-    """The page of a bench."""
+def bench_page(bench: BenchResults, reports: Mapping[str, str] | None = None) -> BenchPage:
+    """The page of a bench. `reports`: addresses of the reports of its runs, by the folder of the run."""
     unverified = not bench.verify  # a bench without verification counts all winners
     groups = tuple(_group(bench, place, unverified) for place in range(len(bench.groups)))
     return BenchPage(
@@ -54,7 +54,7 @@ def bench_page(bench: BenchResults) -> BenchPage:
         tasks=tuple(_task(bench, task, unverified) for task in bench.tasks),
         families=tuple(_families(bench, unverified)),
         duels=tuple(_duel(bench, each) for each in compare_methods(bench, unverified=unverified)),
-        runs=tuple(_run(bench, cell) for cell in bench.cells),
+        runs=tuple(_run(bench, cell, reports or {}) for cell in bench.cells),
     )
 
 
@@ -286,7 +286,7 @@ def _duel(bench: BenchResults, each: MethodComparison) -> DuelView:
     )
 
 
-def _run(bench: BenchResults, cell: Cell) -> RunView:
+def _run(bench: BenchResults, cell: Cell, reports: Mapping[str, str]) -> RunView:
     best = cell.best
     return RunView(
         task=cell.task,
@@ -306,4 +306,5 @@ def _run(bench: BenchResults, cell: Cell) -> RunView:
         tokens=cell.tokens,
         usd=cell.usd,
         device_s=cell.device_seconds,
+        report=reports.get(cell.run, ""),
     )

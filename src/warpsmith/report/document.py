@@ -348,6 +348,7 @@ class RunView:
     tokens: int
     usd: float | None
     device_s: float
+    report: str  # the address of its report, relative to this page; "" where there is none
 
 
 @dataclass(frozen=True)

@@ -260,7 +260,12 @@ function runTable() {
         caption: "Every run of the matrix",
         rows: DATA.runs,
         columns: [
-          { name: "Task", key: (run) => run.task, text: true },
+          {
+            name: "Task",
+            key: (run) => run.task,
+            cell: (run) => (run.report ? h("a", { href: run.report }, run.task) : run.task),
+            text: true,
+          },
           { name: "Method", key: (run) => DATA.groups[run.group].name },
           { name: "Seed", key: (run) => run.seed, numeric: true, ascending: true },
           { name: "State", key: (run) => run.status },

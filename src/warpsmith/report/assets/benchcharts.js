@@ -61,7 +61,8 @@ function matrix() {
     const fits = Math.max(1, Math.floor((width - left) / wide));
     const bands = [];
     for (let from = 0; from < order.length; from += fits) bands.push(order.slice(from, from + fits));
-    const tall = 26 + DATA.groups.length * size + 16;
+    const under = 12 + 4.6 * Math.max(...order.map(({ task }) => shorten(task.name, 18).length));
+    const tall = 26 + DATA.groups.length * size + under;
     const svg = s("svg", {
       width,
       height: bands.length * tall,
@@ -97,6 +98,12 @@ function matrix() {
         });
       });
       families(svg, band, left, wide, top);
+      band.forEach(({ task }, column) => {
+        const x = left + (column + 0.5) * wide;
+        const y = top + DATA.groups.length * size + 10;
+        const turned = { class: "axis task", x, y, "text-anchor": "end", transform: `rotate(-50 ${x} ${y})` };
+        svg.append(s("text", turned, shorten(task.name, 18)));
+      });
     });
     svg.append(...squares);
     roving(squares);
