@@ -130,6 +130,9 @@ def test_tables_are_sorted_by_any_column_with_the_keyboard(chromium: Browser, fi
     assert falling[-1] == rising[-1] == "–"  # what is not known stands last either way
 
     look(chromium, files.bench)
+    under = chromium.run("[...document.querySelectorAll('#matrix text.task')].map(e => e.textContent)")
+    assert len(under) == chromium.run("document.querySelectorAll('#tasks tbody tr').length")
+    assert all(under)
     names = chromium.run("[...document.querySelectorAll('#tasks thead button')].map(e => e.textContent)")
     for name in names:
         before = column(chromium, "#tasks table", name)

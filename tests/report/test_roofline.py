@@ -14,6 +14,7 @@ from warpsmith.hardware.roofline import Ceilings
 from warpsmith.methods.load import load
 from warpsmith.model.errors import ToolMissing, UsageError
 from warpsmith.report import roofline_svg
+from warpsmith.report.page import ASSETS
 from warpsmith.report.roofline import (
     BASELINE,
     BEST,
@@ -86,6 +87,14 @@ def test_words_lie_inside_and_not_on_one_another(intensity: float) -> None:
         if one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
     ]
     assert clashes == []
+
+
+def test_every_picture_says_that_positions_along_the_axis_are_not_measured() -> None:
+    picture = searched(intensity=11.0)
+    said = "FLOP per byte (counted; candidates side by side by trial)"
+    assert any(said in line for line in text_lines(picture))
+    assert said in roofline_svg.svg(picture)
+    assert said in (ASSETS / "roof.js").read_text(encoding="utf-8")
 
 
 def test_spreading_points_keeps_their_distance_to_the_roof() -> None:

@@ -15,6 +15,9 @@ from warpsmith.model.brief import Problem
 from warpsmith.model.evaluation import Evaluation, WorkloadResult
 from warpsmith.model.numbers import quantity
 
+X_LABEL = "FLOP per byte (counted; candidates side by side by trial)"
+"""The label of the axis: the position of a candidate along it is no measurement."""
+
 EAGER = "eager"
 """The id of the point for PyTorch."""
 
@@ -229,7 +232,7 @@ def text_lines(picture: RooflinePicture, width: int = 78, height: int = 18) -> l
     rows = [f"{heights.get(number, ''):>{_LEFT - 1}} │{''.join(row).rstrip()}" for number, row in enumerate(grid)]
     rows.append(f"{'':>{_LEFT - 1}} └{'─' * columns}")
     rows.append(_ticks(x, columns))
-    rows.append(f"{'':>{_LEFT}}{'FLOP per byte':^{columns}}".rstrip())
+    rows.append(f"{'':>{_LEFT}}{X_LABEL[:columns]:^{columns}}".rstrip())
     return [*rows, "", *_legend(picture)]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from warpsmith.model.errors import ToolMissing, UsageError
 from warpsmith.model.numbers import quantity
 from warpsmith.report.roofline import (
+    X_LABEL,
     Point,
     Roof,
     RooflinePicture,
@@ -112,7 +113,7 @@ def _axes(picture: RooflinePicture, x: Scale, y: Scale) -> Iterator[str]:
         yield f'<line class="grid" x1="{_LEFT}" y1="{at:.1f}" x2="{right}" y2="{at:.1f}"/>'
         yield _text(_LEFT - 8, at + 4, quantity(value, ""), "quiet", "end")
     yield f'<rect class="frame" x="{_LEFT}" y="{_TOP}" width="{right - _LEFT}" height="{bottom - _TOP}"/>'
-    yield _text((_LEFT + right) / 2, HEIGHT - 14, "arithmetic intensity (FLOP per byte)", "", "middle")
+    yield _text((_LEFT + right) / 2, HEIGHT - 14, X_LABEL, "", "middle")
     middle = (_TOP + bottom) / 2
     yield _text(22, middle, "FLOP per second", "", "middle", f' transform="rotate(-90 22 {middle:.1f})"')
 
@@ -268,7 +269,7 @@ def png(picture: RooflinePicture) -> bytes:
     axes = figure.add_subplot()
     (x_low, x_high), (y_low, y_high) = axis_ranges(picture)
     axes.set(xscale="log", yscale="log", xlim=(x_low, x_high), ylim=(y_low, y_high))
-    axes.set_xlabel("arithmetic intensity (FLOP per byte)")
+    axes.set_xlabel(X_LABEL)
     axes.set_ylabel("FLOP per second")
     axes.set_title(f"{picture.title}\n{picture.device}", loc="left", fontsize=11)
     axes.grid(True, which="major", color="#e6e8eb")

@@ -21,7 +21,7 @@ function roofline() {
       margin: { left: 76, right: 16, top: 26, bottom: 38 },
       x: { make: logarithmic, domain: roof.x },
       y: { make: logarithmic, domain: roof.y },
-      xLabel: "FLOP per byte",
+      xLabel: "FLOP per byte (counted; candidates side by side by trial)",
       yLabel: "FLOP per second",
       xTick: tick,
       yTick: (value) => prefixed(value, "").replace(/\.0+(?= )/, ""),
