@@ -8,7 +8,7 @@ import pytest
 
 from warpsmith.backends.c_contract import declaration_of
 from warpsmith.backends.cpu import CpuBackend
-from warpsmith.backends.cuda import CudaBackend
+from warpsmith.backends.cuda import DEVICE_LIBRARY, CudaBackend
 from warpsmith.backends.triton import TritonBackend
 from warpsmith.model.build import Artifact, DeviceKind, Target
 from warpsmith.model.candidate import Candidate, SourceFile
@@ -225,3 +225,22 @@ def test_an_axis_is_said_to_be_fixed_only_where_it_is() -> None:
         axes = {a.name: a.meaning for a in backend.contract(task).arguments if a.kind is ArgumentKind.AXIS}
         # Nobody may rely on cols: a winner is tried with others. Which ones is not said.
         assert axes == {"rows": "one of 16, 32", "cols": "64 here; others must work", "depth": "always 8"}
+
+
+def test_the_contract_names_every_header_of_the_device_library(softmax: Task) -> None:
+    text = CudaBackend().contract(softmax).text
+    headers = sorted(path.name for path in (DEVICE_LIBRARY / "warpsmith").glob("*.cuh"))
+
+    assert headers
+    assert [name for name in headers if f"`#include <warpsmith/{name}>`" not in text] == []
+    assert "warpsmith/" not in CpuBackend().contract(softmax).text
+
+
+def test_float32_products_from_parts_are_explained_where_there_are_products(softmax: Task) -> None:
+    product = replace(softmax, source="def product(a, b):\n    return a @ b\n")
+    told = [CudaBackend().contract(task).text for task in (product, softmax)]
+
+    assert ["Tensor cores truncate when they accumulate" in text for text in told] == [True, False]
+    assert "too coarse and fail" in told[0]
+    coarse = replace(product, precision=Precision.TF32)
+    assert "truncate" not in CudaBackend().contract(coarse).text + CpuBackend().contract(product).text

@@ -6,7 +6,17 @@ from dataclasses import replace
 from functools import partial
 
 from warpsmith.backends.source import backend_named
-from warpsmith.model.brief import Brief, Effect, Idea, Insight, Precedent, Problem, ShownCandidate, WorkloadBound
+from warpsmith.model.brief import (
+    Brief,
+    DeviceFigures,
+    Effect,
+    Idea,
+    Insight,
+    Precedent,
+    Problem,
+    ShownCandidate,
+    WorkloadBound,
+)
 from warpsmith.model.build import DeviceKind
 from warpsmith.model.candidate import SourceFile
 from warpsmith.model.evaluation import Interval, Status
@@ -44,10 +54,17 @@ DEVICES = {
 }
 
 
+FIGURES = {
+    "cuda": DeviceFigures(132, 50 << 20, 4.1e12, (("fp32", 51.2e12), ("tf32", 386e12), ("bf16", 742e12)), 2.1e-6),
+    "cpu": DeviceFigures(64, 256 << 20, 3.9e11, (("fp32", 4.2e12),), 6.4e-6),
+}
+
+
 def problem(backend: str = "cuda") -> Problem:
     """Softmax in one language."""
     device, kind, arch = DEVICES[backend]
-    return Problem(TASK, backend_named(backend).contract(TASK), backend, device, DeviceKind(kind), arch, BOUNDS)
+    contract = backend_named(backend).contract(TASK)
+    return Problem(TASK, contract, backend, device, DeviceKind(kind), arch, BOUNDS, figures=FIGURES[kind])
 
 
 def source(width: int) -> str:
@@ -189,6 +206,7 @@ def brief(operator: MethodOperator, backend: str = "cuda", *, first: bool = Fals
         retrieved=tuple(map(as_shown, SLOWER[1:3])) if Show.RETRIEVED in shows else (),
         notes=NOTES if Show.NOTES in shows else (),
         strategies=STRATEGIES if Show.STRATEGIES in shows else (),
+        cards=STRATEGIES[1:] if Show.CARDS in shows else (),
         roofline=Show.ROOFLINE in shows,
         role=operator.role,
         product=operator.product,

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.prompts.briefs import BEST, EVERYTHING, FAILED, REPAIR, SLOWER, UNREADABLE, brief, exhibit
-from warpsmith.model.brief import Brief, Role
+from warpsmith.methods import cupilot
+from warpsmith.model.brief import Brief, Idea, Role
 from warpsmith.model.candidate import SourceFile
 from warpsmith.model.errors import UsageError
 from warpsmith.model.method import MethodOperator, Move
@@ -109,13 +110,43 @@ def test_code_with_fences_in_it_does_not_end_its_block() -> None:
 def test_what_matters_least_is_left_out_first_and_said_so() -> None:
     everything = brief(EVERYTHING)
     shorter = user(everything, len(user(everything)))  # the system message is over
-    shortest = user(everything, 8600)
+    shortest = user(everything, 11_000)
 
     assert "(Left out here for length: 1 of 2 similar kernels.)" in shorter
     assert "# What earlier proposals thought" in shorter
     assert "# What earlier proposals thought" not in shortest
     assert "# The best kernel so far" in shortest
     assert "# Parent 3 of 3" in shortest
+
+
+def test_strategies_are_shown_whole_and_of_ideas_the_oldest_is_left_out_first() -> None:
+    long = " + ".join(f"step-{number}(size={number})" for number in range(150))
+    asked = replace(brief(cupilot.CROSS), ideas=tuple(Idea(n, f"{n}: {long}") for n in range(1, 31)))
+    asked = replace(asked, parents=(replace(SLOWER[0], strategy=long), BEST))
+
+    assert all(f"{n}: {long}\n" in user(asked) for n in range(1, 31))
+    assert f"Strategy: {long}\n" in user(asked)
+    shorter = user(asked, 40_000)
+    assert f"30: {long}" in shorter
+    assert f" 1: {long}" not in shorter
+    assert "of 30 strategies thought of.)" in shorter
+
+
+def test_the_translator_gets_instructions_for_what_its_strategy_names() -> None:
+    text = user(brief(cupilot.TRANSLATE))
+
+    assert text.index("# The strategy to carry out") < text.index("# How its optimisations are written")
+    assert "- A warp for each row (one-warp-per-row): Reduce a row with shuffles in one warp." in text
+
+
+def test_the_device_is_described_by_what_was_measured() -> None:
+    text, cpu = user(brief(BARE)), user(brief(BARE, "cpu"))
+
+    assert "132 multiprocessors (SMs) and 50.0 MiB of L2. Measured with PyTorch: 4.10 TB/s from memory" in text
+    assert "386 TFLOP/s in tf32" in text
+    assert "one more kernel launch takes 2.10 µs" in text
+    assert "It has 64 threads and 256 MiB of last-level cache." in cpu
+    assert "below 12.5 FLOP per byte in fp32 and below 181 FLOP per byte in bf16" in user(brief(EVERYTHING))
 
 
 def test_the_order_in_which_sections_go() -> None:

@@ -341,6 +341,20 @@ def test_what_other_runs_know_is_kept_with_the_run_and_shown_to_the_strategist(t
         assert not [entry for entry in log.entries() if isinstance(entry.event, PrecedentsFound)]
 
 
+def test_the_translator_and_the_revisor_get_the_cards_of_the_strategies_that_the_plan_names(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", CUPILOT, budget=Budget(trials=8)) as session:
+        first = ask(session)
+        assert first.cards == ()
+        tell(session, first, strategies("simd + tensor-cores + made-up", "plain"))
+        brief = ask(session)
+        assert [card.name for card in brief.cards] == ["simd"]  # tensor-cores is a card for GPUs
+        assert brief.cards[0].example
+        tell(session, brief, kernel(1, "simd"))
+        judged(session, invalid)
+        brief = ask(session)
+        assert (brief.role, [card.name for card in brief.cards]) == ("revisor", ["simd"])
+
+
 def test_lessons_of_the_pool_become_precedents() -> None:
     files = (SourceFile("k.cpp", "int after;\n"),)
     record = PoolRecord("key", "softmax", "simd", "cpu", files, speedup=1.4, effect=1.2, device="some CPU")

@@ -151,6 +151,16 @@ def test_the_start_called_auto_is_the_first_kernel_of_the_offline_proposer(probl
     assert first_offline(problem).digest == start.digest
 
 
+def test_a_problem_has_the_figures_of_its_device(problem: Problem) -> None:
+    figures = problem.figures
+
+    assert figures is not None
+    assert figures.units >= 1
+    assert 1e8 < figures.bandwidth_bytes_s < 1e13
+    assert dict(figures.flops_s)["fp32"] > 1e8
+    assert next(name for name, _ in figures.ridges) == "fp32"
+
+
 class Listener(TemplateProposer):
     """The catalogue; remembers what it was told."""
 

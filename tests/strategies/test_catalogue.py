@@ -110,3 +110,12 @@ def test_without_an_outline_the_source_tells_the_kind_of_work() -> None:
 
     assert work_families(conv) == {"convolution"}
     assert "attention" in work_families(attention)
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+def test_float32_products_are_advised_on_tensor_cores_in_parts_only(precision: Precision) -> None:
+    problem = make_problem(family=Family.MATMUL, operations=("aten.mm.default",), zone="compute", precision=precision)
+    advised = {each.name for each in relevant_strategies(problem, 6)}
+
+    assert ("split-product" in advised) == (precision is Precision.FP32)
+    assert ("tensor-cores" in advised) == (precision in (Precision.TF32, Precision.FP16, Precision.BF16))

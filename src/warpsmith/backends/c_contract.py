@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from warpsmith.model.contract import Argument, ArgumentKind, Contract
 from warpsmith.model.task import Precision, ScalarKind, ScalarSpec, Task, TensorRole, TensorSpec
@@ -50,6 +50,8 @@ class CDialect:
     table_note: str  # in which memory the state table is
     rules: tuple[str, ...]  # of the description, one or two sentences each
     type_rules: Mapping[str, str]  # element type -> a further rule for tasks that use it
+    product_rules: Mapping[Precision, str] = field(default_factory=dict)  # precision -> a rule for tasks with products
+    library: tuple[tuple[str, str], ...] = ()  # headers that come with Warpsmith, and what each offers
 
 
 def make_contract(task: Task, dialect: CDialect) -> Contract:
@@ -214,6 +216,12 @@ def _header(
     return "\n".join(lines) + "\n"
 
 
+_PRODUCT = re.compile(
+    r"\b(?:b?mm|baddbmm|addmm|matmul|einsum|[Bb]i[Ll]inear|[Ll]inear|\w*[Cc]onv\w*|scaled_dot_product_attention|"
+    r"MultiheadAttention|LSTM|GRU|RNN)\b|[\w)\]] @ [\w(]"
+)
+"""Finds matrix products and convolutions in the source of a task."""
+
 PRECISION_RULES = {
     Precision.FP32: (
         "fp32: compute in float32 or better. TF32, fp16 and bf16 arithmetic are too coarse and fail; "
@@ -315,7 +323,12 @@ def _rules(task: Task, dialect: CDialect) -> tuple[str, ...]:
     limit = "The error against a float64 reference may be a small multiple of PyTorch's own at this precision."
     used = dict.fromkeys(t.dtype for t in task.tensors)
     types = tuple(dialect.type_rules[dtype] for dtype in used if dtype in dialect.type_rules)
-    return (memory, *COMMON_RULES, *dialect.rules, *types, precision, limit, libraries)
+    products = (dialect.product_rules[task.precision],) if _has_product(task, dialect) else ()
+    return (memory, *COMMON_RULES, *dialect.rules, *types, precision, *products, limit, libraries)
+
+
+def _has_product(task: Task, dialect: CDialect) -> bool:
+    return task.precision in dialect.product_rules and _PRODUCT.search(task.source) is not None
 
 
 def _provided(dialect: CDialect, workspace: str, constants: tuple[str, ...]) -> str:
@@ -329,6 +342,9 @@ def _provided(dialect: CDialect, workspace: str, constants: tuple[str, ...]) -> 
     ]
     if constants:
         lines += ["- Compile-time constants:", _indented(code_block(dialect.fence, _namespace(constants)))]
+    if dialect.library:
+        lines.append("- Warpsmith's device library, which counts as your own code. Its headers, written for sm_90a:")
+        lines += [f"  - `#include <warpsmith/{name}>`: {offers}" for name, offers in dialect.library]
     lines.append(
         "- Tunable macros: a line such as `// tune: BLOCK = 128, 256, 512` makes `BLOCK` a macro, "
         "first value by default; of the best kernel of a run the others are tried, too. "

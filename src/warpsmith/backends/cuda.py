@@ -21,7 +21,7 @@ from warpsmith.model.candidate import Candidate
 from warpsmith.model.contract import Contract
 from warpsmith.model.errors import ToolMissing, UsageError
 from warpsmith.model.settings import Limits, Paths
-from warpsmith.model.task import Task
+from warpsmith.model.task import Precision, Task
 
 NO_HOST = "nvcc needs a host compiler: install g++, or set NVCC_CCBIN"
 
@@ -69,6 +69,33 @@ DIALECT = CDialect(
         "architecture, without `-use_fast_math`; intrinsics such as `__expf` may be used.",
     ),
     type_rules={},
+    product_rules={
+        Precision.FP32: "Products of float32 accuracy can be computed on tensor cores from parts: write each factor as "
+        "a sum of two fp16 or TF32 numbers (or three bf16 ones): the rounded value, and what the rounding left, scaled "
+        "where the type has few exponents; multiply large with large, large with small and small with large, and add. "
+        "One part alone is too coarse. Tensor cores truncate when they accumulate, so that the error grows with the "
+        "number of terms: a plain 3xTF32 product over 8192 terms misses the limit eight-fold. Move partial sums to "
+        "ordinary float32 registers every few steps (32 to 128 terms) and add them there.",
+    },
+    library=(
+        (
+            "packs.cuh",
+            "`float4` packs: `load_once`, `store_once`, `load_masked`, `store_masked`; `exp_near`",
+        ),
+        ("elementwise.cuh", "`map<F, THREADS, PACKS>(x, out, n, stream)`: a function of single elements"),
+        ("rows.cuh", "`reduce_rows(policy, rows, cols, stream)`: a reduction over each row, then a value per element"),
+        ("team.cuh", "`team_rows`: the same for long rows, kept in the shared memory of several blocks"),
+        ("group_norm.cuh", "`group_norm_policy` for `reduce_rows`"),
+        ("scan.cuh", "`scan<Op, REVERSE, EXCLUSIVE, MASKED, THREADS, PACKS>(x, mask, out, rows, cols, stream)`"),
+        ("pool.cuh", "`pool1`, `pool2`, `pool3` with `MaxPool` or `AvgPool`"),
+        ("depthwise.cuh", "`depthwise::launch<H, W, ROWS>`: convolution with one filter per channel"),
+        ("convolution.cuh", "`launch_convolution<COLUMNS, OUT_STEP, ROWS>(form, ...)`: any convolution"),
+        ("convolution_stream.cuh", "`launch_stream`, `launch_separable`: convolutions along one axis or of one tap"),
+        ("matmul.cuh", "`multiply(product, a, b, epilogue, workspace, stream)`: fp32-class products on tensor cores"),
+        ("split_product.cuh", "the main loop of `matmul.cuh`: tiles, factors in two fp16 parts, epilogues"),
+        ("wgmma.cuh", "warpgroup matrix instructions as functions: fp16 factors in shared memory, float32 sums"),
+        ("wgmma_f16.cuh", "the same for factors that lie K-major, from descriptors"),
+    ),
 )
 
 _FLAGS = (

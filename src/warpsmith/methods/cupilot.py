@@ -6,7 +6,7 @@ from warpsmith.methods.deviations import EFFECTS, EPOCHS, IDEAS, PROFILES
 from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Product, Show, Stage, Until
 
 GUIDANCE = frozenset({Show.ROOFLINE, Show.STRATEGIES, Show.IDEAS, Show.EFFECTS, Show.RETRIEVED})
-KERNELS = frozenset({Show.FAILURES, Show.PROFILE, Show.ROOFLINE})
+KERNELS = frozenset({Show.FAILURES, Show.PROFILE, Show.ROOFLINE, Show.CARDS})
 
 ALIGN = MethodOperator("align", Move.ALIGN, "cupilot/align", role="aligner", product=Product.ALIGNMENT)
 TRANSLATE = MethodOperator(

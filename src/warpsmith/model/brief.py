@@ -34,6 +34,26 @@ class WorkloadBound:
 
 
 @dataclass(frozen=True)
+class DeviceFigures:
+    """What was measured of a device, and what it has."""
+
+    units: int  # multiprocessors of a GPU, threads of a CPU
+    cache_bytes: int  # last-level cache
+    bandwidth_bytes_s: float  # of main memory
+    flops_s: tuple[tuple[str, float], ...]  # by type, of a matrix product in PyTorch
+    launch_s: float  # one more kernel in a graph; one tiny operation on a CPU
+
+    @property
+    def ridges(self) -> tuple[tuple[str, float], ...]:
+        """The arithmetic intensities from which plain arithmetic and the fastest type are the limit, in FLOP/byte."""
+        rates = dict(self.flops_s)
+        fastest = max(rates, key=lambda name: rates[name], default="")
+        return tuple(
+            (name, rates[name] / self.bandwidth_bytes_s) for name in dict.fromkeys(("fp32", fastest)) if name in rates
+        )
+
+
+@dataclass(frozen=True)
 class Problem:
     """The task on one device in one language: the same for all briefs of a run."""
 
@@ -45,10 +65,11 @@ class Problem:
     arch: str  # "sm_90a"; "" on a CPU
     bounds: tuple[WorkloadBound, ...]
     outline: Outline | None = None
+    figures: DeviceFigures | None = None  # of the device
 
     @property
     def zone(self) -> str:
-        """What holds the task back in its largest workload."""
+        """The zone of the roofline that the largest workload is in."""
         return max(self.bounds, key=lambda bound: bound.floor_ms).zone if self.bounds else ""
 
 
@@ -155,6 +176,7 @@ class Brief:
     retrieved: tuple[ShownCandidate, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()  # operator and what it wrote
     strategies: tuple[Strategy, ...] = ()  # of the catalogue, for this zone and family
+    cards: tuple[Strategy, ...] = ()  # of the catalogue, those that the strategy to be carried out names
     roofline: bool = False  # whether zone and floor may be spoken of
     tried: tuple[str, ...] = ()  # strategy texts of all candidates so far, the latest last, bounded
     models: tuple[ModelUsage, ...] = ()

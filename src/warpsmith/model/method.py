@@ -23,6 +23,7 @@ class Show(StrEnum):
     RETRIEVED = "retrieved"  # kernels of this and other runs that resemble the best
     NOTES = "notes"  # what earlier operators wrote that is no kernel
     IDEAS = "ideas"  # the strategies thought of so far, with what became of their kernels
+    CARDS = "cards"  # instructions for the strategies that the strategy to be carried out names
     EFFECTS = "effects"  # what each strategy of the catalogue has brought in this run
 
 

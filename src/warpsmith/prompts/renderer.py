@@ -21,7 +21,7 @@ from warpsmith.model.brief import Brief, Message, Problem, Prompt, Role
 from warpsmith.model.candidate import SourceFile
 from warpsmith.model.errors import UsageError
 from warpsmith.model.method import Move, Product
-from warpsmith.model.numbers import quantity, whole_percent
+from warpsmith.model.numbers import memory_size, number, quantity, whole_percent
 from warpsmith.prompts import figures
 
 _COMMON = "Warps of 32 threads, at most 1024 threads a block and 255 registers a thread."
@@ -55,7 +55,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 SUFFIX = ".j2"
 SECTIONS = (
     *("task", "device", "forbidden", "notes", "roofline", "best", "parents", "subject", "failure"),
-    *("insights", "failures", "retrieved", "precedents", "strategies", "ideas", "effects", "idea"),
+    *("insights", "failures", "retrieved", "precedents", "strategies", "ideas", "effects", "idea", "cards"),
 )
 REPLIES = {Product.STRATEGIES: "reply_strategies", Product.ALIGNMENT: "reply_alignment", Product.TEXT: "reply_text"}
 """The template for the form of a reply, by product; "reply" for a kernel."""
@@ -73,11 +73,13 @@ _SPARED = (
     ("precedents", "precedents"),
     ("failures", "earlier failures"),
     ("strategies", "strategies"),
+    ("cards", "instructions"),
     ("insights", "insights"),
     ("effects", "measured effects"),
     ("ideas", "strategies thought of"),
     ("notes", "notes"),
 )
+_LATEST_LAST = ("failures", "ideas", "notes")  # of these the oldest goes first, of the others the last
 _LEAST_CODE_CHARS = 1000
 _FIXED = frozenset({"system", "sections/task", "sections/device", "sections/forbidden"})
 _MOST_KEPT = 64
@@ -104,7 +106,8 @@ def _economies(brief: Brief, limit_chars: int) -> Iterator[tuple[Brief, int]]:
     yield brief, code_chars
     for field, _ in _SPARED:
         while getattr(brief, field):
-            brief = replace(brief, **{field: getattr(brief, field)[:-1]})
+            part = getattr(brief, field)
+            brief = replace(brief, **{field: part[1:] if field in _LATEST_LAST else part[:-1]})
             yield brief, code_chars
     while code_chars > _LEAST_CODE_CHARS:
         code_chars = max(_LEAST_CODE_CHARS, code_chars // 2)
@@ -203,6 +206,8 @@ def _environment() -> Environment:
         interval=figures.interval,
         percent=whole_percent,
         amount=partial(quantity, zeros=True),
+        memory=memory_size,
+        figure=partial(number, zeros=False),
         clipped=figures.clipped,
         status=figures.STATUS_WORDS.__getitem__,
         sources=_sources,

@@ -115,7 +115,7 @@ def _block(label: str, lines: list[str], closed: bool) -> Block:
     return Block(label, textwrap.dedent("\n".join(lines)).strip("\n"), closed)
 
 
-NAME_CHARS, STRATEGY_CHARS, THOUGHT_CHARS = 80, 1000, 4000
+NAME_CHARS, STRATEGY_CHARS, THOUGHT_CHARS = 80, 4000, 4000
 
 _WORDS = {
     **dict.fromkeys(("name", "kernel name"), "name"),

@@ -30,6 +30,7 @@ _JSON_START = re.compile(r"\[\s*\{|\{\s*\"|\A\s*\[\s*\"")  # prose has brackets,
 _JSON_STRATEGY = ("strategy", "plan", "description", "optimisations", "optimizations")
 _JSON_THOUGHT = ("thought", "thoughts", "rationale", "reason", "why", "explanation")
 _JSON_ATTEMPTS = 20
+_PARAGRAPH_CHARS = 1000  # of a reply without headings that is taken for a strategy
 
 
 def read_drafts(text: str, *, cut: bool = False) -> tuple[StrategyDraft, ...]:
@@ -51,7 +52,7 @@ def read_strategy(text: str) -> str:
     answer, _ = without_thinking(cleaned(text))
     parts = split(answer)
     said = [part for part in (*(block.text for block in parts.blocks), "\n".join(parts.prose)) if part.strip()]
-    if len(said) == 1 and "\n\n" not in said[0].strip() and len(said[0]) <= STRATEGY_CHARS:
+    if len(said) == 1 and "\n\n" not in said[0].strip() and len(said[0]) <= _PARAGRAPH_CHARS:
         return _line(said[0], STRATEGY_CHARS)
     return ""
 

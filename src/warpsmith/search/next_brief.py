@@ -36,11 +36,12 @@ from warpsmith.run_log.events import (
 )
 from warpsmith.run_log.log import RunLog
 from warpsmith.search.budget import stop_reason
+from warpsmith.search.effects import names
 from warpsmith.search.ideas import texts
 from warpsmith.search.run_state import RunState
 from warpsmith.search.start import START
 from warpsmith.search.trial_reader import TrialReader
-from warpsmith.strategies.catalogue import relevant_strategies
+from warpsmith.strategies.catalogue import fits_backend, relevant_strategies, strategies
 from warpsmith.strategies.pool import PoolRecord, search_pool
 
 REPAIR = MethodOperator("repair", Move.REPAIR, "common/repair", frozenset({Show.FAILURES}))
@@ -62,6 +63,7 @@ _ADVICE = 6  # strategies of the catalogue in a brief
 _FAILURES_SHOWN = 3
 _RETRIEVED = 3
 _IDEAS = 30
+_CARDS = 8
 _EFFECTS = 16
 _TRIED = 200  # ideas whose texts a proposer can avoid
 _WORD = re.compile(r"[A-Za-z_]\w*|\d+")
@@ -171,6 +173,7 @@ class NextBrief:
             retrieved=tuple(self._exhibit(each, operator) for each in event.retrieved),
             notes=self._notes() if Show.NOTES in shows else (),
             strategies=self._advice if Show.STRATEGIES in shows else (),
+            cards=self._cards(event) if Show.CARDS in shows else (),
             roofline=Show.ROOFLINE in shows,
             tried=self._tried() if not subject else (),
             models=tuple(sorted(state.standings.values(), key=lambda each: each.model)),
@@ -306,6 +309,14 @@ class NextBrief:
     def _advice(self) -> tuple[Strategy, ...]:
         """Strategies of the catalogue for this task."""
         return relevant_strategies(self._state.setup.problem, _ADVICE)
+
+    def _cards(self, event: BriefAsked) -> tuple[Strategy, ...]:
+        """The catalogue's entries for the strategies that the idea names, as far as they fit the language."""
+        problem = self._state.setup.problem
+        idea = self._state.ideas.known[event.idea].strategy if event.idea else ""
+        known = strategies()
+        named = [known[name] for name in sorted(names(idea)) if name in known]
+        return tuple(each for each in named if fits_backend(each, problem))[:_CARDS]
 
     def _exhibit(self, trial: int, operator: MethodOperator) -> ShownCandidate:
         return as_shown_by(operator, self._reader.read(trial))

@@ -59,7 +59,7 @@ def work_families(problem: Problem) -> frozenset[str]:
 
 def _applies(strategy: Strategy, problem: Problem, words: frozenset[str]) -> bool:
     return (
-        _fits_backend(strategy, problem)
+        fits_backend(strategy, problem)
         and (not strategy.zones or not problem.zone or _zone_hit(strategy, problem.zone))
         and (not strategy.families or not words or bool(words & set(strategy.families)))
         and (not strategy.precisions or problem.task.precision.value in strategy.precisions)
@@ -67,7 +67,7 @@ def _applies(strategy: Strategy, problem: Problem, words: frozenset[str]) -> boo
     )
 
 
-def _fits_backend(strategy: Strategy, problem: Problem) -> bool:
+def fits_backend(strategy: Strategy, problem: Problem) -> bool:
     """Whether the strategy can be written for the backend; a torch module may hold C++ or CUDA sources."""
     language = problem.kind if problem.backend == "torch_module" else problem.backend
     return not strategy.backends or language in strategy.backends
@@ -86,5 +86,7 @@ def _relevance(strategy: Strategy, problem: Problem, words: frozenset[str]) -> f
         score += (4.0 if hits - {general} else 3.0) - 0.25 * len(strategy.families)
     if strategy.zones and problem.zone and _zone_hit(strategy, problem.zone):
         score += 2.0 - 0.25 * len(strategy.zones)
+    if strategy.precisions:  # made for precisions of which the task has one
+        score += 1.0
     # Strategies for new devices only are the hardest to get right.
     return score - (0.5 if strategy.least_arch else 0.0)

@@ -770,6 +770,34 @@ const int64_t first = depth * blockIdx.z / SPLIT, last = depth * (blockIdx.z + 1
         parameters=(StrategyParameter("parts", ("4", "2", "8", "16", "32", "64", "128")),),
     ),
     Strategy(
+        name="split-product",
+        title="Float32 products from parts on tensor cores",
+        backends=("cuda",),
+        zones=("compute", "middle"),
+        families=("matmul", "convolution", "attention"),
+        advice=(
+            "Write each float32 factor as a sum of two fp16 parts (the rounded value, and what the rounding left, "
+            "scaled by 2048) or of two TF32 parts, and add three products on tensor cores: large with large, large "
+            "with small, small with large. Tensor cores truncate when they accumulate: after every 32 to 128 terms "
+            "add the partial sums to float32 registers with ordinary additions and begin anew from zero. Split while "
+            "tiles are written to shared memory, once per element; `<warpsmith/split_product.cuh>` does, for sm_90a."
+        ),
+        effect=(
+            "Two to four times float32 arithmetic on large products. Without the additions in ordinary registers the "
+            "error grows with the number of terms and exceeds the limit; one part alone always does."
+        ),
+        example="""\
+__half large = __float2half_rn(a);
+__half small = __float2half_rn((a - __half2float(large)) * 2048.0f);
+// per chunk: mma(part, a_large, b_large); mma(rest, a_large, b_small); mma(rest, a_small, b_large);
+sum += part + rest * (1.0f / 2048.0f);  // in ordinary registers, then part = rest = 0
+""",
+        needs=("shared-tile",),
+        excludes=("tensor-cores",),
+        precisions=("fp32",),
+        least_arch=80,
+    ),
+    Strategy(
         name="split-rows",
         title="Several blocks for each of a few long rows",
         backends=("cuda",),
@@ -845,12 +873,11 @@ __global__ void turn(const float4* in, float4* out) {  // 8 x 8 units, 64 thread
         zones=("compute", "middle"),
         families=("matmul",),
         advice=(
-            "Where the precision class allows it (tf32, fp16, bf16), multiply with wmma or mma instructions: "
+            "Multiply with wmma or mma instructions, in the precision of the task: "
             "tiles of 16 by 16 per warp, operands through shared memory, sums in float32."
         ),
-        effect=(
-            "Up to an order of magnitude over ordinary arithmetic. In strict fp32 it is too coarse and is refused."
-        ),
+        effect="Up to an order of magnitude over ordinary arithmetic.",
+        precisions=("tf32", "fp16", "bf16"),
         example="""\
 wmma::load_matrix_sync(a, As, lda);
 wmma::mma_sync(sum, a, b, sum);

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pydantic import TypeAdapter
 
 from warpsmith.evaluator.guards import first_objection
-from warpsmith.model.brief import WorkloadBound
+from warpsmith.model.brief import DeviceFigures, WorkloadBound
 from warpsmith.model.certificate import Calibration, CheckOutcome
 from warpsmith.model.evaluation import Status, WorkloadResult
 from warpsmith.model.evidence import Evidence
@@ -74,6 +74,7 @@ class TaskFacts:
     calibration: Calibration | None = None  # None for a judge that verifies a winner
     bounds: tuple[WorkloadBound, ...] = ()  # what the hardware allows, by workload
     outline: Outline | None = None  # what the reference computes
+    figures: DeviceFigures | None = None  # measured rates of the device
 
 
 CONFIG = TypeAdapter(JudgeConfig)

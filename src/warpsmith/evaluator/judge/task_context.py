@@ -30,7 +30,7 @@ from warpsmith.evaluator.protocol.messages import MOST_CALLS
 from warpsmith.hardware.peaks import Peaks, load_or_measure
 from warpsmith.hardware.roofline import floor_ms, zone
 from warpsmith.hardware.work import Work, count_work
-from warpsmith.model.brief import WorkloadBound
+from warpsmith.model.brief import DeviceFigures, WorkloadBound
 from warpsmith.model.certificate import Calibration
 from warpsmith.model.errors import TaskError
 from warpsmith.model.numbers import memory_size
@@ -134,6 +134,13 @@ class TaskContext:
             calibration=self.calibration,
             bounds=tuple(self._bound(workload) for workload in self.task.workloads),
             outline=outline(self.program),
+            figures=DeviceFigures(
+                units=self.peaks.sms,
+                cache_bytes=self.peaks.l2_bytes,
+                bandwidth_bytes_s=self.peaks.bandwidth_bytes_s,
+                flops_s=self.peaks.flops,
+                launch_s=self.peaks.launch_overhead_s,
+            ),
         )
 
     def _busy_note(self) -> tuple[str, ...]:

@@ -104,6 +104,7 @@ class Evaluator:
             arch=self.device.arch,
             bounds=judge.facts.bounds,
             outline=judge.facts.outline,
+            figures=judge.facts.figures,
         )
 
     def calibrate(
