@@ -320,9 +320,9 @@ PYTHON: tuple[Attack, ...] = (
     _python("half_precision", 12, _DIFFERS, Status.WRONG),
     _python("autocast", 12, _DIFFERS, Status.WRONG, task="matmul_torch", twin="matmul"),
     _python("detects_timing", 13, _LATE, Status.WRONG, twin="careful"),
-    _python("torch_softmax", 15, "library call", task="softmax", twin="extension"),
-    _python("falls_back", 15, "library call", task="softmax", twin="extension"),
-    _python("hides_operators", 15, "library call", task="softmax", twin="extension"),
+    _python("torch_softmax", 15, "library call", task="rows_softmax", twin="extension"),
+    _python("falls_back", 15, "library call", task="rows_softmax", twin="extension"),
+    _python("hides_operators", 15, "library call", task="rows_softmax", twin="extension"),
     _python("counts_calls", 17, _LATE, Status.WRONG, twin="plain"),
     _python("reaches_out", 19, "shut in on all sides", Status.LAUNCH_FAILED, twin="careful"),
     _python("hangs", 22, "no answer within", Status.TIMED_OUT),
@@ -398,16 +398,18 @@ PYTHON_ON_GPU: tuple[Attack, ...] = (
 PYTHON_ON_CPU: tuple[Attack, ...] = (
     _python("deep_while_compiled", 22, "left folders more than 32 deep", Status.BUILD_ERROR, twin="scratch"),
     _python("works_while_preparing", 18, _LATE, Status.WRONG, twin="plain", names_harness=True),
-    _python("detects_trace", 15, "library call", task="softmax", twin="extension"),
-    _python("borrows_numpy", 15, "library call", task="softmax", twin="extension"),
-    _python("borrows_numpy_quietly", 15, "library call", task="softmax", twin="extension"),
+    _python("detects_trace", 15, "library call", task="rows_softmax", twin="extension"),
+    _python("borrows_numpy", 15, "library call", task="rows_softmax", twin="extension"),
+    _python("borrows_numpy_quietly", 15, "library call", task="rows_softmax", twin="extension"),
     _python("borrows_numpy_split", 15, "library call: .* of its work", task="wide_softmax", twin="moves"),
-    _python("hidden_thread", 15, "library call", task="softmax", twin="threads"),
-    _python("replaced_clone", 15, "library call: it has replaced aten::clone", task="softmax", twin="own_operator"),
+    _python("hidden_thread", 15, "library call", task="rows_softmax", twin="threads"),
+    _python(
+        "replaced_clone", 15, "library call: it has replaced aten::clone", task="rows_softmax", twin="own_operator"
+    ),
     _python("static_dispatch", 15, "library call: .* of its work", task="wide_softmax", twin="extension"),
     _python("calls_symbols", 15, "library call: .* of its work", task="wide_softmax", twin="moves"),
     _python("recording_off", 15, "library call: .* of its work", task="wide_softmax", twin="own_operator"),
-    _python("copies_by_name", 15, "library call", task="softmax", twin="moves"),
+    _python("copies_by_name", 15, "library call", task="rows_softmax", twin="moves"),
 )
 
 

@@ -5,6 +5,6 @@ import torch
 from warpsmith import normal, task
 
 
-@task(a=normal("n"), b=normal("n"), workloads=[{"n": 1 << 21}], precision="fp32")
+@task(a=normal("n"), b=normal("n"), workloads=[{"n": 1 << 18}], precision="fp32")
 def joined(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.cat([a, b])
