@@ -257,7 +257,7 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
             says="Next: warpsmith verify rms_norm.py runs/first/best.cpp",
             quick=True,
         ),
-        Run("warpsmith runs", says="runs/first +rms_norm +cupilot +template", quick=True),
+        Run("warpsmith runs", says="runs/first +[-0-9]+ [:0-9]+ +rms_norm +cupilot +template", quick=True),
         Run("warpsmith show runs/first", says="best: ", quick=True),
         Run("warpsmith show runs/first best --only code", says=r'extern "C" int launch\(', quick=True),
         Run("warpsmith report runs/first", says="runs/first/report.html", quick=True),
