@@ -28,7 +28,9 @@ def deviations() -> str:
     for method in methods().values():
         for deviation in method.deviations:
             said.setdefault(deviation, []).append(method.name)
-    return "\n".join(f"- {text} ({', '.join(names)})" for text, names in said.items()) + "\n"
+    every = len(methods())
+    lines = (f"- {text} ({'all' if len(names) == every else ', '.join(names)})" for text, names in said.items())
+    return "\n".join(lines) + "\n"
 
 
 def page(text: str) -> str:

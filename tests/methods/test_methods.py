@@ -12,6 +12,7 @@ from tests.methods.table import PAGE, page
 from warpsmith import methods as package
 from warpsmith.methods import load
 from warpsmith.methods.check import method_errors
+from warpsmith.methods.deviations import RUNS
 from warpsmith.model.method import KernelFact, Method, Move, Product, Show, Until
 from warpsmith.populations.create import create
 
@@ -126,6 +127,22 @@ def test_of_kernels_it_says_what_the_paper_says(name: str) -> None:
     kernels = {Show.BEST, Show.PARENTS, Show.RETRIEVED}
 
     assert [each.facts for each in METHODS[name].operators if each.shows & kernels and each.facts != SAID[name]] == []
+
+
+@every
+def test_its_deviations_name_what_every_run_does_otherwise_and_how_to_turn_it_off(method: Method) -> None:
+    assert set(RUNS) <= set(method.deviations)
+    said = " ".join(method.deviations)
+    shows = {show for each in method.operators for show in each.shows}
+    for option, needed in {
+        "--no-failures": Show.FAILURES in shows and method.revise is None,
+        "--no-profile": Show.PROFILE in shows and method.revise is None,
+        "--start": True,
+        "--stop-at 0": True,
+        "--no-tune": True,
+    }.items():
+        assert (option in said) or not needed, option
+    assert (method.population.name == "tournament") == any("mutate strategies" in text for text in method.deviations)
 
 
 def test_insights_are_at_most_three() -> None:

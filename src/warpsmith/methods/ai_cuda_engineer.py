@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpsmith.methods.deviations import ERRORS, STEADY
+from warpsmith.methods.deviations import DIGESTS, ERRORS, RUNS, STEADY
 from warpsmith.model.method import KernelFact, Method, MethodOperator, Move, PopulationSpec, Show, Stage, Until
 
 CONVERT = MethodOperator("convert", Move.WRITE, "ai-cuda-engineer/convert")
@@ -41,10 +41,13 @@ PLUGIN = Method(
     population=PopulationSpec("elite", (("size", 5),)),
     deviations=(
         ERRORS,
+        DIGESTS,
         STEADY,
         "The converted function is shown to the translation and never run; candidates are always checked against the "
         "task's own reference, so that an error of the conversion cannot become the yardstick.",
         "Similar kernels come from this run, all judged by this evaluator, and not from an archive of kernels for "
         "other tasks.",
+        "One model proposes unless several are given (`--proposer A:M=2,B:N=1`); the paper uses an ensemble.",
+        *RUNS,
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpsmith.methods.deviations import EFFECTS, EPOCHS, IDEAS, PROFILES
+from warpsmith.methods.deviations import EFFECTS, EPOCHS, IDEAS, PROFILES, RUNS, STRATEGIES
 from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Product, Show, Stage, Until
 
 GUIDANCE = frozenset({Show.ROOFLINE, Show.STRATEGIES, Show.IDEAS, Show.EFFECTS, Show.RETRIEVED})
@@ -61,5 +61,5 @@ PLUGIN = Method(
     repairs=2,
     tries=2,
     revise=REVISE,
-    deviations=(EPOCHS, IDEAS, EFFECTS, PROFILES),
+    deviations=(EPOCHS, IDEAS, EFFECTS, PROFILES, *STRATEGIES, *RUNS),
 )

@@ -7,6 +7,21 @@ ERRORS = (
     "behind the paper's comparison no error reaches a later prompt, so that models repeat the same mistake. "
     "`--no-failures` and `--repairs 0` (in a bench `METHOD-no-failures-no-repairs`) take both away."
 )
+RUNS = (
+    "A kernel that would be the best is measured a second time, and kernels are ranked by the lower end of their "
+    "speedup; a run stops early near the roofline (`--stop-at 0` turns that off) and tunes the tunables of its best "
+    "kernel at the end (`--no-tune`); a reply that repeats a kernel is not evaluated again, and a call without a reply "
+    "spends no trial.",
+    "A run begins without a kernel unless `--start` gives one; in the papers every run has a starting kernel, and "
+    "speedups are over it.",
+    "The prompt has the contract of this evaluator: an entry point in C, its rules, the figures of the device, and "
+    "the headers of the device library that may be included.",
+)
+"""What every method here does otherwise."""
+DIGESTS = (
+    "Of a profile the prompt has a digest (the bottleneck, two or three figures, what to try) in place of raw "
+    "counters; `--no-profile` leaves it out."
+)
 STEADY = (
     "Operators are taken in turn and each result counts at once; a generation is a round of operators and the search "
     "does not wait for its end, so that proposals and evaluations can overlap."
@@ -24,6 +39,13 @@ EPOCHS = (
     "An epoch is an equal share of the run's trials, and the search does not wait for its end: a strategy can be "
     "crossed once its kernel is measured, so that proposals and evaluations overlap. The number of strategies of an "
     "epoch in the paper is unknown."
+)
+STRATEGIES = (
+    "Epochs after the first mutate strategies, too; the paper names crossover alone.",
+    "Precedents come from the user's own pool of measured runs, with the kernels before and after, not from a pool "
+    "that the authors prepared; a bench leaves out what was learnt on the task itself.",
+    "The revisor repairs kernels that fail; the paper's revisor also revises valid kernels that are slow.",
+    "Translator and revisor get the catalogue's instructions for the strategies that the plan names.",
 )
 IDEAS = (
     "A strategy and its kernels are kept apart: when a kernel cannot be repaired its strategy is written once more, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpsmith.methods.deviations import ERRORS, PARENTS, STEADY
+from warpsmith.methods.deviations import ERRORS, PARENTS, RUNS, STEADY
 from warpsmith.model.method import KernelFact, Method, MethodOperator, Move, PopulationSpec, Show, Stage, Until
 
 KIN = frozenset({Show.PARENTS, Show.FAILURES})
@@ -22,5 +22,13 @@ PLUGIN = Method(
     "puts their shared idea in a new form (E2), a changed one (M1) and one with other parameters (M2).",
     stages=(Stage((I1,), Until(valid=5)), Stage((E1, E2, M1, M2))),
     population=PopulationSpec("elite", (("size", 5),)),
-    deviations=(ERRORS, PARENTS, STEADY),
+    deviations=(
+        ERRORS,
+        PARENTS,
+        "E1 and E2 get 2 parents, as in the EvoEngineer paper; the EoH paper gives up to 5. Run times of parents are "
+        "shown, as EvoEngineer's historical solutions have them; the EoH paper shows code and descriptions.",
+        "M3, the operator of EoH that simplifies a heuristic, is not used, as in the EvoEngineer paper.",
+        STEADY,
+        *RUNS,
+    ),
 )

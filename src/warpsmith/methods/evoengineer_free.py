@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpsmith.methods.deviations import ERRORS, STEADY
+from warpsmith.methods.deviations import ERRORS, RUNS, STEADY
 from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Show, Stage
 
 INIT = MethodOperator(
@@ -16,5 +16,5 @@ PLUGIN = Method(
     summary="Asks for a better kernel than the best so far, shows nothing but its code, and keeps the single best.",
     stages=(Stage((INIT,)),),
     population=PopulationSpec("best"),
-    deviations=(ERRORS, STEADY),
+    deviations=(ERRORS, STEADY, *RUNS),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpsmith.methods.deviations import ERRORS, INSIGHTS, PARENTS, STEADY
+from warpsmith.methods.deviations import DIGESTS, ERRORS, INSIGHTS, PARENTS, RUNS, STEADY
 from warpsmith.model.method import KernelFact, Method, MethodOperator, Move, PopulationSpec, Show, Stage, Until
 
 GUIDANCE = frozenset({Show.BEST, Show.INSIGHTS, Show.PROFILE, Show.FAILURES})
@@ -38,5 +38,5 @@ PLUGIN = Method(
     "with the best kernel, its profile and up to 3 insights always in view.",
     stages=(Stage((INIT,), Until(valid=2)), Stage((CROSSOVER, MUTATION))),
     population=PopulationSpec("elite", (("size", 5),)),
-    deviations=(ERRORS, INSIGHTS, PARENTS, STEADY),
+    deviations=(ERRORS, INSIGHTS, PARENTS, DIGESTS, STEADY, *RUNS),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpsmith.methods.deviations import ERRORS, INSIGHT_POPULATION, INSIGHTS, STEADY
+from warpsmith.methods.deviations import DIGESTS, ERRORS, INSIGHT_POPULATION, INSIGHTS, RUNS, STEADY
 from warpsmith.model.method import KernelFact, Method, MethodOperator, Move, PopulationSpec, Show, Stage
 
 INIT = MethodOperator(
@@ -22,5 +22,5 @@ PLUGIN = Method(
     "at random from the 5 best.",
     stages=(Stage((INIT,)),),
     population=PopulationSpec("elite", (("size", 5),)),
-    deviations=(ERRORS, INSIGHTS, INSIGHT_POPULATION, STEADY),
+    deviations=(ERRORS, INSIGHTS, INSIGHT_POPULATION, DIGESTS, STEADY, *RUNS),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpsmith.methods.deviations import ERRORS, PARENTS
+from warpsmith.methods.deviations import ERRORS, PARENTS, RUNS
 from warpsmith.model.method import Method, MethodOperator, Move, PopulationSpec, Show, Stage
 
 EVOLVE = MethodOperator(
@@ -30,5 +30,7 @@ PLUGIN = Method(
         "temperature would depend on the unit of time.",
         "Islands are reset after a number of valid kernels, and the temperature falls from one reset to the next; "
         "the published period is in hours, which differ from model to model and machine to machine.",
+        "A chat model is asked for the next version of a whole file; the paper has a model complete a function.",
+        *RUNS,
     ),
 )
