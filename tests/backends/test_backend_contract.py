@@ -244,3 +244,15 @@ def test_float32_products_from_parts_are_explained_where_there_are_products(soft
     assert "too coarse and fail" in told[0]
     coarse = replace(product, precision=Precision.TF32)
     assert "truncate" not in CudaBackend().contract(coarse).text + CpuBackend().contract(product).text
+
+
+def test_a_task_of_one_size_asks_for_no_other() -> None:
+    tensors = (TensorSpec("x", "float32", ("rows",), INPUT), TensorSpec("out", "float32", (), OUTPUT))
+    workloads = (Workload("w", (("rows", 4),)),)
+    task = Task("t", "", TaskKind.NATIVE, tensors, (), workloads, Precision.FP32, "digest")
+    for backend in (CpuBackend(), TritonBackend()):
+        text = backend.contract(task).text
+        assert "It is checked and timed at this size only:\n- w: rows = 4" in text
+        assert "others must work" not in text
+    elsewhere = (Workload("elsewhere", (("rows", 5),)),)
+    assert "others must work" in CpuBackend().contract(replace(task, held_out=elsewhere)).text

@@ -258,6 +258,7 @@ def test_fake_inputs_cost_no_memory(native: Load) -> None:
         ('@task(x=normal("n"))\ndef f(x): return x', "needs workloads"),
         ('@task(x=normal("n"), workloads=[{"n": 2}])\ndef f(x, y): return x', "does not declare its parameter 'y'"),
         ('@task(x=normal("n"), z=scalar(1), workloads=[{"n": 2}])\ndef f(x): return x', "declares 'z'"),
+        ('@task(x=normal("n"), workload=[{"n": 2}])\ndef f(x): return x', "did you mean 'workloads'?"),
         (
             '@task(x=normal("n"), workloads=[{"n": 2}], precision="fp8")\ndef f(x): return x',
             "precision 'fp8' is unknown",

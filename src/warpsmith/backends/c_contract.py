@@ -307,6 +307,8 @@ def workloads_text(task: Task) -> str:
     if not task.axes:
         return "One size only, as the shapes above say."
     lines = ["It is checked on all of these sizes and timed on them too; others must work as well:"]
+    if len(task.fixed_axes) == len(task.axes):
+        lines = ["It is checked and timed at this size only:"]
     lines += [f"- {w.name}: {', '.join(f'{a} = {v}' for a, v in w.axes)}" for w in task.workloads]
     return "\n".join(lines)
 

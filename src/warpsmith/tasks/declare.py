@@ -14,6 +14,7 @@ axis becomes a C++ parameter, so its name must be legal there. This module does 
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import math
 import re
@@ -273,6 +274,11 @@ def task(
     return declare
 
 
+_KEYWORDS = tuple(
+    name for name, parameter in inspect.signature(task).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY
+)
+
+
 def _match_parameters(
     title: str, function: Callable[..., object], given: Mapping[str, Declared | int | float | bool]
 ) -> tuple[tuple[str, Declared], ...]:
@@ -280,7 +286,9 @@ def _match_parameters(
     signature = inspect.signature(function).parameters
     for extra in given.keys() - signature.keys():
         known = ", ".join(signature) or "none"
-        raise TaskError(f"task {title!r} declares {extra!r}, but the function has the parameters {known}.")
+        near = difflib.get_close_matches(extra, (*_KEYWORDS, *signature), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise TaskError(f"task {title!r} declares {extra!r}, but the function has the parameters {known}{hint}")
     ordered: list[tuple[str, Declared]] = []
     for parameter in signature.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
