@@ -36,7 +36,7 @@ from warpsmith.search.active_run import ActiveRun
 from warpsmith.search.best_kernel import bundle_folder, why_no_best, write_best
 from warpsmith.search.budget import check_trials_left
 from warpsmith.search.loop import SearchObserver, judge_pending
-from warpsmith.search.options import RunOptions
+from warpsmith.search.options import BY_HAND, RunOptions
 from warpsmith.search.profiles import kernel_profiler, profile_next
 from warpsmith.search.session import Session
 from warpsmith.search.start import AUTO
@@ -55,7 +55,6 @@ KernelLike = str | os.PathLike[str] | Candidate
 """A kernel: the path of its file, its source as text, or a candidate."""
 
 _CAPTURED = "captured_tasks"  # the folder in the cache for task files written from functions
-_BY_HAND = "person"  # the proposer of a run that is driven by ask and tell
 
 
 @dataclass(frozen=True)
@@ -253,7 +252,7 @@ class Run:
         """Hand in a kernel for a brief and judge it: its source, a model's reply that holds it, or a file."""
         text, name = _kernel_text(kernel, self._session.state.setup.config.backend)
         task_to_execute(self.folder, self._session.state.setup)
-        record = self._session.answer(brief, Reply(text, _BY_HAND, file=name))
+        record = self._session.answer(brief, Reply(text, BY_HAND, file=name))
         if record.outcome is TrialOutcome.PENDING:
             evaluator = self._running_evaluator()
             judge_pending(self._session, open_run.task_evaluator(self._session, evaluator), lambda *_: None)

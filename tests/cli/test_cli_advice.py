@@ -415,6 +415,13 @@ def test_names_of_runs_stay_whole(width: int, terminal: bool, gone: int) -> None
     assert width != 80 or not terminal or max(map(len, (head, first, second))) <= 80
 
 
+def test_a_run_driven_by_ask_and_tell_is_said_to_be_made_by_hand() -> None:
+    console, text = paper(200, terminal=True)
+    print_runs(console, [replace(RUN, proposer="person")])
+    assert "by hand" in text.getvalue()
+    assert "person" not in text.getvalue()
+
+
 def test_the_lines_of_trials_stay_when_a_run_has_ended(tmp_path: Path) -> None:
     console, text = paper(60, terminal=True)
     long = "a sentence that is too long for one line of this narrow terminal"

@@ -129,7 +129,7 @@ def test_a_bench_that_was_killed_gives_the_full_table(shop: Desk, bench: BenchRe
     assert "3 methods × 1 proposer × 4 tasks × 1 repeat, 2 trials each: 12 of 12 cells done" in shown.out
     assert all(name in shown.out for name in (*BODIES, *METHODS))
     assert "How fast" in shown.out
-    assert "12 winners counted that were not verified" in shown.out
+    assert "12 best kernels counted that were not verified" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
 
 

@@ -81,5 +81,5 @@ def test_where_nobody_was_to_verify_all_winners_count_and_it_is_said(bench: Benc
 def test_a_bench_just_begun_has_a_page(bench: BenchResults) -> None:
     page = bench_page(replace(bench, cells=(), devices=()))
 
-    assert page.figures[0].note == "no winner yet"
+    assert page.figures[0].note == "no kernel yet"
     assert all(cell.speedup is None for task in page.tasks for cell in task.cells)

@@ -34,7 +34,7 @@ from warpsmith.search import open_run
 from warpsmith.search.best_kernel import write_best
 from warpsmith.search.loop import judge_pending
 from warpsmith.search.next_brief import find_precedents
-from warpsmith.search.options import RunOptions
+from warpsmith.search.options import BY_HAND, RunOptions
 from warpsmith.search.profiles import kernel_profiler, profile_next
 from warpsmith.search.session import Session
 from warpsmith.tasks.suites import resolve_task
@@ -91,7 +91,7 @@ def ask(
             stop_at=stop_at,
         )
         chosen, language = open_run.choose(device or "auto", backend)
-        config = open_run.resolve(what, options, proposer="person", device=chosen, backend=language)
+        config = open_run.resolve(what, options, proposer=BY_HAND, device=chosen, backend=language)
         with Evaluator(chosen, config.settings) as evaluator:
             session = open_run.begin(
                 config,

@@ -124,12 +124,13 @@ def bench_run(
     profiles: Profiles = True,
     tuning: Tuning = True,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Verify winners; only verified winners count.")
+        bool, typer.Option("--verify/--no-verify", help="Verify the best kernels; only verified ones count.")
     ] = True,
     compile_baseline: Annotated[
         bool | None,
         typer.Option(
-            "--compile-baseline/--no-compile-baseline", help="Measure winners against torch.compile.  [on a GPU]"
+            "--compile-baseline/--no-compile-baseline",
+            help="Measure the best kernels against torch.compile.  [on a GPU]",
         ),
     ] = None,
     choice: Choice = "weighted",
@@ -150,7 +151,7 @@ def bench_run(
     config: ConfigFile = "",
     json: AsJson = False,
 ) -> int:
-    """Run every method with every proposer on every task, each with the same budget, and verify the winners.
+    """Run every method with every proposer on every task, each with the same budget, and verify the best kernels.
 
     The same command continues a bench that was interrupted. Exit status: 0 all is done, 1 some of it failed, 2 nothing
     could be done, 130 interrupted.

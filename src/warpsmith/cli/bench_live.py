@@ -69,8 +69,8 @@ class LiveBench(BenchObserver):
             state.doing = STAGES.get(progress.stage, "")
 
     def examining(self, device: str, key: CellKey, check: str) -> None:
-        """A winner is being verified or measured again."""
-        what = f"verifying: {check.replace('_', ' ')}" if check else "measuring the winner again"
+        """A best kernel is being verified or measured again."""
+        what = f"verifying: {check.replace('_', ' ')}" if check else "measuring the best kernel again"
         self._devices[device] = _DeviceState(key, None, what)
 
     def ended(self, device: str, cell: Cell) -> None:

@@ -61,7 +61,7 @@ class TablePart(StrEnum):
 
 BenchArgument = Annotated[str, typer.Argument(metavar="BENCH", help="A bench's folder, or a results.json.")]
 FormatOption = Annotated[TableFormat, typer.Option("--format", help="How to write it.")]
-Unverified = Annotated[bool, typer.Option("--unverified", help="Count winners that were not verified, too.")]
+Unverified = Annotated[bool, typer.Option("--unverified", help="Count best kernels that were not verified, too.")]
 
 
 def bench_show(
@@ -72,7 +72,7 @@ def bench_show(
     ] = None,
     unverified: Unverified = False,
 ) -> int:
-    """Show how fast the winners of each method are, how they were found, and which method wins on which task."""
+    """Show how fast the best kernels of each method are, how they were found, and which method wins on which task."""
     results = results_of(bench)
     if format is TableFormat.JSON:
         print_document(document(results, unverified=unverified))
@@ -215,16 +215,18 @@ def print_head(console: Console, bench: BenchResults) -> None:
 
 
 def print_notes(console: Console, bench: BenchResults, *, unverified: bool, folder: str = "") -> None:
-    """Print what a reader must not overlook: winners that do not count, cells that are not finished."""
+    """Print what a reader must not overlook: best kernels that do not count, cells that are not finished."""
     apart = [cell for cell in unverified_cells(bench) if cell.best is not None and cell.best.verified is None]
     if unverified and apart:
-        cards.say(console, f"\n{_count(len(apart), 'winner')} counted that were not verified.", "bold yellow")
+        cards.say(console, f"\n{_count(len(apart), 'best kernel')} counted that were not verified.", "bold yellow")
     elif apart:
-        said = f"\n{_count(len(apart), 'winner')} not verified and so not counted; --unverified counts them."
+        said = f"\n{_count(len(apart), 'best kernel')} not verified and so not counted; --unverified counts them."
         cards.say(console, said, "yellow")
     refuted = sum(cell.best is not None and cell.best.verified is False for cell in unverified_cells(bench))
     if refuted:
-        cards.say(console, f"\n{_count(refuted, 'winner')} failed verification: --part unverified says why.", "yellow")
+        cards.say(
+            console, f"\n{_count(refuted, 'best kernel')} failed verification: --part unverified says why.", "yellow"
+        )
     open_cells = bench.count(CellStatus.UNFINISHED)
     if open_cells and folder and Path(folder).is_dir():  # published results cannot be resumed
         said = f"\n{_count(open_cells, 'cell')} not finished; continue with: warpsmith bench resume {folder}"

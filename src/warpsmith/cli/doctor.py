@@ -278,7 +278,7 @@ def _ncu(environ: Mapping[str, str]) -> Check:
 def _sanitizer(environ: Mapping[str, str]) -> Check:
     found = _tool("compute-sanitizer", environ)
     if found is None:
-        advice = "install the CUDA toolkit to have winners checked for races and stray accesses"
+        advice = "install the CUDA toolkit to have the best kernels checked for races and stray accesses"
         return Check("compute-sanitizer", MISSING if visible_gpus() else ABSENT, "not found", advice)
     return Check("compute-sanitizer", OK, str(found))
 

@@ -23,6 +23,7 @@ from warpsmith.model import numbers
 from warpsmith.model.errors import RunError, UsageError
 from warpsmith.search import open_run
 from warpsmith.search.best_kernel import why_no_best
+from warpsmith.search.options import BY_HAND
 from warpsmith.search.session import Session
 
 
@@ -76,7 +77,7 @@ def _row(document: RunDocument) -> dict[str, str]:
         "date": _local(document.date),
         "task": document.task,
         "method": document.method,
-        "proposer": document.proposer,
+        "proposer": document.proposer if document.proposer != BY_HAND else "by hand",
         "trials": f"{document.trials}/{document.budget}",
         "valid": str(document.valid),
         "best": f"{numbers.ratio(document.speedup['eager'])}x" if document.speedup else "–",
@@ -151,8 +152,8 @@ def _show_run(session: Session) -> None:
     state, console = session.state, cards.console()
     setup = state.setup
     cards.say(console, str(session.folder), "bold")
-    about = (
-        f"{setup.problem.task.name} on {setup.problem.device}, method {setup.method.name}, proposer {session.proposer}"
+    about = f"{setup.problem.task.name} on {setup.problem.device}, method {setup.method.name}, " + (
+        f"proposer {session.proposer}" if session.proposer != BY_HAND else "by hand"
     )
     cards.say(console, about)
     cards.say(console, "; ".join(filter(None, (best_line(state), rates(state.totals), spending(state.totals)))))

@@ -112,7 +112,7 @@ def _methods(a: BenchResults, b: BenchResults, found: list[MethodComparison], un
             means.append(eager.geometric.value if eager else None)
         counts = [each.count(verdict) for verdict in (TaskResult.WIN, TaskResult.TIE, TaskResult.LOSS)]
         rows.append((_label(each.one, each.other), len(shared), *means, each.ratio, *counts))
-    note = "A, B: geometric mean speedup over PyTorch eager of the winners on the tasks both have done."
+    note = "A, B: geometric mean speedup over PyTorch eager of the best kernels on the tasks both have done."
     return Table("methods", "B against A", columns, tuple(rows), note)
 
 

@@ -112,7 +112,7 @@ def speed_table(bench: BenchResults, found: Sequence[Summary], *, unverified: bo
     """The speed of the best kernels."""
     columns = (
         Column("method"),
-        Column("winners"),
+        Column("kernels"),
         Column("geo. mean", ColumnKind.RATIO, best=True),
         Column("median", ColumnKind.RATIO, best=True),
         Column("or PyTorch", ColumnKind.RATIO, best=True),
@@ -184,7 +184,7 @@ def fast_table(bench: BenchResults, found: Sequence[Summary], *, unverified: boo
 
 
 def _which(unverified: bool) -> str:
-    return "winners, also of those that nobody verified" if unverified else "verified winners"
+    return "the best kernels, also those that nobody verified" if unverified else "verified kernels"
 
 
 def _mean(means: Means | None) -> Estimate | None:
@@ -210,7 +210,7 @@ def task_table(bench: BenchResults, *, unverified: bool = False) -> Table:
         )
         for task in bench.tasks
     )
-    note = "Speedup over PyTorch eager, repeats as one. –: no winner that counts, ✗: failed, …: not finished."
+    note = "Speedup over PyTorch eager, repeats as one. –: no kernel that counts, ✗: failed, …: not finished."
     return Table("tasks", "Task by task", columns, rows, note)
 
 
@@ -251,7 +251,7 @@ def pair_table(bench: BenchResults, found: Sequence[MethodComparison]) -> Table:
         for each in found
         if each.verdicts
     )
-    note = "Tasks both have done; a tie is what the intervals do not tell apart. neither: no winner on either side."
+    note = "Tasks both have done; a tie is what the intervals do not tell apart. neither: no kernel on either side."
     return Table("pairs", "One against another", columns, rows, note)
 
 

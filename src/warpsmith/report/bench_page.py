@@ -91,9 +91,11 @@ def _figures(bench: BenchResults, groups: Sequence[GroupView]) -> Iterator[Figur
         if first.share:
             yield Figure(numbers.percent(first.share.value), "of roofline", f"{first.name}, where it won")
     else:
-        yield Figure("–", "speedup", "no winner yet")
+        yield Figure("–", "speedup", "no kernel yet")
     winners, cells = sum(group.winners for group in groups), len(bench.cells)
-    yield Figure(f"{winners}", "winners that count", f"of {_plural(cells, 'run')}, {bench.count(CellStatus.DONE)} done")
+    yield Figure(
+        f"{winners}", "best kernels that count", f"of {_plural(cells, 'run')}, {bench.count(CellStatus.DONE)} done"
+    )
     tokens, prices = sum(cell.tokens for cell in bench.cells), [cell.usd for cell in bench.cells]
     known_prices = [price for price in prices if price is not None]
     if tokens:
@@ -113,9 +115,9 @@ def _bounds(low: float, high: float) -> str:
 
 def _remarks(bench: BenchResults, unverified: bool) -> Iterator[str]:
     if unverified:
-        yield "Winners were not verified in this bench; all of them count."
+        yield "The best kernels were not verified in this bench; all of them count."
     else:
-        yield "Only verified winners count; the others are shown in brackets and listed separately."
+        yield "Only verified kernels count; the others are shown in brackets and listed separately."
     for status, words in ((CellStatus.UNFINISHED, "not finished yet"), (CellStatus.FAILED, "failed")):
         if count := bench.count(status):
             yield f"{count} of {_plural(len(bench.cells), 'run')} {words}."

@@ -44,6 +44,7 @@ from warpsmith.report.run_history import RunHistory
 from warpsmith.run_log.events import BriefAsked
 from warpsmith.runtime.bundle import read_bundle
 from warpsmith.search.best_kernel import BUNDLE
+from warpsmith.search.options import BY_HAND
 from warpsmith.search.trials import Trial
 
 _OVER = {"eager": "over PyTorch eager", "compile": "over torch.compile", "start": "over the starting kernel"}
@@ -128,10 +129,11 @@ def run_page(folder: Path, peaks: Peaks | None = None) -> tuple[RunPage, Texts]:
     state = history.state
     setup = state.setup
     problem = setup.problem
+    by = "by hand" if history.proposer == BY_HAND else f"with {history.proposer}"
     trials = tuple(_trial(history, number, texts) for number in state.trials)
     page = RunPage(
         title=problem.task.name,
-        subtitle=f"{setup.method.name} with {history.proposer} on {problem.device}",
+        subtitle=f"{setup.method.name} {by} on {problem.device}",
         figures=tuple(figures(history)),
         remarks=tuple(remarks(history, _certificate(folder, history))),
         facts=tuple(_facts(history)),
@@ -169,7 +171,7 @@ def _facts(history: RunHistory) -> Iterator[Fact]:
     if problem.zone:
         yield Fact("Roofline zone", f"{problem.zone}-bound")
     yield Fact("Method", f"{method.title} ({method.paper})" if method.paper else method.title)
-    yield Fact("Proposer", history.proposer)
+    yield Fact("Proposer", history.proposer if history.proposer != BY_HAND else "by hand")
     yield Fact(
         "Budget", f"{(history.state.opened.budget if history.state.opened else setup.config.budget).trials} trials"
     )

@@ -112,7 +112,7 @@ class ActiveRun:
         watcher.message("tuning the best kernel's tunables (Ctrl-C ends the tuning)")
         tuned = tune_and_judge(self.session, self._evaluator, lambda: self._stopping and not stopped_before)
         values = ", ".join(f"{name}={value}" for name, value in tuned.best.defines) if tuned.best else ""
-        found = f"faster with {values}" if self.session.state.best != before else "none is surely faster"
+        found = f"faster with {values}" if self.session.state.best != before else "none is faster beyond doubt"
         watcher.message(f"{tuned.tried} of {tuned.total} settings tried: {found}")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from warpsmith.run_log.events import RunConfig
-from warpsmith.search.options import RunOptions
+from warpsmith.search.options import BY_HAND, RunOptions
 from warpsmith.search.start import AUTO
 from warpsmith.system.files import put_in_place
 
@@ -27,7 +27,7 @@ def config_text(config: RunConfig, method: str, options: RunOptions) -> str:
     values: dict[str, object] = {
         "task": config.task,
         "method": str(file.resolve()) if file.suffix == ".py" else name,
-        "proposer": config.proposer if config.proposer != "person" else "",  # who answers with `tell`
+        "proposer": config.proposer if config.proposer != BY_HAND else "",  # who answers with `tell`
         "trials": budget.trials,
         "time": budget.seconds,
         "tokens": budget.tokens,

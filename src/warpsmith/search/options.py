@@ -12,6 +12,8 @@ from warpsmith.run_log.events import Budget, RunConfig
 from warpsmith.search.budget import check_budget
 
 BASELINES = ("eager", "compile")
+BY_HAND = "person"
+"""The proposer of a run that is driven by `ask` and `tell`."""
 
 
 @dataclass(frozen=True)

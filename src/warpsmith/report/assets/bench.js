@@ -52,7 +52,7 @@ function comparison() {
   const compiled = DATA.groups.some((group) => group.compile);
   return sortable({
     caption:
-      "Geometric means of speedups over tasks, with 95 % intervals. All tasks: PyTorch where no winner is faster",
+      "Geometric means of speedups over tasks, with 95 % intervals. All tasks: PyTorch where no kernel is faster",
     rows: DATA.groups,
     sort: { by: "All tasks", down: true },
     columns: [
@@ -158,7 +158,7 @@ function taskTable() {
   const compiled = rows.some((task) => task.compile_ms);
   const best = (task) => (task.best < 0 ? null : task.cells[task.best]);
   const table = sortable({
-    caption: "Every task; speedups over PyTorch eager, in brackets where the winner does not count",
+    caption: "Every task; speedups over PyTorch eager, in brackets where the best kernel does not count",
     rows,
     rowAttributes: (task) => ({ id: `task-${task.place}`, tabindex: "-1" }),
     columns: [

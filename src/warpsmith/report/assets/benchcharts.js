@@ -113,7 +113,7 @@ function matrix() {
     { mark: "heat-up", label: "faster than PyTorch" },
     { mark: "heat-even", label: "as fast" },
     { mark: "heat-down", label: "slower" },
-    { mark: "heat-none", label: "no winner that counts" },
+    { mark: "heat-none", label: "no kernel that counts" },
   ]);
   return [
     chart({ title: "Matrix", summary, draw, height: 0, legend: keys }),
@@ -145,7 +145,7 @@ function fastCurves() {
   const at = (group, p) => (group.fast.filter(([from]) => from <= p).pop() || [0, 0])[1];
   const most = Math.max(2, ...DATA.groups.flatMap((group) => group.fast.map(([p]) => p)));
   const words = DATA.groups.map((group) => `${group.name} ${percent(at(group, 1))}`).join(", ");
-  const meaning = "The share of tasks on which a winner is more than p times as fast as PyTorch eager.";
+  const meaning = "The share of tasks on which the best kernel is more than p times as fast as PyTorch eager.";
   const summary = `${meaning} At p = 1: ${words}.`;
   const draw = (width, height) => {
     const least = 0.25;
@@ -252,7 +252,7 @@ function familyBars() {
     ...DATA.families.flatMap((family) => family.means.filter(Boolean).map((mean) => mean.high || mean.value)),
   );
   const summary =
-    "Geometric mean over all tasks of a family, PyTorch kept where no winner is faster; whiskers are 95 % intervals.";
+    "Geometric mean over all tasks of a family, PyTorch kept where no kernel is faster; whiskers are 95 % intervals.";
   const draw = (width) => {
     const narrow = width < 640;
     const left = narrow ? 0 : 190;
