@@ -119,6 +119,7 @@ def events(folder: Path) -> list[str]:
         return [type(entry.event).__name__ for entry in log.entries()]
 
 
+@pytest.mark.slow
 def test_a_bench_that_was_killed_gives_the_full_table(shop: Desk, bench: BenchResults) -> None:
     assert {cell.status for cell in bench.cells} == {CellStatus.DONE}
     assert {(cell.task, cell.method) for cell in bench.cells} == {(t, m) for t in BODIES for m in METHODS}

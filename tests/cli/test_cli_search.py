@@ -119,6 +119,7 @@ def _has_asked(folder: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> None:
     ablations = ("--no-roofline", "--no-retrieval", "--no-alignment", "--no-profile")
     process = desk.start(

@@ -45,7 +45,17 @@ def walk(page: Path, tmp_path: Path, cache_folder: Path, servers: dict[str, str]
     return made
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if quick(page)], ids=lambda page: page.stem)
+_LONG = ("models",)  # with `make test-all`: its providers are tested in tests/llm
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=pytest.mark.slow if page.stem in _LONG else ())
+        for page in PAGES
+        if quick(page)
+    ],
+)
 def test_the_quick_commands_of_a_page_do_what_it_says(walk: Walk) -> None:
     walk.prepare()
     walk.follow(quick=True)
