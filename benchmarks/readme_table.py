@@ -136,7 +136,7 @@ def _searched(best: BestRecord | None) -> list[str]:
     said = [
         f"The catalogue's templates cover {best.covered} of the tasks; {ran} had a run of at most {trials} trials "
         f"without a model ({best.tasks[0].method}, {best.date[:10]}), {right} of the kernels found are verified, and "
-        f"{faster} of those are surely faster than eager. A family without a figure there has none."
+        f"{faster} of those are faster than eager beyond their intervals. A family without a figure there has none."
     ]
     apart: dict[str, list[str]] = {}
     for task in best.tasks:

@@ -81,7 +81,9 @@ def parsed(arguments: Sequence[str]) -> Options:
     parser.add_argument("--parallel", type=int, default=6)
     parser.add_argument("--time-budget", type=float, default=0.3, help="seconds of timing per workload")
     parser.add_argument("--seeds", type=int, default=2, help="input sets of a task's own distribution")
-    parser.add_argument("--faster", action="store_true", help="verify only what is surely faster than eager")
+    parser.add_argument(
+        "--faster", action="store_true", help="verify only kernels whose whole interval is faster than eager"
+    )
     parser.add_argument(
         "--part", type=_part, default=(1, 1), metavar="K/N", help="only every N-th task, from the K-th on"
     )

@@ -86,11 +86,15 @@ print(min(least))
 
 
 def test_memory_that_was_freed_is_used_again(cache_folder: Path) -> None:
-    """What PyTorch takes for its results costs it no page faults, however large, and however long ago it was freed."""
+    """What PyTorch takes for its results costs few page faults, however large, and however long ago it was freed."""
+
+    def page_faults(environ: dict[str, str]) -> int:
+        command = [sys.executable, "-c", _ALLOCATES]
+        return int(subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout)
+
     kept = WorkerPool("cpu", cache_folder, 1)._server_environ()
-    environ = {**os.environ, **kept}
-    said = subprocess.run([sys.executable, "-c", _ALLOCATES], env=environ, check=True, capture_output=True, text=True)
-    assert int(said.stdout) < 10  # 48 huge pages at least, without
+    without = {name: value for name, value in os.environ.items() if name not in kept}
+    assert page_faults({**os.environ, **kept}) < page_faults(without) / 4  # a gap in the heap may not fit
 
 
 def test_a_gpu_s_processes_give_memory_back(cache_folder: Path) -> None:
