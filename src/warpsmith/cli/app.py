@@ -159,6 +159,11 @@ def _errors_reported() -> Iterator[None]:
         raise typer.Exit(130) from None
     except (BrokenPipeError, typer.Exit, SystemExit):
         raise
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            _internal_error(error)
+        _print_error("error: PyTorch is not installed; install torch >= 2.6, e.g. pip install 'warpsmith[torch]'.")
+        raise typer.Exit(2) from None
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise  # `start` reports it

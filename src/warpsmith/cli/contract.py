@@ -22,7 +22,7 @@ from warpsmith.cli.json_documents import contract_document, print_document
 from warpsmith.cli.options import JsonLines, PrecisionOption
 from warpsmith.cli.terminal import write
 from warpsmith.model.contract import CallForm, Contract
-from warpsmith.model.errors import ToolMissing, UsageError, WarpsmithError
+from warpsmith.model.errors import UsageError, WarpsmithError
 from warpsmith.model.task import Precision, Task
 from warpsmith.search.open_run import default_backend
 from warpsmith.system.plugins import plugins
@@ -111,14 +111,9 @@ def choose_backends(choice: BackendChoice | None) -> tuple[str, ...]:
 
 
 def _load(file: str, precision: Precision | None) -> Task:
-    spec = find_task(file)
-    try:
-        from warpsmith.tasks.load import load_task
-    except ModuleNotFoundError as missing:
-        if missing.name != "torch":
-            raise
-        raise ToolMissing("PyTorch is not installed; install torch >= 2.6 to read tasks.") from None
-    return load_task(spec, precision).task
+    from warpsmith.tasks.load import load_task  # it imports torch, which `contract --help` does not need
+
+    return load_task(find_task(file), precision).task
 
 
 def _declaration(contract: Contract, task: Task) -> str:

@@ -96,6 +96,8 @@ class WorkerPool:
     def start(self) -> tuple[ForkServer, ForkServer]:
         """The fork servers of judges and of native hosts, started if needed."""
         if not self._servers:
+            if importlib.util.find_spec("torch") is None:
+                raise ToolMissing(f"PyTorch is not installed for {sys.executable}; install torch >= 2.6.")
             threads = self._server_environ()
             compiled = {"TORCHINDUCTOR_CACHE_DIR": str(self._cache / "inductor")}
             inherited = {k: v for k, v in os.environ.items() if "API_KEY" not in k}
