@@ -113,6 +113,18 @@ def compared(name: str, speedup: float, interval: Interval) -> Text:
     return Text.assemble((words, _STYLES.get(found, "bold")), "  ", (_bounds(interval), "dim"))
 
 
+def advice(speedup: float, interval: Interval) -> str:
+    """What a user should do whose best kernel is not known to be faster than PyTorch; "" if it is."""
+    if classify(interval) is SpeedupClass.FASTER:
+        return ""
+    if speedup > 1.0 and classify(interval) is SpeedupClass.UNCLEAR:
+        return (
+            "The times varied too much to say whether a kernel beats PyTorch here. Measure the best one again when the "
+            "machine is idle: warpsmith evaluate --fresh."
+        )
+    return f"No kernel beat PyTorch here. Best: {numbers.ratio(speedup)}x. Keep PyTorch."
+
+
 def _figures(evaluation: Evaluation) -> Table:
     """Latency, share of the roofline, error and number of checks."""
     grid = Table.grid(padding=(0, 2))

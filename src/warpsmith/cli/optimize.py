@@ -315,9 +315,9 @@ def _summary(
     shown = cards.JudgedFile(str(best or session.folder), evaluation)
     cards.show(cards.console(stderr=console.stderr), "", cards.card(shown))
     speedup, interval = evaluation.speedup(), evaluation.interval()
-    faster = speedup is None or interval is None or interval.low > 1.0
-    if speedup is not None and not faster:
-        cards.say(console, f"\nNo kernel beat PyTorch here. Best: {numbers.ratio(speedup)}x. Keep PyTorch.", "bold")
+    advice = cards.advice(speedup, interval) if speedup is not None and interval is not None else ""
+    if advice:
+        cards.say(console, f"\n{advice}", "bold")
     if state.over_start is not None:
         cards.say(console, f"\n{numbers.ratio(state.over_start)}x the starting kernel.")
     if best is None:  # it could not be written
@@ -325,7 +325,7 @@ def _summary(
     cards.say(console, f"\nNext: warpsmith verify {_task(session)} {best}", whole=True)
     if reason not in (StopReason.SPEED_OF_LIGHT, StopReason.PROPOSER_REFUSED):
         cards.say(console, f"  or: {_more(session, reason)}", whole=True)
-    if faster:
+    if not advice:
         cards.say(console, f"Use it: from warpsmith import load; op = load({str(bundle)!r})", whole=True)
 
 

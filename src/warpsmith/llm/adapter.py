@@ -8,6 +8,7 @@ the account has no credit.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -54,7 +55,7 @@ class HttpResponse(Protocol):
     def read(self) -> bytes: ...
 
 
-class ProviderAdapter:
+class ProviderAdapter(ABC):
     """One SDK with its client. Subclasses send a prompt and read a body."""
 
     def __init__(self, sdk: Any, model: str, secret: Secret, base_url: str, options: ModelOptions) -> None:
@@ -78,21 +79,21 @@ class ProviderAdapter:
 
     client_class: str
 
+    @abstractmethod
     def send(self, prompt: Prompt) -> Response:
         """Ask for a completion."""
-        raise NotImplementedError
 
     def adapt(self, response: Response) -> bool:
         """True if later requests are changed so that this refusal does not occur again."""
         return False
 
+    @abstractmethod
     def completion(self, content: Mapping[str, object]) -> Completion | None:
         """The completion in a body; None if there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tokens(self, content: Mapping[str, object]) -> Tokens | None:
         """The usage in a body; None if it reports none."""
-        raise NotImplementedError
 
     def list_models(self, limit_s: float) -> tuple[str, ...]:
         """The models that the endpoint lists."""
