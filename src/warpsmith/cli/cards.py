@@ -113,14 +113,17 @@ def compared(name: str, speedup: float, interval: Interval) -> Text:
     return Text.assemble((words, _STYLES.get(found, "bold")), "  ", (_bounds(interval), "dim"))
 
 
-def advice(speedup: float, interval: Interval) -> str:
-    """What a user should do whose best kernel is not known to be faster than PyTorch; "" if it is."""
+def advice(speedup: float, interval: Interval, again: str) -> str:
+    """What a user should do whose best kernel is not known to be faster than PyTorch; "" if it is.
+
+    `again` is the command that measures the kernel again.
+    """
     if classify(interval) is SpeedupClass.FASTER:
         return ""
     if speedup > 1.0 and classify(interval) is SpeedupClass.UNCLEAR:
         return (
             "The times varied too much to say whether a kernel beats PyTorch here. Measure the best one again when the "
-            "machine is idle: warpsmith evaluate --fresh."
+            f"machine is idle: {again}"
         )
     return f"No kernel beat PyTorch here. Best: {numbers.ratio(speedup)}x. Keep PyTorch."
 

@@ -315,9 +315,10 @@ def _summary(
     shown = cards.JudgedFile(str(best or session.folder), evaluation)
     cards.show(cards.console(stderr=console.stderr), "", cards.card(shown))
     speedup, interval = evaluation.speedup(), evaluation.interval()
-    advice = cards.advice(speedup, interval) if speedup is not None and interval is not None else ""
+    again = f"warpsmith evaluate {_task(session)} {best or session.folder} --fresh"
+    advice = cards.advice(speedup, interval, again) if speedup is not None and interval is not None else ""
     if advice:
-        cards.say(console, f"\n{advice}", "bold")
+        cards.say(console, f"\n{advice}", "bold", whole=True)
     if state.over_start is not None:
         cards.say(console, f"\n{numbers.ratio(state.over_start)}x the starting kernel.")
     if best is None:  # it could not be written
