@@ -6,7 +6,8 @@
 
 Writes `src/warpsmith/kernels/facts/NAME-OF-THE-GPU.json` after every task, which `warpsmith kernels list` shows, and
 leaves out what the file has already, unless a kernel's source or a header that it includes has changed since: run it
-again until nothing is left. A kernel counts as verified only with a certificate.
+again until nothing is left. A kernel counts as verified only with a certificate. With `--verify`, kernels are judged
+and measured again one after the other, and the checks between, which take no times, are made of several at once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,7 +30,7 @@ from warpsmith.hardware.device import Device, select_device
 from warpsmith.kernels.collection import CollectedKernel, collection
 from warpsmith.kernels.facts import FACTS, DeviceFacts, KernelFacts, identity, read_device, write_facts
 from warpsmith.model.build import BuildFailure, DeviceKind, Target
-from warpsmith.model.certificate import SHAPES, Certificate, CheckStatus
+from warpsmith.model.certificate import SHAPES, Certificate, CheckOutcome, CheckStatus
 from warpsmith.model.errors import WarpsmithError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.settings import Paths
@@ -46,6 +48,8 @@ def main() -> None:
     parser.add_argument("--limit-s", type=float, default=500.0, help="no kernel is begun after that")
     parser.add_argument("--only", default="", help="tasks, separated by commas")
     parser.add_argument("--verify", action="store_true")
+    parser.add_argument("--at-once", type=int, default=4, help="kernels whose checks run on the GPU at once")
+    parser.add_argument("--first", default="", help="families that come first, separated by commas")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     began = time.monotonic()
@@ -54,50 +58,132 @@ def main() -> None:
     record = read_device(path) or DeviceFacts(device.name, "", {}, {})
     wanted = set(filter(None, options.only.split(",")))
     chosen = [kernel for kernel in collection() if not wanted or kernel.task.name in wanted]
+    chosen = [kernel for kernel in chosen if options.again or not settled(kernel, record, options.verify)]
+    first = options.first.split(",")
+    chosen.sort(key=lambda kernel: kernel.task.family not in first)
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
         for fault in processes.map(build, chosen):
             if fault:
                 print(fault, flush=True)
     print(f"compiled after {time.monotonic() - began:.0f} s", flush=True)
-    with Evaluator(device) as evaluator:
-        for kernel in chosen:
-            if options.limit_s - (time.monotonic() - began) < 0:
-                break
-            known = record.kernels.get(kernel.task.title)
-            settled = known and (known.verified is not None or not options.verify or known.status != "ok")
-            if known and settled and known.candidate == identity(kernel.candidate) and not options.again:
-                continue
-            found = judge(evaluator, device, kernel, options.verify)
-            record = replace(
-                record,
-                date=found.date,
-                versions=versions(device),
-                kernels={**record.kernels, kernel.task.title: found},
+    sitting = Sitting(device, path, record, began, options.limit_s)
+    while chosen:
+        batch, chosen = chosen[:BATCH], chosen[BATCH:]
+        sitting.record_batch(batch, options.at_once if options.verify else 0)
+
+
+BATCH = 16  # kernels judged before they are verified: what is found of a batch is kept if the next does not finish
+
+
+class Sitting:
+    """One call of this script."""
+
+    def __init__(self, device: Device, path: Path, record: DeviceFacts, began: float, limit_s: float) -> None:
+        self._device = device
+        self._path = path
+        self._record = record
+        self._began = began
+        self._limit_s = limit_s
+
+    def record_batch(self, batch: Sequence[CollectedKernel], at_once: int) -> None:
+        """Judge kernels, and verify them with the checks of `at_once` kernels side by side; 0: do not verify."""
+        found: list[tuple[CollectedKernel, Evaluation]] = []
+        with Evaluator(self._device) as evaluator:
+            for kernel in batch:
+                if self._over():
+                    break
+                evaluation = self._judge(evaluator, kernel)
+                if evaluation is not None and evaluation.ok:
+                    found.append((kernel, evaluation))
+        if not at_once or self._over() or not found:
+            return
+        began = time.monotonic()
+        with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as processes:
+            checks = list(processes.map(examine, [self._device] * len(found), [kernel for kernel, _ in found]))
+        print(f"{len(found)} kernels examined in {time.monotonic() - began:.0f} s", flush=True)
+        with Evaluator(self._device) as evaluator:
+            for (kernel, evaluation), examined in zip(found, checks, strict=True):
+                if self._over():
+                    break
+                self._certify(evaluator, kernel, evaluation, examined)
+
+    def _over(self) -> bool:
+        return time.monotonic() - self._began > self._limit_s
+
+    def _judge(self, evaluator: Evaluator, kernel: CollectedKernel) -> Evaluation | None:
+        began = time.monotonic()
+        try:
+            evaluation = evaluator.evaluate_one(kernel.task.spec(), kernel.candidate)
+        except WarpsmithError as fault:
+            nothing = (None, None, (), (), (), None, None, "", 0.0)
+            self._keep(
+                KernelFacts(
+                    kernel.task.title,
+                    kernel.task.family,
+                    identity(kernel.candidate),
+                    "fault",
+                    str(fault),
+                    *nothing,
+                )
             )
-            write_facts(path, record)
-            shown = f"{found.speedup:.2f}x" if found.speedup else found.reason[:160]
-            print(f"{found.task:45} {found.status:10} {shown} {found.verified} {found.objection[:120]}", flush=True)
+            return None
+        self._keep(facts_of(kernel, self._device, evaluation, None, time.monotonic() - began))
+        return evaluation
+
+    def _certify(
+        self,
+        evaluator: Evaluator,
+        kernel: CollectedKernel,
+        evaluation: Evaluation,
+        examined: Sequence[CheckOutcome],
+    ) -> None:
+        """Measure again and make the certificate. What a neighbour on the GPU may have disturbed is checked alone."""
+        began = time.monotonic()
+        passed = all(each.outcome in (CheckStatus.PASSED, CheckStatus.NOT_APPLICABLE) for each in examined)
+        try:
+            verifier = Verifier(evaluator, paths=Paths.from_environment())
+            certificate = verifier.verify(
+                kernel.task.spec(), kernel.candidate, None, first=evaluation, examined=examined if passed else None
+            )
+        except WarpsmithError as fault:
+            print(f"{kernel.task.title}: {fault}", flush=True)
+            return
+        self._keep(facts_of(kernel, self._device, evaluation, certificate, time.monotonic() - began))
+
+    def _keep(self, found: KernelFacts) -> None:
+        self._record = replace(
+            self._record,
+            date=found.date,
+            versions=versions(self._device),
+            kernels={**self._record.kernels, found.task: found},
+        )
+        write_facts(self._path, self._record)
+        shown = f"{found.speedup:.3g}x" if found.speedup else found.reason[:200]
+        share = f"{min(found.share_of_floor):.0%}" if found.share_of_floor else ""
+        state = {None: "", True: "verified", False: "NOT VERIFIED"}[found.verified]
+        print(
+            f"{found.task:46} {found.status:8} {shown} {share} {state} {found.objection[:200]} ({found.seconds:.0f} s)",
+            flush=True,
+        )
+
+
+def settled(kernel: CollectedKernel, record: DeviceFacts, verify: bool) -> bool:
+    """Whether the record has everything that is asked for of a kernel in its present text."""
+    known = record.kernels.get(kernel.task.title)
+    if known is None or known.candidate != identity(kernel.candidate):
+        return False
+    return known.verified is not None or not verify or known.status != "ok"
+
+
+def examine(device: Device, kernel: CollectedKernel) -> list[CheckOutcome]:
+    """The checks of a verification that take no times, in a process of its own."""
+    with Evaluator(device, shared=True) as evaluator:
+        return Verifier(evaluator, paths=Paths.from_environment()).examine(kernel.task.spec(), kernel.candidate)
 
 
 def file_name(device: str) -> str:
     """The name of a GPU's file: "NVIDIA H200" has "h200"."""
     return re.sub(r"\W+", "_", device.lower().removeprefix("nvidia ")).strip("_")
-
-
-def judge(evaluator: Evaluator, device: Device, kernel: CollectedKernel, verify: bool) -> KernelFacts:
-    """Evaluate one kernel, and verify it where asked."""
-    began = time.monotonic()
-    task, candidate = kernel.task.spec(), kernel.candidate
-    try:
-        evaluation = evaluator.evaluate_one(task, candidate)
-        certificate = None
-        if verify and evaluation.ok:
-            verifier = Verifier(evaluator, paths=Paths.from_environment())
-            certificate = verifier.verify(task, candidate, None, first=evaluation)
-    except WarpsmithError as fault:
-        status = ("fault", str(fault), None, None, (), (), (), None, None, "", 0.0)
-        return KernelFacts(kernel.task.title, kernel.task.family, identity(candidate), *status)
-    return facts_of(kernel, device, evaluation, certificate, time.monotonic() - began)
 
 
 def facts_of(

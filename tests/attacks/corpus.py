@@ -47,7 +47,7 @@ def _attack(
 
 CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("noop", 1, "no element was written", "plain", _UNWRITTEN),
-    _attack("leftovers", 1, "no element was written", "output_as_scratch", _UNWRITTEN),
+    _attack("leftovers", 1, "no element was written|out differs", "output_as_scratch", *_SKIPPED),
     _attack("knows_the_pattern", 1, "written|out differs", "reads_output", *_SKIPPED),
     _attack("works_on_nan", 1, "written|out differs", "reads_output", *_SKIPPED),
     _attack("works_on_one_value", 1, "out differs|written", "reads_output", *_SKIPPED),

@@ -20,22 +20,29 @@ def open_lock_file(path: Path, mode: int = 0o600) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
 
 
-def try_lock(handle: int) -> bool:
-    """Lock an open file; False if somebody else holds the lock. Closing the file releases the lock."""
+def try_lock(handle: int, *, shared: bool = False) -> bool:
+    """Lock an open file; False if somebody else holds the lock. Closing the file releases the lock.
+
+    Any number of processes can hold a shared lock, while nobody holds an exclusive one.
+    """
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, _kind(shared) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-def lock(handle: int) -> None:
+def lock(handle: int, *, shared: bool = False) -> None:
     """Lock an open file, waiting for other holders; raises HarnessFault if this thread's work is cancelled."""
     if not may_be_stopped():
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, _kind(shared))
         return
-    while not try_lock(handle):
+    while not try_lock(handle, shared=shared):
         pause(_POLL_S)
+
+
+def _kind(shared: bool) -> int:
+    return fcntl.LOCK_SH if shared else fcntl.LOCK_EX
 
 
 def lock_folder(folder: Path) -> int:

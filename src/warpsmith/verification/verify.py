@@ -92,6 +92,7 @@ class Verifier:
         precision: Precision | None = None,
         *,
         first: Evaluation | None = None,  # an evaluation made just now, used as the first check
+        examined: Sequence[CheckOutcome] | None = None,  # what `examine` found just now
     ) -> Certificate:
         """Run every check and make the certificate."""
         begun = time.monotonic()
@@ -102,7 +103,7 @@ class Verifier:
             first = self._evaluator.evaluate_one(task, candidate, precision, fresh=True)
         checks += self._report([_evaluated(first), self._guards(first)])
         if first.ok:
-            checks += self._check_again(task, candidate, precision)
+            checks += self.examine(task, candidate, precision) if examined is None else examined
             checks += self._report([self._measure_again(task, candidate, precision, first)])
         kind = self._evaluator.device.kind
         against = objection(kind, checks)
@@ -152,8 +153,11 @@ class Verifier:
             return CheckOutcome(GUARDS, CheckStatus.FAILED, f"guards were left out: {', '.join(without)}.", figures)
         return CheckOutcome(GUARDS, CheckStatus.PASSED, figures=figures)
 
-    def _check_again(self, task: str | Path, candidate: Candidate, precision: Precision | None) -> list[CheckOutcome]:
-        """Held-out inputs and sanitizers; tried again if the harness fails."""
+    def examine(self, task: str | Path, candidate: Candidate, precision: Precision | None = None) -> list[CheckOutcome]:
+        """The checks that take no times: held-out inputs and sanitizers; tried again if the harness fails.
+
+        Evaluators with `shared` can examine several candidates on one device at once.
+        """
         names = (*_HELD_OUT_CHECKS, *_SANITIZERS[self._evaluator.device.kind])
         fault = ""
         for _ in range(_ATTEMPTS):

@@ -22,11 +22,15 @@ _REPEAT_MESSAGE_S = 30.0
 
 
 class DeviceLock:
-    """A lock file per device. The kernel releases the lock when its holder dies."""
+    """A lock file per device. The kernel releases the lock when its holder dies.
 
-    def __init__(self, folder: Path, device_key: str) -> None:
+    Holders with `shared` exclude only those without: for work that is not timed.
+    """
+
+    def __init__(self, folder: Path, device_key: str, *, shared: bool = False) -> None:
         name = hashlib.sha256(device_key.encode()).hexdigest()[:16]
         self._path = folder / f"warpsmith-{name}.lock"
+        self._shared = shared
         self._held = False  # through this object, perhaps by another thread
         self._last_message = -math.inf
 
@@ -36,11 +40,11 @@ class DeviceLock:
         that alternate wait for every candidate. Threads that share this object wait without a call."""
         handle = self._open()
         try:
-            if not try_lock(handle):
+            if not try_lock(handle, shared=self._shared):
                 if not self._held and time.monotonic() - self._last_message > _REPEAT_MESSAGE_S:
                     self._last_message = time.monotonic()
                     on_wait()
-                lock(handle)
+                lock(handle, shared=self._shared)
             self._held = True
             try:
                 yield

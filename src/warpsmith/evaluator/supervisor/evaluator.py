@@ -57,6 +57,7 @@ class Evaluator:
         *,
         paths: Paths | None = None,
         use_cache: bool = True,
+        shared: bool = False,  # other evaluators with `shared` may use the device too: for checks, never for times
         on_progress: Callable[[Progress], None] = lambda _: None,
         on_message: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -67,7 +68,7 @@ class Evaluator:
         self._results = ResultCache(self._paths.cache if use_cache else None, on_message)
         self._on_progress = on_progress
         self._on_message = on_message
-        self._lock = DeviceLock(lock_folder(self.device.kind, self._paths.cache), self.device.hardware)
+        self._lock = DeviceLock(lock_folder(self.device.kind, self._paths.cache), self.device.hardware, shared=shared)
         self._threads = cpu_threads()
         self._workers = WorkerPool(self.device.kind, self._paths.cache, self._threads)
         self._give_up_reason = ""  # why no more candidates of this batch are tried

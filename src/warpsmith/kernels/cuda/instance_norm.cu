@@ -1,18 +1,16 @@
 // Every channel of every image brought to mean zero and variance one.
+#include <warpsmith/lagged.cuh>
+
 #include <warpsmith/group_norm.cuh>
-#include <warpsmith/team.cuh>
 
 #ifndef TUNE_THREADS
-#define TUNE_THREADS 1024
+#define TUNE_THREADS 256
+#endif
+#ifndef TUNE_PACKS
+#define TUNE_PACKS 8
 #endif
 #ifndef TUNE_RESIDENT
-#define TUNE_RESIDENT 1
-#endif
-#ifndef TUNE_SLOTS
-#define TUNE_SLOTS 3
-#endif
-#ifndef TUNE_TEAM
-#define TUNE_TEAM 1
+#define TUNE_RESIDENT 4
 #endif
 
 namespace {
@@ -20,12 +18,11 @@ using Policy = warpsmith::GroupNorm<warpsmith::Same, false>;
 }
 
 extern "C" int64_t workspace_bytes(double eps, int64_t batch, int64_t channels, int64_t height, int64_t width) {
-  return warpsmith::team_workspace<Policy>(batch * channels, height * width, TUNE_THREADS, TUNE_RESIDENT, TUNE_SLOTS, TUNE_TEAM);
+  return warpsmith::lagged_workspace<Policy>(batch * channels, height * width, TUNE_THREADS, TUNE_PACKS);
 }
 extern "C" int launch(const float* x, float* out, double eps, int64_t batch, int64_t channels, int64_t height,
                       int64_t width, void* workspace, void* stream) {
   const auto g = warpsmith::group_norm_policy<warpsmith::Same, false>(x, nullptr, nullptr, out, eps, channels, channels,
                                                                       height * width);
-  return warpsmith::team_rows<Policy, TUNE_THREADS, TUNE_RESIDENT, TUNE_SLOTS>(g, batch * channels, height * width, TUNE_TEAM,
-                                                                   workspace, stream);
+  return warpsmith::launch_lagged<Policy, TUNE_THREADS, TUNE_PACKS, TUNE_RESIDENT>(g, batch * channels, height * width, workspace, stream);
 }

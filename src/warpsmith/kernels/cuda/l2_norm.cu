@@ -1,5 +1,5 @@
 // Every row divided by its Euclidean length.
-#include <warpsmith/team.cuh>
+#include <warpsmith/lagged.cuh>
 
 namespace {
 using namespace warpsmith;
@@ -20,28 +20,21 @@ struct Length : SumSquares {
 }  // namespace
 
 #ifndef TUNE_THREADS
-#define TUNE_THREADS 1024
+#define TUNE_THREADS 256
+#endif
+#ifndef TUNE_PACKS
+#define TUNE_PACKS 8
 #endif
 #ifndef TUNE_RESIDENT
-#define TUNE_RESIDENT 1
-#endif
-#ifndef TUNE_SLOTS
-#define TUNE_SLOTS 3
-#endif
-#ifndef TUNE_TEAM
-#define TUNE_TEAM 1
+#define TUNE_RESIDENT 4
 #endif
 
 extern "C" int64_t workspace_bytes(int64_t rows, int64_t cols) {
-  return team_workspace<Length>(rows, cols, TUNE_THREADS, TUNE_RESIDENT, TUNE_SLOTS, TUNE_TEAM);
+  return lagged_workspace<Length>(rows, cols, TUNE_THREADS, TUNE_PACKS);
 }
 extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
   Length p;
   p.x = x, p.out = out;
-#ifdef TUNE_BLOCKS
-  return launch_rows<Length, TUNE_THREADS, TUNE_PACKS, TUNE_RESIDENT>(p, rows, cols, TUNE_BLOCKS, stream);
-#else
   if (cols <= 4096) return launch_rows<Length, 128, 9, 4>(p, rows, cols, 1, stream);
-  return team_rows<Length, TUNE_THREADS, TUNE_RESIDENT, TUNE_SLOTS>(p, rows, cols, TUNE_TEAM, workspace, stream);
-#endif
+  return launch_lagged<Length, TUNE_THREADS, TUNE_PACKS, TUNE_RESIDENT>(p, rows, cols, workspace, stream);
 }

@@ -5,7 +5,8 @@
 namespace warpsmith {
 
 template <typename F, int THREADS, int PACKS>
-__global__ void __launch_bounds__(THREADS) map_packs(const float* __restrict__ x, float* __restrict__ out, int64_t n) {
+__global__ void __launch_bounds__(THREADS)
+    map_packs(const float* __restrict__ x, float* __restrict__ out, int64_t n, const __grid_constant__ F f) {
   const int64_t base = int64_t(blockIdx.x) * (THREADS * PACKS) + threadIdx.x;
   const int64_t packs = n / 4;
   float4 v[PACKS];
@@ -16,14 +17,14 @@ __global__ void __launch_bounds__(THREADS) map_packs(const float* __restrict__ x
   for (int p = 0; p < PACKS; ++p)
     if (base + p * THREADS < packs)
       store_once(out + (base + p * THREADS) * 4,
-                 make_float4(F::apply(v[p].x), F::apply(v[p].y), F::apply(v[p].z), F::apply(v[p].w)));
-  if (blockIdx.x == 0 && threadIdx.x < n % 4) out[packs * 4 + threadIdx.x] = F::apply(x[packs * 4 + threadIdx.x]);
+                 make_float4(f.apply(v[p].x), f.apply(v[p].y), f.apply(v[p].z), f.apply(v[p].w)));
+  if (blockIdx.x == 0 && threadIdx.x < n % 4) out[packs * 4 + threadIdx.x] = f.apply(x[packs * 4 + threadIdx.x]);
 }
 template <typename F, int THREADS, int PACKS>
-int map(const float* x, float* out, int64_t n, void* stream) {
+int map(const float* x, float* out, int64_t n, void* stream, F f = F{}) {
   if (n == 0) return 0;
   const int64_t blocks = ceil_div(n / 4 + 1, int64_t(THREADS) * PACKS);
-  map_packs<F, THREADS, PACKS><<<unsigned(blocks), THREADS, 0, static_cast<cudaStream_t>(stream)>>>(x, out, n);
+  map_packs<F, THREADS, PACKS><<<unsigned(blocks), THREADS, 0, static_cast<cudaStream_t>(stream)>>>(x, out, n, f);
   return int(cudaGetLastError());
 }
 
@@ -52,6 +53,56 @@ struct Softplus {
     const float r = fmaf(s * q, p, 2.0f * s);
     return max_nan(x, 0.0f) + r;
   }
+};
+
+// exp(x) - 1 for x <= 0: near 0 by its series, so that small results keep their digits.
+__device__ __forceinline__ float expm1_near(float x) {
+  float p = fmaf(x, 2.4801587e-5f, 1.9841270e-4f);
+  p = fmaf(x, p, 1.3888889e-3f);
+  p = fmaf(x, p, 8.3333333e-3f);
+  p = fmaf(x, p, 4.1666667e-2f);
+  p = fmaf(x, p, 1.6666667e-1f);
+  p = fmaf(x, p, 0.5f);
+  const float series = fmaf(x * x, p, x);
+  return x > -0.5f ? series : exp_near(x) - 1.0f;
+}
+
+struct Relu {
+  static __device__ __forceinline__ float apply(float x) { return max_nan(x, 0.0f); }
+};
+struct LeakyRelu {
+  float slope;
+  __device__ __forceinline__ float apply(float x) const { return x > 0.0f ? x : x * slope; }
+};
+struct Elu {
+  float alpha;
+  __device__ __forceinline__ float apply(float x) const { return x > 0.0f ? x : alpha * expm1_near(x); }
+};
+struct Selu {
+  static __device__ __forceinline__ float apply(float x) {
+    constexpr float kScale = 1.0507009873554805f, kAlpha = 1.7580993408473766f;  // kAlpha has kScale in it
+    return x > 0.0f ? kScale * x : kAlpha * expm1_near(x);
+  }
+};
+struct HardTanh {
+  static __device__ __forceinline__ float apply(float x) { return min_nan(max_nan(x, -1.0f), 1.0f); }
+};
+struct HardSigmoid {
+  static __device__ __forceinline__ float apply(float x) {
+    return min_nan(max_nan(x + 3.0f, 0.0f), 6.0f) * 0.16666667f;
+  }
+};
+struct Sigmoid {
+  static __device__ __forceinline__ float apply(float x) { return 1.0f / (1.0f + exp_near(-x)); }
+};
+struct Swish {
+  static __device__ __forceinline__ float apply(float x) { return x / (1.0f + exp_near(-x)); }
+};
+struct Softsign {
+  static __device__ __forceinline__ float apply(float x) { return x / (1.0f + fabsf(x)); }
+};
+struct Tanh {
+  static __device__ __forceinline__ float apply(float x) { return tanhf(x); }
 };
 
 }  // namespace warpsmith

@@ -64,6 +64,13 @@ __device__ __forceinline__ float max_nan(float a, float b) {
   return c;
 }
 
+// The minimum that keeps NaN.
+__device__ __forceinline__ float min_nan(float a, float b) {
+  float c;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
+
 // exp(x) within about two units in the last place; what the product with log2(e) loses is put back.
 __device__ __forceinline__ float exp_near(float x) {
   x = max_nan(x, -110.0f);
