@@ -397,7 +397,9 @@ def measure(entry: Entry, made: Prepared, folder: Path) -> Measured:
         shares.append(share)
         checked.append(variant)
         if reason:
-            return replace(result, status=WRONG, reason=f"{variant} inputs: {reason}"[:500], variants=tuple(checked))
+            error = round(share, 4) if math.isfinite(share) else None
+            said = f"{variant} inputs: {reason}"[:500]
+            return replace(result, status=WRONG, reason=said, error=error, variants=tuple(checked))
         del call, expected
     if not checked:
         return replace(result, status=FAILED, reason="PyTorch's own result is unusable on all inputs")
