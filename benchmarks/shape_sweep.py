@@ -214,13 +214,11 @@ def summary(found: Iterator[Measured]) -> Iterator[str]:
         failed = sum(each.status in (FAILED, BUILD_ERROR) for each in ours)
         timed = [each for each in ours if each.status == RIGHT and each.speedup]
         speedups = [each.speedup for each in timed if each.speedup]
-        mean = math.exp(statistics.fmean(map(math.log, speedups))) if speedups else math.nan
+        mean = f"{math.exp(statistics.fmean(map(math.log, speedups))):.2f}x" if speedups else "-"
         lowest = min(timed, key=lambda each: each.speedup or 0.0, default=None)
         right = f"{count[RIGHT]} of {len(ours)}"
         least = f"{lowest.speedup:6.2f}x  {lowest.shape}" if lowest else ""
-        yield (
-            f"{group:12} {right:>10} {count[WRONG]:>6} {failed:>7} {count[NOT_CLAIMED]:>12} {mean:>6.2f}x {least:>7}"
-        )
+        yield (f"{group:12} {right:>10} {count[WRONG]:>6} {failed:>7} {count[NOT_CLAIMED]:>12} {mean:>7} {least:>7}")
 
 
 # --- without a GPU ---
