@@ -55,7 +55,7 @@ def scan(task: FormTask) -> FormKernel:
     written = text(
         f"// {operation.name} along the rows{f' ({kind})' if kind else ''}: one read and one write of every element.\n"
         "#include <warpsmith/scan.cuh>",
-        f"{tunable('TUNE_THREADS', (256, 32, 128, 512))}\n{tunable('TUNE_PACKS', (2, 4))}",
+        f"{tunable('TUNE_THREADS', (128, 32, 256, 512))}\n{tunable('TUNE_PACKS', (4, 2))}",
         task.launch(
             f"return warpsmith::scan<warpsmith::{function}, {switches}, TUNE_THREADS, TUNE_PACKS>("
             f"{task.pointer(source)}, {mask or 'nullptr'}, {task.out}, {task.product(dims[:-1])}, "

@@ -2,6 +2,16 @@
 #include <warpsmith/rows.cuh>
 #include <warpsmith/whole.cuh>
 
+#ifndef TUNE_ROW_THREADS
+#define TUNE_ROW_THREADS 128
+#endif
+#ifndef TUNE_PACKS
+#define TUNE_PACKS 8
+#endif
+#ifndef TUNE_RESIDENT
+#define TUNE_RESIDENT 6
+#endif
+
 namespace {
 using namespace warpsmith;
 
@@ -41,7 +51,10 @@ extern "C" int launch(const float* predictions, const int64_t* targets, float* o
                       void* workspace, void* stream) {
   RowLoss policy;
   policy.x = predictions, policy.labels = targets, policy.losses = static_cast<float*>(workspace), policy.classes = classes;
-  const int failed = reduce_rows(policy, rows, classes, stream);
+  // A row of a multiple of 4 elements fills its packs; any other row may begin and end inside a pack.
+  const int failed = ceil_div(classes, 4) + (classes % 4 ? 1 : 0) <= TUNE_ROW_THREADS * TUNE_PACKS
+                         ? launch_rows<RowLoss, TUNE_ROW_THREADS, TUNE_PACKS, TUNE_RESIDENT>(policy, rows, classes, 1, stream)
+                         : reduce_rows(policy, rows, classes, stream);
   if (failed) return failed;
   mean_loss<<<1, 1024, 0, static_cast<cudaStream_t>(stream)>>>(policy.losses, targets, rows, out);
   return int(cudaGetLastError());

@@ -9,8 +9,11 @@
 #ifndef TUNE_PACKS
 #define TUNE_PACKS 8
 #endif
+#ifndef TUNE_SLOTS
+#define TUNE_SLOTS 3
+#endif
 #ifndef TUNE_RESIDENT
-#define TUNE_RESIDENT 4
+#define TUNE_RESIDENT 2
 #endif
 
 namespace {
@@ -25,6 +28,6 @@ extern "C" int launch(const float* x, const float* weight, const float* bias, fl
                       int64_t batch, int64_t channels, int64_t height, int64_t width, void* workspace, void* stream) {
   const auto g = warpsmith::group_norm_policy<warpsmith::Same, true>(x, weight, bias, out, eps, groups, channels,
                                                                      height * width);
-  return warpsmith::launch_lagged<Policy, TUNE_THREADS, TUNE_PACKS, TUNE_RESIDENT>(
+  return warpsmith::launch_lagged<Policy, TUNE_THREADS, TUNE_PACKS, TUNE_SLOTS, TUNE_RESIDENT>(
       g, batch * groups, channels / groups * height * width, workspace, stream);
 }

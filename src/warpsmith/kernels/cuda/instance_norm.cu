@@ -9,8 +9,11 @@
 #ifndef TUNE_PACKS
 #define TUNE_PACKS 8
 #endif
+#ifndef TUNE_SLOTS
+#define TUNE_SLOTS 3
+#endif
 #ifndef TUNE_RESIDENT
-#define TUNE_RESIDENT 4
+#define TUNE_RESIDENT 2
 #endif
 
 namespace {
@@ -24,5 +27,5 @@ extern "C" int launch(const float* x, float* out, double eps, int64_t batch, int
                       int64_t width, void* workspace, void* stream) {
   const auto g = warpsmith::group_norm_policy<warpsmith::Same, false>(x, nullptr, nullptr, out, eps, channels, channels,
                                                                       height * width);
-  return warpsmith::launch_lagged<Policy, TUNE_THREADS, TUNE_PACKS, TUNE_RESIDENT>(g, batch * channels, height * width, workspace, stream);
+  return warpsmith::launch_lagged<Policy, TUNE_THREADS, TUNE_PACKS, TUNE_SLOTS, TUNE_RESIDENT>(g, batch * channels, height * width, workspace, stream);
 }

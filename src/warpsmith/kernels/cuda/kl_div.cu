@@ -4,8 +4,7 @@
 namespace {
 struct Term {
   static __device__ __forceinline__ float term(float a, float b) {
-    // log b - log a = log(b / a); the quotient may overflow or vanish where the difference of logarithms does not.
-    return b > 0.0f ? b * (logf(b) - logf(a)) : b == 0.0f ? 0.0f * logf(a) : NAN;
+    return b > 0.0f ? b * logf(b / a) : b == 0.0f ? 0.0f * logf(a) : NAN;
   }
 };
 }  // namespace

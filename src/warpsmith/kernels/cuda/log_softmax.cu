@@ -26,8 +26,11 @@ struct LogSoftmax : SoftmaxStat {
 #ifndef TUNE_PACKS
 #define TUNE_PACKS 8
 #endif
+#ifndef TUNE_SLOTS
+#define TUNE_SLOTS 3
+#endif
 #ifndef TUNE_RESIDENT
-#define TUNE_RESIDENT 4
+#define TUNE_RESIDENT 2
 #endif
 
 extern "C" int64_t workspace_bytes(int64_t rows, int64_t cols) {
@@ -37,5 +40,5 @@ extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, vo
   LogSoftmax p;
   p.x = x, p.out = out;
   if (cols <= 4096) return launch_rows<LogSoftmax, 128, 9, 4>(p, rows, cols, 1, stream);
-  return launch_lagged<LogSoftmax, TUNE_THREADS, TUNE_PACKS, TUNE_RESIDENT>(p, rows, cols, workspace, stream);
+  return launch_lagged<LogSoftmax, TUNE_THREADS, TUNE_PACKS, TUNE_SLOTS, TUNE_RESIDENT>(p, rows, cols, workspace, stream);
 }

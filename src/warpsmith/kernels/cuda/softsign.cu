@@ -5,7 +5,7 @@
 #define TUNE_THREADS 256
 #endif
 #ifndef TUNE_PACKS
-#define TUNE_PACKS 2
+#define TUNE_PACKS 1
 #endif
 
 extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {

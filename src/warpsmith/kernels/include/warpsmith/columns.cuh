@@ -10,6 +10,16 @@
 #pragma once
 #include <warpsmith/packs.cuh>
 
+#ifndef TUNE_COLS
+#define TUNE_COLS 128
+#endif
+#ifndef TUNE_GROUPS
+#define TUNE_GROUPS 8
+#endif
+#ifndef TUNE_UNROLL
+#define TUNE_UNROLL 4
+#endif
+
 namespace warpsmith {
 
 template <typename P, int COLS, int GROUPS, int UNROLL>
@@ -46,9 +56,10 @@ template <typename P>
 int reduce_columns(const float* x, int64_t batch, int64_t rows, int64_t cols, const P& policy, void* stream) {
   if (batch == 0 || cols == 0) return 0;
   const auto on = static_cast<cudaStream_t>(stream);
-  if (batch * ceil_div(cols, 128) >= 528) {
-    const int64_t tiles = ceil_div(cols, 128);
-    column_reduction<P, 128, 4, 8><<<unsigned(batch * tiles), 512, 0, on>>>(x, rows, cols, int(tiles), policy);
+  if (batch * ceil_div(cols, TUNE_COLS) >= 528) {
+    const int64_t tiles = ceil_div(cols, TUNE_COLS);
+    column_reduction<P, TUNE_COLS, TUNE_GROUPS, TUNE_UNROLL>
+        <<<unsigned(batch * tiles), TUNE_COLS * TUNE_GROUPS, 0, on>>>(x, rows, cols, int(tiles), policy);
   } else {  // few columns: more threads for each
     const int64_t tiles = ceil_div(cols, 32);
     column_reduction<P, 32, 32, 8><<<unsigned(batch * tiles), 1024, 0, on>>>(x, rows, cols, int(tiles), policy);

@@ -1,5 +1,8 @@
 // Functions of single elements: one read, one write, several 16-byte loads in flight in every thread.
 #pragma once
+#ifndef TUNE_STORE
+#define TUNE_STORE 1
+#endif
 #include <warpsmith/packs.cuh>
 
 namespace warpsmith {

@@ -1,20 +1,20 @@
 // Long rows: a reduction over each row and then a value for each element. The input is read twice, the second time from
 // the second-level cache.
 //
-// A row has `parts` parts, each small enough for the registers of a block. The blocks of the device go through one list
-// of pieces of work: the parts of a row are reduced, and, `lag` rows later, the parts of a row are read again and
-// written. In between the row stays in the cache, because only a few megabytes lie between its two reads. What the parts
-// of a row have found is merged by the block that finishes the last of them, always in the same order. A block that
-// writes a part loads it first and then asks for what is known of its row, which is nearly always there by then. All
-// blocks must run at the same time, so the launch is a cooperative one and the grid is as large as the device holds.
+// A row has `parts` parts. The blocks of the device go through one list of pieces of work: the parts of a row are
+// reduced, and, `lag` rows later, the parts of a row are read again and written. In between the row stays in the cache,
+// because only some megabytes lie between its two reads. A block fetches its next pieces with the bulk copy engine while
+// it works on one. What the parts of a row have found is merged by the block that finishes the last of them, always in
+// the same order. All blocks must run at the same time, so the launch is a cooperative one and the grid is as large as
+// the device holds.
 //
-// The policy is that of rows.cuh.
+// The policy is that of rows.cuh, with `const float* x` as the only input that is read by row.
 #pragma once
-#ifndef TUNE_LOAD
-#define TUNE_LOAD 1
-#endif
 #ifndef TUNE_STORE
 #define TUNE_STORE 1
+#endif
+#ifndef TUNE_LAG
+#define TUNE_LAG 2
 #endif
 #include <warpsmith/rows.cuh>
 
@@ -45,82 +45,161 @@ __device__ __forceinline__ Stat load_stat(const Stat* from) {
   return cell.stat;
 }
 
-template <typename P, int THREADS, int PACKS, int RESIDENT>
+__device__ __forceinline__ unsigned shared_address(const void* p) { return unsigned(__cvta_generic_to_shared(p)); }
+__device__ __forceinline__ void barrier_init(uint64_t* barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint64_t* barrier, unsigned parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra out;\n"
+      "bra again;\n"
+      "out:\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+// Starts a copy of `bytes` (a multiple of 16) from device memory; the barrier completes when it has arrived.
+__device__ __forceinline__ void bulk_fetch(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+  if (bytes > 0)
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+}
+
+// A piece of work: one part of a row, to be reduced or to be written.
+struct Piece {
+  int64_t row, from;  // `from`: its first pack
+  int part, count;    // `count`: its packs
+  bool reading, exists;
+  __device__ __forceinline__ Piece(unsigned number, int64_t rows, int64_t cols, int parts, int per_part, int lag) {
+    const unsigned step = number / unsigned(2 * parts);
+    const int within = int(number - step * unsigned(2 * parts));
+    reading = within < parts;
+    part = reading ? within : within - parts;
+    row = int64_t(step) - (reading ? 0 : lag);
+    exists = row >= 0 && row < rows;
+    const RowSpan span(row, cols);
+    from = span.first + int64_t(part) * per_part;
+    const int64_t left = span.first + span.packs - from;
+    count = int(left < per_part ? (left < 0 ? 0 : left) : per_part);
+  }
+};
+
+// Each block has SLOTS parts in shared memory: one is worked on, the others are on their way.
+template <typename P, int THREADS, int PACKS, int SLOTS, int RESIDENT>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
-    lagged_rows(const __grid_constant__ P policy, int64_t rows, int64_t cols, int parts, int lag, unsigned* counters,
-                typename P::Stat* totals, typename P::Stat* cells) {
+    lagged_rows(const __grid_constant__ P policy, int64_t rows, int64_t cols, int parts, int per_part, int lag,
+                unsigned* counters, typename P::Stat* totals, typename P::Stat* cells) {
   using Stat = typename P::Stat;
   constexpr int WARPS = THREADS / 32;
+  extern __shared__ __align__(128) float4 memory[];
   __shared__ Stat of_warps[2][WARPS];
   __shared__ Stat of_row[2];
+  __shared__ __align__(8) uint64_t arrived[SLOTS];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int64_t pieces = (rows + lag) * 2 * parts;
-  int turn = 0;  // shared memory of one piece of work is not that of the next
-  for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-    const int64_t step = piece / (2 * parts);
-    const int within = int(piece - step * (2 * parts));
-    const bool reading = within < parts;
-    const int part_number = reading ? within : within - parts;
-    const int64_t row = reading ? step : step - lag;
-    if (row < 0 || row >= rows) continue;
-    turn ^= 1;
-
-    const RowSpan span(row, cols);
-    const int per_part = int((span.packs + parts - 1) / parts);
-    const int64_t from = span.first + int64_t(part_number) * per_part;
-    const int64_t left = span.first + span.packs - from;
-    const int count = int(left < per_part ? (left < 0 ? 0 : left) : per_part);
+  const int64_t elements = rows * cols;
+  const unsigned pieces = unsigned((rows + lag) * 2 * parts);
+  auto next = [&](unsigned number) {  // of this block, at or after `number`
+    while (number < pieces && !Piece(number, rows, cols, parts, per_part, lag).exists) number += gridDim.x;
+    return number;
+  };
+  auto fetch = [&](unsigned number, int slot) {  // by one thread
+    const Piece piece(number, rows, cols, parts, per_part, lag);
+    float4* to = memory + slot * (THREADS * PACKS);
+    int count = piece.count;
+    if (count > 0 && (piece.from + count) * 4 > elements) {  // the last pack of the tensor is not a whole one
+      --count;
+      float* last = reinterpret_cast<float*>(to + count);
+      for (int e = 0; e < 4; ++e) {
+        const int64_t at = (piece.from + count) * 4 + e;
+        last[e] = at < elements ? policy.x[at] : P::fill;
+      }
+    }
+    bulk_fetch(to, policy.x + piece.from * 4, unsigned(count) * 16, &arrived[slot]);
+  };
+  if (threadIdx.x == 0) {
+    for (int k = 0; k < SLOTS; ++k) barrier_init(&arrived[k]);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  unsigned ahead = next(blockIdx.x), number = ahead;  // `ahead`: the next piece that is fetched
+  for (int k = 0; k < SLOTS && ahead < pieces; ++k, ahead = next(ahead + gridDim.x))
+    if (threadIdx.x == 0) fetch(ahead, k);
+  int slot = 0, turn = 0;  // shared memory of one piece of work is not that of the next
+  unsigned parity = 0;
+  for (; number < pieces; number = next(number + gridDim.x)) {
+    const Piece piece(number, rows, cols, parts, per_part, lag);
+    const RowSpan span(piece.row, cols);
     const bool whole = span.whole();
+    turn ^= 1;
+    barrier_wait(&arrived[slot], parity);
+    const float4* held = memory + slot * (THREADS * PACKS);
     float4 values[PACKS];
     unsigned long long bits = 0;
 #pragma unroll
     for (int p = 0; p < PACKS; ++p) {
       const int i = p * THREADS + int(threadIdx.x);
       values[p] = make_float4(P::fill, P::fill, P::fill, P::fill);
-      if (i < count) {
-        const unsigned mask = whole ? 0xfu : span.mask(from + i);
+      if (i < piece.count) {
+        const unsigned mask = whole ? 0xfu : span.mask(piece.from + i);
         bits |= static_cast<unsigned long long>(mask) << (4 * p);
-        values[p] = policy.load(from + i, mask);
+        values[p] = held[i];
+        if (mask != 0xfu) {
+          if (!(mask & 1u)) values[p].x = P::fill;
+          if (!(mask & 2u)) values[p].y = P::fill;
+          if (!(mask & 4u)) values[p].z = P::fill;
+          if (!(mask & 8u)) values[p].w = P::fill;
+        }
       }
     }
-    if (reading) {
-      Stat stat = warp_merge<P>(P::template local<PACKS>(values, bits));
-      if (lane == 0) of_warps[turn][warp] = stat;
-      __syncthreads();
+    if (piece.reading) {
+      const Stat mine = warp_merge<P>(P::template local<PACKS>(values, bits));
+      if (lane == 0) of_warps[turn][warp] = mine;
+    } else if (threadIdx.x == 0) {
+      while (load_acquire(counters + piece.row) != unsigned(parts) + 1) __nanosleep(20);
+      of_row[turn] = load_stat(totals + piece.row);
+    }
+    __syncthreads();
+    if (ahead < pieces && threadIdx.x == THREADS - 32) fetch(ahead, slot);  // everybody has taken what was there
+    if (ahead < pieces) ahead = next(ahead + gridDim.x);
+    if (piece.reading) {
       if (warp == 0) {
-        stat = warp_merge<P>(lane < WARPS ? of_warps[turn][lane] : P::none());
+        Stat stat = warp_merge<P>(lane < WARPS ? of_warps[turn][lane] : P::none());
         bool last = false;
         if (lane == 0) {
-          cells[row * parts + part_number] = stat;
-          last = add_acquire_release(counters + row, 1) == unsigned(parts - 1);
+          cells[piece.row * parts + piece.part] = stat;
+          last = add_acquire_release(counters + piece.row, 1) == unsigned(parts - 1);
         }
         if (__shfl_sync(kAll, last, 0)) {
           stat = P::none();
-          for (int i = lane; i < parts; i += 32) stat = P::merge(stat, load_stat(cells + row * parts + i));
+          for (int i = lane; i < parts; i += 32) stat = P::merge(stat, load_stat(cells + piece.row * parts + i));
           stat = warp_merge<P>(stat);
           if (lane == 0) {
-            totals[row] = stat;
-            policy.once(stat, policy.prepare(stat, row), row);
-            store_release(counters + row, unsigned(parts) + 1);
+            totals[piece.row] = stat;
+            policy.once(stat, policy.prepare(stat, piece.row), piece.row);
+            store_release(counters + piece.row, unsigned(parts) + 1);
           }
         }
       }
     } else {
-      if (threadIdx.x == 0) {
-        while (load_acquire(counters + row) != unsigned(parts) + 1) __nanosleep(20);
-        of_row[turn] = load_stat(totals + row);
-      }
-      __syncthreads();
-      const typename P::Ready ready = policy.prepare(of_row[turn], row);
+      const typename P::Ready ready = policy.prepare(of_row[turn], piece.row);
 #pragma unroll
       for (int p = 0; p < PACKS; ++p) {
         const int i = p * THREADS + int(threadIdx.x);
-        if (i < count) {
+        if (i < piece.count) {
           const unsigned mask = whole ? 0xfu : unsigned(bits >> (4 * p)) & 0xfu;
-          policy.store(from + i, mask, values[p], ready, row, (from + i) * 4 - span.begin);
+          policy.store(piece.from + i, mask, values[p], ready, piece.row, (piece.from + i) * 4 - span.begin);
         }
       }
     }
+    if (++slot == SLOTS) slot = 0, parity ^= 1;
   }
 }
 
@@ -132,25 +211,29 @@ template <typename P>
 int64_t lagged_workspace(int64_t rows, int64_t cols, int threads, int packs) {
   return ceil_div(rows * 4, 256) * 256 + rows * (1 + parts_of(cols, threads, packs)) * int64_t(sizeof(typename P::Stat));
 }
-template <typename P, int THREADS, int PACKS, int RESIDENT>
+template <typename P, int THREADS, int PACKS, int SLOTS, int RESIDENT>
 int launch_lagged(const P& policy, int64_t rows, int64_t cols, void* workspace, void* stream) {
   if (rows <= 0 || cols <= 0) return 0;
+  constexpr int BYTES = THREADS * PACKS * SLOTS * 16;
   const auto s = static_cast<cudaStream_t>(stream);
-  auto kernel = lagged_rows<P, THREADS, PACKS, RESIDENT>;
+  auto kernel = lagged_rows<P, THREADS, PACKS, SLOTS, RESIDENT>;
   int device = 0, units = 0, resident = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, device);
-  cudaError_t e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, THREADS, 0);
-  if (e != cudaSuccess) return int(e);
-  e = cudaMemsetAsync(workspace, 0, size_t(rows) * 4, s);
+  cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+  if (e == cudaSuccess) e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, THREADS, BYTES);
+  if (e == cudaSuccess) e = cudaMemsetAsync(workspace, 0, size_t(rows) * 4, s);
   if (e != cudaSuccess) return int(e);
   const int64_t parts = parts_of(cols, THREADS, PACKS), blocks = int64_t(units) * resident;
-  // The blocks that work at a time must not reach from the first read of a row to its second.
-  const int64_t lag = ceil_div(blocks, 2 * parts);
+  // What all blocks have in hand must not reach from the first read of a row to its second.
+  const int64_t lag = ceil_div(blocks * TUNE_LAG, 2 * parts);
   const int64_t pieces = (rows + lag) * 2 * parts;
+  if (pieces >= (int64_t(1) << 31)) return launch_rows_twice(policy, rows, cols, stream);
+  const int64_t packs = ceil_div(cols, 4) + (cols % 4 ? 1 : 0);  // at most so many packs hold a row
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(unsigned(pieces < blocks ? pieces : blocks));
   config.blockDim = dim3(THREADS);
+  config.dynamicSmemBytes = BYTES;
   config.stream = s;
   cudaLaunchAttribute attribute[1];
   attribute[0].id = cudaLaunchAttributeCooperative;
@@ -159,8 +242,8 @@ int launch_lagged(const P& policy, int64_t rows, int64_t cols, void* workspace, 
   config.numAttrs = 1;
   using Stat = typename P::Stat;
   auto* totals = reinterpret_cast<Stat*>(static_cast<char*>(workspace) + ceil_div(rows * 4, 256) * 256);
-  e = cudaLaunchKernelEx(&config, kernel, policy, rows, cols, int(parts), int(lag), static_cast<unsigned*>(workspace),
-                         totals, totals + rows);
+  e = cudaLaunchKernelEx(&config, kernel, policy, rows, cols, int(parts), int(ceil_div(packs, parts)), int(lag),
+                         static_cast<unsigned*>(workspace), totals, totals + rows);
   return int(e != cudaSuccess ? e : cudaGetLastError());
 }
 

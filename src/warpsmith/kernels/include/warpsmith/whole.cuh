@@ -8,10 +8,20 @@
 #pragma once
 #include <warpsmith/packs.cuh>
 
+#ifndef TUNE_BLOCKS
+#define TUNE_BLOCKS 8448
+#endif
+#ifndef TUNE_THREADS
+#define TUNE_THREADS 256
+#endif
+#ifndef TUNE_UNROLL
+#define TUNE_UNROLL 4
+#endif
+
 namespace warpsmith {
 
-constexpr int kMostParts = 132 * 16;
-constexpr int kWholeThreads = 256;
+constexpr int kMostParts = TUNE_BLOCKS;
+constexpr int kWholeThreads = TUNE_THREADS;
 
 template <int THREADS>
 __device__ __forceinline__ double block_sum(double value) {
@@ -67,7 +77,7 @@ struct ScaledSum {
 __host__ inline int64_t whole_bytes() { return kMostParts * int64_t(sizeof(double)); }
 
 // The sum of all terms, finished by `finish`.
-template <typename P, typename F, int UNROLL = 4>
+template <typename P, typename F, int UNROLL = TUNE_UNROLL>
 int sum_all(const P& policy, int64_t n, void* workspace, const F& finish, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
   double* parts = static_cast<double*>(workspace);

@@ -1,0 +1,142 @@
+"""Times variants of kernels of the collection: every combination of values of their macros, checked against PyTorch.
+
+    python -m benchmarks.kernel_variants "softmax TUNE_THREADS=256,512 TUNE_PACKS=4,8" "relu TUNE_PACKS=1,2,4"
+
+For people who write kernels: one table in a minute instead of a judged candidate per variant. A variant is checked
+against PyTorch eager on one set of inputs only, so the one that is chosen has to be judged afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from benchmarks.collection_record import ARCH
+from benchmarks.shape_sweep import KernelCall, set_up_torch
+
+from warpsmith.backends.source import backend_named
+from warpsmith.kernels.collection import find_kernel
+from warpsmith.model.build import BuildFailure, DeviceKind, Target
+from warpsmith.model.errors import WarpsmithError
+from warpsmith.tasks.load import load_task
+
+_PROCESSES: Any = multiprocessing.get_context("spawn")  # a forked process may not use the GPU
+_WARM_UPS, _SAMPLES = 2, 9
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel with values for its macros."""
+
+    task: str
+    defines: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.defines) or "as it is"
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kernels", nargs="+", metavar="'TASK MACRO=A,B MACRO=C,D'")
+    parser.add_argument("--limit-s", type=float, default=300.0)
+    options = parser.parse_args()
+    began = time.monotonic()
+    chosen = [variant for text in options.kernels for variant in variants(text)]
+    with ProcessPoolExecutor(mp_context=_PROCESSES) as pool:
+        built = list(pool.map(build, chosen))
+    print(f"{len(chosen)} variants compiled after {time.monotonic() - began:.0f} s", flush=True)
+    set_up_torch()
+    for task, group in itertools.groupby(zip(chosen, built, strict=True), key=lambda pair: pair[0].task):
+        if time.monotonic() - began > options.limit_s:
+            break
+        for line in compare(task, list(group)):
+            print(line, flush=True)
+
+
+def variants(text: str) -> Iterator[Variant]:
+    """The variants that one argument asks for."""
+    task, *macros = text.split()
+    names = [macro.partition("=")[0] for macro in macros]
+    for values in itertools.product(*(macro.partition("=")[2].split(",") for macro in macros)):
+        yield Variant(task, tuple(zip(names, values, strict=True)))
+
+
+def build(variant: Variant) -> tuple[str, str]:
+    """The library, and what went wrong."""
+    try:
+        kernel = find_kernel(variant.task)
+        backend = backend_named("cuda")
+        contract = backend.contract(load_task(kernel.task.spec()).task)
+        candidate = replace(kernel.candidate, defines=variant.defines)
+        made = backend.build(candidate, contract, Target(DeviceKind.CUDA, ARCH))
+    except WarpsmithError as fault:
+        return "", str(fault)
+    return ("", made.reason) if isinstance(made, BuildFailure) else (str(made.library), "")
+
+
+def compare(name: str, group: Sequence[tuple[Variant, tuple[str, str]]]) -> Iterator[str]:
+    """One line per workload and variant, the fastest first."""
+    program = load_task(find_kernel(name).task.spec())
+    for workload in program.task.workloads:
+        one = replace(program.task, workloads=(workload,))
+        inputs = program.inputs(workload, seed=0, device=torch.device("cuda"))
+        eager = program.bind(inputs)
+        expected = eager()
+        yield f"{name} ({workload.name}): eager {timed(eager):.4f} ms"
+        found = []
+        for variant, (library, fault) in group:
+            if fault:
+                found.append((float("inf"), f"{variant}: {fault[:200]}"))
+                continue
+            try:
+                call = KernelCall(library, one, backend_named("cuda").contract(program.task), inputs)
+                call()
+                torch.cuda.synchronize()
+                error = difference(call.outputs, expected)
+                taken = timed(call)
+            except RuntimeError as failed:
+                found.append((float("inf"), f"{variant}: {str(failed)[:200]}"))
+                continue
+            found.append((taken, f"{taken:.4f} ms  {variant}  largest difference {error:.2g}"))
+            del call
+        yield from (f"  {text}" for _, text in sorted(found))
+        del inputs, eager, expected
+        torch.cuda.empty_cache()
+
+
+def difference(outputs: Sequence[torch.Tensor], expected: Any) -> float:
+    """The largest difference over the largest magnitude of PyTorch's result."""
+    wanted = expected if isinstance(expected, (tuple, list)) else (expected,)
+    worst = 0.0
+    for output, other in zip(outputs, wanted, strict=True):
+        apart = (output.float() - other.float()).abs().max() / other.float().abs().max().clamp(min=1e-30)
+        worst = max(worst, float("inf") if apart.isnan() else float(apart))
+    return worst
+
+
+def timed(call: Any) -> float:
+    """Milliseconds: the median of some calls, each on a cold L2 cache."""
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    cache = torch.empty(128 << 20, dtype=torch.uint8, device="cuda")
+    times = []
+    for _ in range(_WARM_UPS + _SAMPLES):
+        cache.fill_(0x5A)
+        start.record()
+        call()
+        stop.record()
+        stop.synchronize()
+        times.append(float(start.elapsed_time(stop)))
+    return statistics.median(times[_WARM_UPS:])
+
+
+if __name__ == "__main__":
+    main()
