@@ -92,6 +92,7 @@ DIALECT = CDialect(
         ("convolution.cuh", "`launch_convolution<COLUMNS, OUT_STEP, ROWS>(form, ...)`: any convolution"),
         ("convolution_stream.cuh", "`launch_stream`, `launch_separable`: convolutions along one axis or of one tap"),
         ("matmul.cuh", "`multiply(product, a, b, epilogue, workspace, stream)`: fp32-class products on tensor cores"),
+        ("flash_attention.cuh", "`flash::attend(heads, workspace, stream)`: causal attention in the fp32 class"),
         ("split_product.cuh", "the main loop of `matmul.cuh`: tiles, factors in two fp16 parts, epilogues"),
         ("wgmma.cuh", "warpgroup matrix instructions as functions: fp16 factors in shared memory, float32 sums"),
         ("wgmma_f16.cuh", "the same for factors that lie K-major, from descriptors"),
