@@ -262,18 +262,20 @@ __global__ void __launch_bounds__(S::THREADS, 4 / S::GROUPS)
       split::wgmma_wait<0>();
       split::touch(scores);
 
-      float top[2] = {-INFINITY, -INFINITY};
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         const float2 scale = load_pair(key_scales + j * 32);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float& s = scores[4 * j + i];
-          s = s * (i % 2 ? scale.y : scale.x) * rows[i / 2];
-          if (step == tile && column_of(lane, 4 * j + i) > row_of(warp, lane, i)) s = -INFINITY;
-          top[i / 2] = fmaxf(top[i / 2], s);
-        }
+        for (int i = 0; i < 4; ++i) scores[4 * j + i] = scores[4 * j + i] * (i % 2 ? scale.y : scale.x) * rows[i / 2];
       }
+      if (step == tile) {
+#pragma unroll
+        for (int i = 0; i < 32; ++i)
+          if (column_of(lane, i) > row_of(warp, lane, i)) scores[i] = -INFINITY;
+      }
+      float top[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+      for (int i = 0; i < 32; ++i) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], scores[i]);
       float fade[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
