@@ -157,8 +157,8 @@ def test_a_run_goes_into_the_pool_once(tmp_path: Path, kept: Path, capsys: pytes
     assert all((each["measured"] and each["effect"] is None) or each["effect"] > 1 for each in added)
     assert pool(ADD, run, json=True) == 0
     assert json.loads(capsys.readouterr().out) == {"records": []}
-    assert len(pool_records(kept, seeds=False)) == len(added)
-    best = pool_records(kept, seeds=False)[0]
+    assert len(pool_records(kept)) == len(added)
+    best = pool_records(kept)[0]
     assert "8.0f * x[i]" in best.kernel[0].text
     assert "8.0f" not in best.start[0].text
 
@@ -173,7 +173,7 @@ def test_a_run_goes_into_the_pool_once(tmp_path: Path, kept: Path, capsys: pytes
     assert pool(REMOVE, added[0]["key"], json=True) == 0
     assert [each["key"] for each in json.loads(capsys.readouterr().out)["records"]] == [added[0]["key"]]
     assert pool(REMOVE, "run") == 0
-    assert pool_records(kept, seeds=False) == ()
+    assert pool_records(kept) == ()
     with pytest.raises(UsageError, match="no record with the key or run 'run'"):
         pool(REMOVE, "run")
 

@@ -44,7 +44,7 @@ def test_a_kernel_with_half_a_letter_is_kept_like_any_other(text: str, tmp_path:
         session.state.totals.trials -= 19
     with Session.read(tmp_path / "run") as seen:
         assert snapshot(seen.state) == known
-    assert len(pool.pool_records(tmp_path / "pool.jsonl", seeds=False)) == 1
+    assert len(pool.pool_records(tmp_path / "pool.jsonl")) == 1
 
 
 def test_what_a_caller_proposes_is_kept_as_it_counts(tmp_path: Path) -> None:

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.prompts.briefs import brief
 from tests.strategies.problems import make_problem
 from warpsmith.experiments.runner import POOL, bench_precedents
+from warpsmith.methods.cupilot import INITIALISE
 from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import UsageError
 from warpsmith.model.task import Family
+from warpsmith.prompts.renderer import render
+from warpsmith.search.next_brief import find_precedents
 from warpsmith.strategies import pool
 from warpsmith.strategies.catalogue import strategies
 from warpsmith.strategies.pool import (
@@ -25,6 +29,7 @@ from warpsmith.strategies.pool import (
     pool_path,
     pool_records,
     search_pool,
+    shipped_records,
 )
 
 SOFTMAX = make_problem(operations=("aten._softmax.default",))
@@ -53,7 +58,9 @@ def better(number: float, effect: float, strategy: str = "warp-per-row", best: b
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's pool, without what ships with the package."""
+    monkeypatch.setattr(pool, "shipped_records", lambda: ())
     return tmp_path / "kept" / "pool.jsonl"
 
 
@@ -72,7 +79,7 @@ def test_a_run_adds_its_best_and_its_notable_steps_only(path: Path) -> None:
         ("row_reduction",),
         ("memory",),
     )
-    assert pool_records(path, seeds=False) == added
+    assert pool_records(path) == added
 
 
 def test_the_same_kernel_twice_is_one_record(path: Path) -> None:
@@ -81,10 +88,10 @@ def test_the_same_kernel_twice_is_one_record(path: Path) -> None:
 
     assert len(first) == 1
     assert add_to_pool(harvest(SOFTMAX, renamed), path) == ()
-    assert pool_records(path, seeds=False) == first
+    assert pool_records(path) == first
     # Measured better, it replaces what was there; on another device or task it is another record.
     assert add_to_pool(harvest(SOFTMAX, replace(renamed, speedup=3.0)), path) == ()
-    assert [record.speedup for record in pool_records(path, seeds=False)] == [3.0]
+    assert [record.speedup for record in pool_records(path)] == [3.0]
     elsewhere = replace(SOFTMAX, device="another device (cuda:1)")
     (second,) = add_to_pool(harvest(elsewhere, better(1, 1.5)), path)
     assert second.device == "another device"
@@ -98,8 +105,8 @@ def test_search_prefers_the_same_kind_of_work_then_likeness(path: Path) -> None:
     assert [record.strategy for record in search_pool(SOFTMAX, 2, path)] == ["online-softmax", "one-pass-variance"]
     assert [record.strategy for record in search_pool(NORM, 2, path)] == ["one-pass-variance", "online-softmax"]
     assert search_pool(GEMM, 1, path)[0].strategy == "tensor-cores"
-    assert [record.strategy for record in search_pool(SOFTMAX, 9, path, seeds=False)][:1] == ["online-softmax"]
-    assert all(record.measured for record in search_pool(SOFTMAX, 99, path, seeds=False))
+    assert [record.strategy for record in search_pool(SOFTMAX, 9, path, catalogue=False)][:1] == ["online-softmax"]
+    assert all(record.measured for record in search_pool(SOFTMAX, 99, path, catalogue=False))
     # For a fair comparison, what was learnt on the task itself can be left out.
     assert search_pool(SOFTMAX, 1, path, apart_from=SOFTMAX.task.digest)[0].strategy == "one-pass-variance"
     assert pool_matches(SOFTMAX, 9, path) == pool_matches(SOFTMAX, 9, path)
@@ -144,9 +151,9 @@ def test_broken_lines_are_passed_over_and_mended(path: Path) -> None:
     with path.open("a") as file:
         file.write('{"from": "another release"}\n\n{"key": "half')
 
-    assert len(pool_records(path, seeds=False)) == 1
+    assert len(pool_records(path)) == 1
     add_to_pool(harvest(NORM, better(1, 1.5)), path)
-    assert len(pool_records(path, seeds=False)) == 2
+    assert len(pool_records(path)) == 2
 
 
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\r\n", "\x0c", "\x1e"])
@@ -155,7 +162,7 @@ def test_a_kernel_with_any_line_break_is_read_back_and_added_once(path: Path, ma
 
     added = add_to_pool(harvest(SOFTMAX, odd), path)
 
-    assert pool_records(path, seeds=False) == added
+    assert pool_records(path) == added
     assert len(added) == 1
     size = path.stat().st_size
     assert add_to_pool(harvest(SOFTMAX, odd), path) == ()
@@ -166,7 +173,7 @@ def test_runs_that_end_at_once_lose_nothing(path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda n: add_to_pool(harvest(SOFTMAX, better(n, 2.0)), path), range(1, 21)))
 
-    assert len(pool_records(path, seeds=False)) == 20
+    assert len(pool_records(path)) == 20
 
 
 def test_where_the_pool_is() -> None:
@@ -198,3 +205,50 @@ def test_a_bench_retrieves_from_the_pool_as_it_was_without_what_its_own_task_tau
     other_sizes = replace(SOFTMAX, task=replace(SOFTMAX.task, digest="another"))
     assert [each.strategy for each in bench_precedents(tmp_path, other_sizes)] == ["one-pass-variance"]
     assert {each.strategy for each in bench_precedents(tmp_path, GEMM)} == {"one-pass-variance", "online-softmax"}
+
+
+CONVOLUTION = problem("conv", "def f(x, w):\n    return conv2d(x, w)", Family.OTHER, ("aten.convolution.default",))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "family"), [(SOFTMAX, "row_reduction"), (GEMM, "matmul"), (CONVOLUTION, "convolution")]
+)
+def test_a_fresh_installation_finds_measured_precedents(wanted: Problem, family: str, tmp_path: Path) -> None:
+    first = search_pool(wanted, 1, tmp_path / "none.jsonl")[0]
+
+    assert first.measured
+    assert family in first.families
+    shown = find_precedents(wanted, tmp_path / "none.jsonl")[0]
+    prompt = render(replace(brief(INITIALISE, first=True), precedents=(shown,))).messages[1].text
+    assert "Before" in prompt
+    assert first.start[0].text.strip().splitlines()[0] in prompt
+    assert first.kernel[0].text.strip().splitlines()[0] in prompt
+
+
+def test_shipped_records_are_whole_and_measured() -> None:
+    for record in shipped_records():
+        assert record.kernel[0].text, record.task
+        assert record.start[0].text, record.task
+        assert record.speedup is not None, record.task
+        assert record.speedup > 1, record.task
+        assert record.device == "NVIDIA H200"
+    assert len({record.key for record in shipped_records()}) == len(shipped_records()) > 30
+
+
+def test_a_bench_is_not_shown_the_same_task_of_a_shipped_suite(tmp_path: Path) -> None:
+    (known,) = (each for each in shipped_records() if each.task == "softmax")
+    twin = replace(SOFTMAX, task=replace(SOFTMAX.task, name="23_Softmax"))
+    assert known.operations == ("aten._softmax.default",)
+
+    assert known.key in [each.key for each in search_pool(twin, 9, tmp_path / "none.jsonl")]
+    left = search_pool(twin, 9, tmp_path / "none.jsonl", apart_from=twin.task.digest)
+    assert known.key not in [each.key for each in left]
+    assert any(each.measured for each in left)
+    assert known.strategy not in [each.strategy for each in bench_precedents(tmp_path, twin)]
+
+
+@pytest.mark.slow
+def test_the_shipped_records_are_those_that_the_script_writes() -> None:
+    from benchmarks.seed_pool import seed_lines  # imports torch
+
+    assert pool.SHIPPED.read_text(encoding="utf-8").splitlines() == seed_lines(), "run python -m benchmarks.seed_pool"

@@ -18,6 +18,7 @@ from warpsmith.cli.json_documents import print_document
 from warpsmith.cli.options import AsJson
 from warpsmith.cli.terminal import print_columns
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.hardware.device import Device, select_device, visible_gpus
 from warpsmith.model import numbers
 from warpsmith.model.brief import Problem
 from warpsmith.model.errors import RunError, UsageError
@@ -67,7 +68,12 @@ def pool(
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:n]", help="For which device to search.")] = "auto",
     backend: Annotated[str, typer.Option(metavar="cuda|cpu|triton", help="For which language to search.")] = "",
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Records to show at most.")] = 10,
-    catalogue: Annotated[bool, typer.Option("--catalogue", help="List the entries of the catalogue too.")] = False,
+    catalogue: Annotated[
+        bool,
+        typer.Option(
+            "--catalogue", help="List what ships with Warpsmith too: measured records and the entries of the catalogue."
+        ),
+    ] = False,
     json: AsJson = False,
 ) -> int:
     """Add a finished run to the pool of kernels and their measured effects; list it, search it, remove from it."""
@@ -81,10 +87,17 @@ def pool(
     if action is PoolAction.REMOVE:
         return _remove(target, json)
     task = find_task(target)
-    chosen, language = open_run.choose(device, backend)
+    chosen, language = _device(device, backend)
     with Evaluator(chosen, paths=writable_paths()) as evaluator:
         problem = evaluator.survey(task, language)
     return show_matches(problem, limit, as_json=json)
+
+
+def _device(device: str, backend: str) -> tuple[Device, str]:
+    """Where to look at the task: for GPU kernels, on the CPU where no GPU is visible, since nothing is built or run."""
+    if device == "auto" and backend in ("cuda", "triton") and not visible_gpus():
+        return select_device("cpu"), backend
+    return open_run.choose(device, backend)
 
 
 def harvest(session: Session) -> PoolSubmission:
@@ -140,7 +153,8 @@ def _remove(name: str, as_json: bool) -> int:
 
 
 def _list(catalogue: bool, as_json: bool) -> int:
-    found = [PoolMatch(record, 0.0) for record in stored.pool_records(seeds=catalogue)]
+    more = (*stored.shipped_records(), *stored.catalogue_records()) if catalogue else ()
+    found = [PoolMatch(record, 0.0) for record in (*stored.pool_records(), *more)]
     if not found and not as_json:
         advice = "add a finished run with `warpsmith pool add RUN`."
         cards.say(cards.console(), f"{stored.pool_path()} is empty; {advice}")

@@ -42,8 +42,9 @@ EPOCHS = (
 )
 STRATEGIES = (
     "Epochs after the first mutate strategies, too; the paper names crossover alone.",
-    "Precedents come from the user's own pool of measured runs, with the kernels before and after, not from a pool "
-    "that the authors prepared; a bench leaves out what was learnt on the task itself.",
+    "Precedents come from the user's own runs and from records that ship with Warpsmith, with the kernels before and "
+    "after, not from the pool of the authors, which is not public; a bench leaves out what was learnt on the task "
+    "itself.",
     "The revisor repairs kernels that fail; the paper's revisor also revises valid kernels that are slow.",
     "Translator and revisor get the catalogue's instructions for the strategies that the plan names.",
 )

@@ -147,9 +147,10 @@ class Precedent:
     device: str
     effect: float | None = None  # speed after over speed before; None where nobody measured it
     speedup: float | None = None  # over PyTorch eager
-    note: str = ""  # what to expect, where nothing was measured
-    before: str = ""  # source of the starting kernel
+    note: str = ""  # what to expect, where nothing was measured; else what to know of the measurement
+    before: str = ""  # source of the starting kernel, or of the reference
     after: str = ""  # source of the optimised one, or an example
+    reference: bool = False  # whether `before` is the reference in PyTorch
 
     @property
     def measured(self) -> bool:

@@ -75,7 +75,7 @@ def find_precedents(problem: Problem, pool: Path | None = None, *, apart_from: s
 
     `apart_from` is the digest of a task: see `search_pool`.
     """
-    found = search_pool(problem, MAX_PRECEDENTS, pool, apart_from=apart_from, seeds=False)
+    found = search_pool(problem, MAX_PRECEDENTS, pool, apart_from=apart_from, catalogue=False)
     return tuple(map(precedent_of, found))
 
 
@@ -89,6 +89,7 @@ def precedent_of(record: PoolRecord) -> Precedent:
         speedup=record.speedup,
         note=record.note,
         before=_text(record.start),
+        reference=any(file.name.endswith(".py") for file in record.start) and record.backend in ("cuda", "cpu"),
         after=_text(record.kernel),
     )
 

@@ -1,8 +1,9 @@
 """The pool of improvements that earlier runs measured: kernels before and after, the strategy, and its effect.
 
 The pool is one file of JSON lines per user (`WARPSMITH_POOL`, else in the XDG data folder), appended to under a lock.
-Invalid lines are skipped; of two records with one key the later counts. Entries of the catalogue are searched, too,
-marked as not measured. Tasks are compared by shared words, so that equal searches give equal results.
+Invalid lines are skipped; of two records with one key the later counts. Two more sources are searched: records that
+ship with the package (`seed_pool.jsonl`, written by `benchmarks/seed_pool.py`), and entries of the catalogue, marked as
+not measured. Tasks are compared by shared words, so that equal searches give equal results.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from warpsmith.backends.fingerprint import fingerprint
+from warpsmith.kernels.collection import SOURCES
 from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import UsageError
@@ -32,6 +35,9 @@ NOTABLE = 1.10
 
 MOST = 6
 """The most records that one run adds: its best kernel and the largest steps to it."""
+
+SHIPPED = Path(__file__).with_name("seed_pool.jsonl")
+"""Records that ship with the package. A kernel without text is the file of that name in the collection."""
 
 _MOST_WORDS = 400  # of a task, for comparing
 _MOST_CHARS = 60_000  # of one kernel, which is shown in prompts
@@ -54,11 +60,11 @@ class PoolRecord:
     strategy: str  # a plan or prose
     backend: str
     kernel: tuple[SourceFile, ...]  # the optimised kernel; for an entry of the catalogue an example
-    start: tuple[SourceFile, ...] = ()  # the kernel before; () if there was none
+    start: tuple[SourceFile, ...] = ()  # the kernel before, or the reference in Python; () if there was none
     measured: bool = True
     speedup: float | None = None  # over PyTorch eager
     effect: float | None = None  # over `start`
-    note: str = ""  # the expected effect of an entry of the catalogue
+    note: str = ""  # the expected effect of an entry of the catalogue; what to know of a measurement
     device: str = ""
     arch: str = ""
     families: tuple[str, ...] = ()  # as `catalogue.work_families` names the work; () for any
@@ -67,6 +73,7 @@ class PoolRecord:
     dtypes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()  # of the tensors
     words: tuple[str, ...] = ()  # operations and words of the reference
+    operations: tuple[str, ...] = ()  # of the reference
     task_digest: str = ""
     run: str = ""  # that added the record
     date: str = ""  # ISO, UTC
@@ -116,7 +123,7 @@ def pool_path(environ: Mapping[str, str] | None = None) -> Path:
 def add_to_pool(harvest: PoolSubmission, path: Path | None = None) -> tuple[PoolRecord, ...]:
     """Add the best kernel of a run and its largest improvements; returns the new records."""
     path = path or pool_path()
-    offered = [_record(harvest, each) for each in _worth(harvest.improvements)]
+    offered = [record_of(harvest, each) for each in _worth(harvest.improvements)]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+", encoding="utf-8") as file:
@@ -150,31 +157,42 @@ def remove_from_pool(name: str, path: Path | None = None) -> tuple[PoolRecord, .
     return tuple(gone.values())
 
 
-def pool_records(path: Path | None = None, *, seeds: bool = True) -> tuple[PoolRecord, ...]:
-    """All measured records, then the entries of the catalogue."""
+def pool_records(path: Path | None = None) -> tuple[PoolRecord, ...]:
+    """The records of the user's own runs."""
     found: dict[str, PoolRecord] = {}
     for record in _read(path or pool_path()):
         found[record.key] = record
-    return (*found.values(), *(catalogue_records() if seeds else ()))
+    return tuple(found.values())
+
+
+@cache
+def shipped_records() -> tuple[PoolRecord, ...]:
+    """The measured records that ship with the package."""
+
+    def whole(file: SourceFile) -> SourceFile:
+        return file if file.text else SourceFile(file.name, (SOURCES / file.name).read_text(encoding="utf-8"))
+
+    return tuple(replace(each, kernel=tuple(map(whole, each.kernel))) for each in _read(SHIPPED))
 
 
 def search_pool(
-    problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = "", seeds: bool = True
+    problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = "", catalogue: bool = True
 ) -> tuple[PoolRecord, ...]:
-    """The records that fit a problem best, the best first; without `seeds` measured ones only.
+    """The records that fit a problem best, the best first; without `catalogue` measured ones only.
 
-    `apart_from` is the digest of the problem's task, whose records are left out (those of its name, too), for a fair
-    comparison of methods on that task.
+    `apart_from` is the digest of the problem's task, whose records are left out, for a fair comparison of methods on
+    that task. Left out with them are shipped records of a task with the same operations, which may be the same task in
+    another suite.
     """
-    matches = pool_matches(problem, limit, path, apart_from=apart_from, seeds=seeds)
+    matches = pool_matches(problem, limit, path, apart_from=apart_from, catalogue=catalogue)
     return tuple(match.record for match in matches)
 
 
 def pool_matches(
-    problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = "", seeds: bool = True
+    problem: Problem, limit: int, path: Path | None = None, *, apart_from: str = "", catalogue: bool = True
 ) -> tuple[PoolMatch, ...]:
     """The records that fit a problem best, with their scores."""
-    known = pool_records(path, seeds=seeds)
+    known = (*pool_records(path), *shipped_records(), *(catalogue_records() if catalogue else ()))
     rated = [PoolMatch(each, _score(each, problem)) for each in known if _usable(each, problem, apart_from)]
     rated.sort(key=lambda match: (-match.score, match.record.key))
     found: dict[tuple[str, str], PoolMatch] = {}
@@ -214,7 +232,8 @@ def _worth(improvements: Iterable[Improvement]) -> list[Improvement]:
     return [*best, *steps][:MOST]
 
 
-def _record(harvest: PoolSubmission, improvement: Improvement) -> PoolRecord:
+def record_of(harvest: PoolSubmission, improvement: Improvement) -> PoolRecord:
+    """The record of one improvement."""
     problem, kernel = harvest.problem, improvement.kernel
     task = problem.task
     device = re.sub(r"\s*\((?:cpu|cuda:\d+)\)$", "", problem.device)  # without the device's number
@@ -236,6 +255,7 @@ def _record(harvest: PoolSubmission, improvement: Improvement) -> PoolRecord:
         dtypes=tuple(sorted({tensor.dtype for tensor in task.tensors})),
         ranks=tuple(sorted({len(tensor.dims) for tensor in task.tensors})),
         words=_words(problem),
+        operations=operations(problem),
         task_digest=task.digest,
         run=harvest.run,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -301,6 +321,8 @@ def _usable(record: PoolRecord, problem: Problem, apart_from: str) -> bool:
         return False
     if apart_from and (record.task_digest == apart_from or record.task == problem.task.name):
         return False
+    if apart_from and record.operations and record.operations == operations(problem):
+        return False
     if not record.measured:
         wanted, zone = set(record.families), problem.zone
         fits = not wanted or bool(wanted & work_families(problem))
@@ -326,10 +348,14 @@ def _score(record: PoolRecord, problem: Problem) -> float:
     return score + 1.0 + min(1.0, max(0.0, math.log2(brought)) / 3.0)
 
 
+def operations(problem: Problem) -> tuple[str, ...]:
+    """The names of the reference's operations; () if they are unknown."""
+    return tuple(node.op for node in problem.outline.nodes) if problem.outline else ()
+
+
 def _words(problem: Problem) -> tuple[str, ...]:
     """The words of a reference: its operations and the words of its source, sorted."""
-    operations = [node.op for node in problem.outline.nodes] if problem.outline else []
-    found = dict.fromkeys(word for text in (*operations, problem.task.source) for word in _plain(text))
+    found = dict.fromkeys(word for text in (*operations(problem), problem.task.source) for word in _plain(text))
     return tuple(sorted(list(found)[:_MOST_WORDS]))
 
 
