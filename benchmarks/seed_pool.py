@@ -37,7 +37,7 @@ ARCH = "sm_90a"
 CHANGED = "the kernel's text has changed since this measurement"
 HOW = {  # the strategy of a kernel of the collection, by the header that it includes first
     "convolution": "split-fp32-product + implicit GEMM + wgmma: split the input once into two fp16 planes with "
-    "x = hi + lo / 2048, in blocks of eight channels per pixel, padded with zeros, so that a tap is a constant distance "
+    "x = hi + lo / 2048, in blocks of eight channels per pixel, padded with zeros, so that a tap is a fixed distance "
     "in a flat array; write every convolution, transposed ones by phases, as stride-1 problems with a list of taps; "
     "compute hi*hi + hi*lo + lo*hi with wgmma from a ring of shared-memory stages; add partial sums in fp32 registers",
     "convolution_stream": "split-fp32-product + wgmma in one pass over memory: all filters stay in shared memory, four "
