@@ -39,7 +39,7 @@ from warpsmith.search.loop import SearchObserver, judge_pending
 from warpsmith.search.options import BY_HAND, RunOptions
 from warpsmith.search.profiles import kernel_profiler, profile_next
 from warpsmith.search.session import Session
-from warpsmith.search.start import AUTO
+from warpsmith.search.start import OFFLINE
 from warpsmith.search.trust import allow_proposer, allow_task, proposer_of, task_to_execute
 from warpsmith.tasks.capture import ExampleInputs, task_file
 
@@ -502,8 +502,8 @@ def _candidate(kernel: KernelLike, backend: str | None) -> Candidate:
 
 
 def _start(kernel: KernelLike | None, backend: str | None = None) -> str | Candidate | None:
-    """A starting kernel as an option; "auto" stays."""
-    return kernel if kernel is None or kernel == AUTO else _candidate(kernel, backend)
+    """A starting kernel as an option; "auto" and "plain" stay."""
+    return kernel if kernel is None or kernel in OFFLINE else _candidate(kernel, backend)
 
 
 def _device_for(candidates: Sequence[Candidate], wanted: str) -> Device:

@@ -28,7 +28,7 @@ from warpsmith.search import open_run
 from warpsmith.search.loop import SearchLoop, SearchObserver
 from warpsmith.search.profiles import kernel_profiler
 from warpsmith.search.session import Session, read_state
-from warpsmith.search.start import first_offline
+from warpsmith.search.start import AUTO, PLAIN, offline_start
 from warpsmith.strategies import plan_space
 
 TASK = """
@@ -144,11 +144,18 @@ def begun_catalogue(folder: Path, method: Method, problem: Problem, trials: int)
 
 
 def test_the_start_called_auto_is_the_first_kernel_of_the_offline_proposer(problem: Problem) -> None:
-    start = first_offline(problem)
+    start = offline_start(problem, AUTO)
 
     assert (start.backend, start.main.text.count("launch(")) == ("cpu", 1)
     assert templates.plan_in_source(problem, start.main.text) is not None
-    assert first_offline(problem).digest == start.digest
+    assert offline_start(problem, AUTO).digest == start.digest
+
+
+def test_the_start_called_plain_has_no_optimisation(problem: Problem) -> None:
+    start = offline_start(problem, PLAIN)
+
+    assert templates.plan_in_source(problem, start.main.text) == Plan()
+    assert start.digest != offline_start(problem, AUTO).digest
 
 
 def test_a_problem_has_the_figures_of_its_device(problem: Problem) -> None:

@@ -24,7 +24,7 @@ from warpsmith.prompts.renderer import render
 from warpsmith.run_log.events import Budget
 from warpsmith.search import open_run
 from warpsmith.search.session import Session
-from warpsmith.search.start import first_offline, read_start
+from warpsmith.search.start import AUTO, offline_start, read_start
 
 START = Candidate((SourceFile("kernel.cpp", source(3)),), "cpu")
 
@@ -117,5 +117,5 @@ def test_a_start_is_a_file_of_the_runs_language_or_what_is_written_offline(tmp_p
         read_start(str(tmp_path / "kernel.cpp"), "cuda")
     with pytest.raises(CandidateError):
         read_start(str(tmp_path / "nowhere.cpp"), "cpu")
-    with pytest.raises(CandidateError, match="--start auto: the offline proposer has no kernel for double in cpu"):
-        first_offline(PROBLEM)  # no outline: no template fits
+    with pytest.raises(CandidateError, match="--start: the offline proposer has no kernel for double in cpu"):
+        offline_start(PROBLEM, AUTO)  # no outline: no template fits

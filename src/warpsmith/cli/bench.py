@@ -30,11 +30,13 @@ from warpsmith.cli.options import (
     Choice,
     Cost,
     DeviceTime,
+    EpochSize,
     Family,
     KeyFile,
     MaxTokens,
     Model,
     Parallel,
+    PopulationSize,
     PrecisionOption,
     Prices,
     Profiles,
@@ -51,6 +53,7 @@ from warpsmith.cli.options import (
     Tuning,
 )
 from warpsmith.cli.resume import confirm_bench
+from warpsmith.experiments.as_published import Paper, PublishedSetup, setup
 from warpsmith.experiments.plan import (
     BenchPlan,
     bench_lock,
@@ -66,15 +69,15 @@ from warpsmith.experiments.results import BenchResults, CellStatus
 from warpsmith.experiments.runner import BenchRunner, check_proposers
 from warpsmith.experiments.selection import select
 from warpsmith.experiments.statistics import summaries
-from warpsmith.experiments.tables import search_table, speed_table
+from warpsmith.experiments.tables import difference_table, search_table, speed_table
 from warpsmith.hardware.device import Device
-from warpsmith.methods.load import HIDDEN, ablated, load
+from warpsmith.methods.load import DEFAULT, HIDDEN, ablated, load, trials_of, with_population
 from warpsmith.model.errors import UsageError
 from warpsmith.model.method import Method
 from warpsmith.proposers.choose import ProposerOptions, choose
 from warpsmith.search import open_run
 from warpsmith.search.options import RunOptions
-from warpsmith.search.start import AUTO, read_start
+from warpsmith.search.start import OFFLINE, PLAIN, read_start
 
 Devices = Annotated[
     str, typer.Option(metavar="auto|cpu|cuda:0,…", help="Where to run; several devices of one kind share the work.")
@@ -84,21 +87,33 @@ RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed ce
 
 def bench_run(
     tasks: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="SUITE|TASK",
+            metavar="[SUITE|TASK]...",
             help="warpsmith-100, warpsmith-fused, kernelbench:PATH/level1, a folder; tasks as softmax, conv2d*, "
             "SUITE/NAME, or files. @small behind it takes small workloads.",
         ),
-    ],
+    ] = None,
+    as_published: Annotated[
+        Paper | None,
+        typer.Option(
+            help="The set-up of a paper: methods, trials, repeats, populations, starting kernels; no failures shown, "
+            "no repairs, no tuning, no early stop. Options given beside it win; what differs is printed.",
+        ),
+    ] = None,
     methods: Annotated[
-        str, typer.Option(metavar="A,B", help="Methods or files; cupilot-no-roofline is cupilot without the roofline.")
-    ] = "cupilot",
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Methods or files; cupilot-no-roofline is cupilot without the roofline.  [cupilot]"
+        ),
+    ] = None,
     proposers: Annotated[
         list[str] | None,
         typer.Option(metavar="A,B", help="As --proposer of optimize; repeatable for those with commas.  [auto]"),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Runs of each cell, with different seeds.")] = 1,
+    repeats: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Runs of each cell, with different seeds.  [1]")
+    ] = None,
     family: Family = None,
     tag: Tag = None,
     trials: Trials = None,
@@ -113,12 +128,15 @@ def bench_run(
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the first repeat.")] = 0,
     parallel: Parallel = None,
     repairs: Repairs = None,
+    population: PopulationSize = None,
+    epoch_size: EpochSize = None,
     stop_at: StopAt = None,
     start: Annotated[
         str,
         typer.Option(
-            metavar="FILE|FOLDER|auto",
-            help="Kernels to start from: one file, a folder with TASK.cu or TASK.cpp each, or auto (written offline).",
+            metavar="FILE|FOLDER|auto|plain",
+            help="Kernels to start from: one file, a folder with TASK.cu or TASK.cpp each, or written offline: auto, "
+            "or plain (without optimisations).",
         ),
     ] = "",
     profiles: Profiles = True,
@@ -157,6 +175,10 @@ def bench_run(
     could be done, 130 interrupted.
     """
     writable_paths()
+    published = setup(as_published) if as_published else None
+    if not tasks and published is None:
+        raise UsageError("bench run needs a suite or tasks: warpsmith bench run warpsmith-100.")
+    tasks = tasks or ["warpsmith-100"]
     targets, language = _devices(devices, backend)
     kind = targets[0].kind
     options = ProposerOptions(
@@ -170,15 +192,23 @@ def bench_run(
         models=tuple(model or ()),
     )
     asked = parse_proposers(tuple(proposers or ("auto",)))
+    chosen = _methods(methods, population, published)
+    if epoch_size is not None and trials is not None:
+        raise UsageError("--epoch-size sets the number of trials; leave out --trials, or --epoch-size.")
+    if epoch_size is not None:
+        trials = max(trials_of(method, epoch_size) for method in chosen)
+    if published is not None:
+        trials, start = trials or published.trials, start or PLAIN
+        stop_at, tuning = stop_at or 0.0, False
     limits = RunOptions(trials=trials, seconds=time, tokens=tokens, usd=cost, device_seconds=device_time)
     plan = BenchPlan(
         name=" ".join(tasks),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         tasks=select(tuple(tasks), families=tuple(family or ()), tags=tuple(tag or ())),
-        methods=tuple(_method(name.strip()) for name in methods.split(",") if name.strip()),
+        methods=chosen,
         proposers=tuple(choose(each, replace(options, models=())).spec if each == "auto" else each for each in asked),
-        repeats=repeats,
+        repeats=repeats or (published.repeats if published else 1),
         seed=seed,
         budget=limits.budget(),
         settings=settings_with_timing(time_budget),
@@ -188,12 +218,13 @@ def bench_run(
         repairs=repairs,
         enough_share=open_run.share_to_stop_at(stop_at),
         parallel=parallel,
-        start=start if start in ("", AUTO) else str(Path(start).resolve()),
+        start=start if start in ("", *OFFLINE) else str(Path(start).resolve()),
         profile=profiles,
         tune=tuning,
         verify=verify,
         compile_baseline=kind == "cuda" if compile_baseline is None else compile_baseline,
         options=options,
+        as_published=as_published or "",
     )
     plan = check_plan(plan)
     for task in plan.tasks:
@@ -258,6 +289,8 @@ def _first_line(runner: BenchRunner, plan: BenchPlan, folder: Path, devices: Seq
 def _summary(console: Console, bench: BenchResults, folder: Path, runner: BenchRunner) -> None:
     found = summaries(bench)
     print_tables(console, (speed_table(bench, found), search_table(bench, found)))
+    if bench.differences:
+        print_tables(console, (difference_table(bench),))
     print_notes(console, bench, unverified=False)
     failed = bench.count(CellStatus.FAILED)
     name = relative_path(folder)
@@ -271,6 +304,17 @@ def _summary(console: Console, bench: BenchResults, folder: Path, runner: BenchR
         cards.say(console, f"\nInterrupted. Continue with: warpsmith bench resume {name}", "bold", whole=True)
     else:
         cards.say(console, f"\nNext: warpsmith bench show {name}", whole=True)
+
+
+def _methods(names: str | None, population: int | None, published: PublishedSetup | None) -> tuple[Method, ...]:
+    """The methods named, else those of the paper, else the default."""
+    if names is None and published is not None:
+        found: tuple[Method, ...] = published.methods
+    else:
+        known = {method.name: method for method in published.methods} if published else {}
+        parts = [name.strip() for name in (names or DEFAULT).split(",") if name.strip()]
+        found = tuple(known.get(name) or _method(name) for name in parts)
+    return tuple(with_population(method, population) for method in found)
 
 
 def _method(name: str) -> Method:

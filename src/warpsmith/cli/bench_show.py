@@ -56,6 +56,7 @@ class TablePart(StrEnum):
     UNVERIFIED = "unverified"
     EMPTY = "empty"
     FAILED = "failed"
+    DIFFERENCES = "differences"
     CELLS = "cells"
 
 

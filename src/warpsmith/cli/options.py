@@ -98,6 +98,12 @@ Repairs = Annotated[
         min=0, metavar="N", help="Times a failed kernel is sent back with its error.  [default: the method's]"
     ),
 ]
+PopulationSize = Annotated[
+    int | None, typer.Option("--population", min=1, metavar="N", help="Kernels kept.  [default: the method's]")
+]
+EpochSize = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Trials of one epoch, in place of --trials (cupilot: 4 epochs).")
+]
 StopAt = Annotated[
     float | None,
     typer.Option(
@@ -109,8 +115,9 @@ StopAt = Annotated[
 Start = Annotated[
     str,
     typer.Option(
-        metavar="FILE|auto",
-        help="A kernel to start from: judged first, spends no trial; auto: the first one written offline.",
+        metavar="FILE|auto|plain",
+        help="A kernel to start from: judged first, spends no trial; auto: the first one written offline, plain: one "
+        "without optimisations.",
     ),
 ]
 Profiles = Annotated[bool, typer.Option("--profile/--no-profile", help="Profile kernels that become parents.")]

@@ -87,6 +87,8 @@ def _told(options: RunOptions, begun: RunCreated) -> Iterator[tuple[str, _Value 
     yield "--time-budget", options.timing_budget_s, config.settings.timing_budget_s
     yield "--seed", options.seed, config.seed
     yield "--start", None if options.start is None else str(options.start), config.start or "none"
+    yield "--population", options.population, round(dict(method.population.options).get("size", 0.0))
+    yield "--epoch-size", options.epoch_size, config.budget.trials // len(method.stages)
     yield "--repairs", options.repairs, method.repairs if config.repairs is None else config.repairs
 
 

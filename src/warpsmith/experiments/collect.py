@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from warpsmith.evaluator.judge.timing.statistics import median
+from warpsmith.experiments.as_published import differences
 from warpsmith.experiments.best_kernels import KernelChecks, checks_folder, read_checks
 from warpsmith.experiments.plan import PLAN, BenchPlan, CellKey, cell_folder, read_plan
 from warpsmith.experiments.results import (
@@ -262,6 +263,8 @@ def assemble(plan: BenchPlan, cells: Sequence[CollectedCell]) -> BenchResults:
         budget=plan.budget,
         verify=plan.verify,
         cells=tuple(each.cell for each in cells),
+        as_published=plan.as_published,
+        differences=differences(plan, tuple(devices)),
     )
 
 

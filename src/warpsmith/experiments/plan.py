@@ -24,7 +24,7 @@ from warpsmith.model.method import Method
 from warpsmith.model.settings import Settings
 from warpsmith.proposers.choose import ProposerOptions
 from warpsmith.run_log.events import Budget
-from warpsmith.search.start import AUTO
+from warpsmith.search.start import OFFLINE
 from warpsmith.system.files import check_below, put_in_place, read_file
 from warpsmith.system.locks import lock_folder
 from warpsmith.system.signatures import canonical, digest, is_signed, sign
@@ -73,12 +73,13 @@ class BenchPlan:
     repairs: int | None = None
     enough_share: float | None = 0.95
     parallel: int | None = None
-    start: str = ""  # starting kernels: a file, a folder with a file per task, "auto", or "" for none
+    start: str = ""  # starting kernels: a file, a folder with a file per task, "auto", "plain", or "" for none
     profile: bool = True  # profile kernels that become parents
     tune: bool = True  # tune the best kernel at the end of a run
     verify: bool = True
     compile_baseline: bool = False  # measure best kernels against torch.compile too
     options: ProposerOptions = field(default_factory=ProposerOptions)  # of the proposers
+    as_published: str = ""  # the paper whose set-up this is: a value of `as_published.Paper`
     format: int = FORMAT
 
     @property
@@ -146,8 +147,8 @@ def check_plan(plan: BenchPlan) -> BenchPlan:
 
 
 def start_of(plan: BenchPlan, task: str) -> str:
-    """The starting kernel of a task: a file, "auto" or ""; a UsageError if there is no file for the task."""
-    if plan.start in ("", AUTO):
+    """The starting kernel of a task: a file, "auto", "plain" or ""; a UsageError if there is no file for the task."""
+    if plan.start in ("", *OFFLINE):
         return plan.start
     path = Path(plan.start)
     if path.is_dir():
@@ -158,7 +159,7 @@ def start_of(plan: BenchPlan, task: str) -> str:
             raise UsageError(f"--start {path} has no kernel for the task {task}; put {wanted} there.")
     elif len(plan.tasks) > 1:
         raise UsageError(
-            f"--start {path} is one kernel for {len(plan.tasks)} tasks; give a folder with one each, or auto."
+            f"--start {path} is one kernel for {len(plan.tasks)} tasks; give a folder with one each, auto, or plain."
         )
     return str(path)
 
@@ -196,7 +197,7 @@ def is_own(plan: BenchPlan, folder: Path) -> bool:
 def check_harmless(plan: BenchPlan, folder: Path) -> None:
     """Raise a UsageError if a plan of somebody else would run commands, send keys or judge by other rules."""
     settings = replace(Settings(), timing_budget_s=plan.settings.timing_budget_s)
-    files = any(own_wordings(method) for method in plan.methods) or plan.start not in ("", AUTO)
+    files = any(own_wordings(method) for method in plan.methods) or plan.start not in ("", *OFFLINE)
     if files or set(plan.proposers) - {"template"} or plan.options != ProposerOptions() or plan.settings != settings:
         raise UsageError(
             f"{folder} was not planned by this user on this machine, and its proposers, their options, templates of "

@@ -190,6 +190,8 @@ class BenchResults:
     budget: Budget  # of each cell
     verify: bool  # True if best kernels are verified
     cells: tuple[Cell, ...] = field(default=())  # by task, seed, method and proposer
+    as_published: str = ""  # the paper whose set-up this is
+    differences: tuple[str, ...] = ()  # from the paper
     format: int = FORMAT
 
     def __post_init__(self) -> None:

@@ -61,7 +61,7 @@ class Table:
 
 
 _SHOWN = (0.0, 0.8, 1.0, 1.2, 1.5, 2.0, 5.0, 10.0)  # points of fast_p
-PARTS = ("speed", "search", "fast", "tasks", "pairs", "unverified", "empty", "failed", "cells")
+PARTS = ("speed", "search", "fast", "tasks", "pairs", "unverified", "empty", "failed", "differences", "cells")
 
 
 def tables(bench: BenchResults, *, unverified: bool = False) -> tuple[Table, ...]:
@@ -76,6 +76,7 @@ def tables(bench: BenchResults, *, unverified: bool = False) -> tuple[Table, ...
         unverified_table(bench),
         empty_table(bench),
         failed_table(bench),
+        difference_table(bench),
     )
     return tuple(table for table in made if table.rows)
 
@@ -88,6 +89,8 @@ def table_named(bench: BenchResults, name: str, *, unverified: bool = False) -> 
         return unverified_table(bench)
     if name == "failed":
         return failed_table(bench)
+    if name == "differences":
+        return difference_table(bench)
     if name == "empty":
         return empty_table(bench)
     if name == "tasks":
@@ -285,6 +288,12 @@ def failed_table(bench: BenchResults) -> Table:
     """Cells that could not be run."""
     found = (cell for cell in bench.cells if cell.status is CellStatus.FAILED)
     return Table("failed", "Failed", *_reasons(bench, found))
+
+
+def difference_table(bench: BenchResults) -> Table:
+    """What a bench does otherwise than the paper it follows."""
+    rows = tuple((text,) for text in bench.differences)
+    return Table("differences", f"Where this differs from the paper ({bench.as_published})", (Column("what"),), rows)
 
 
 def _reasons(bench: BenchResults, cells: Iterable[Cell]) -> tuple[tuple[Column, ...], tuple[tuple[Value, ...], ...]]:

@@ -7,13 +7,18 @@ ERRORS = (
     "behind the paper's comparison no error reaches a later prompt, so that models repeat the same mistake. "
     "`--no-failures` and `--repairs 0` (in a bench `METHOD-no-failures-no-repairs`) take both away."
 )
+STOPS = "A run stops early near the roofline; `--stop-at 0` turns that off."
+TUNES = "A run tunes the tunables of its best kernel at the end; `--no-tune` turns that off."
+STARTS = (
+    "A run begins without a kernel unless `--start` gives one; in the papers every run has a starting kernel, and "
+    "speedups are over it."
+)
 RUNS = (
     "A kernel that would be the best is measured a second time, and kernels are ranked by the lower end of their "
-    "speedup; a run stops early near the roofline (`--stop-at 0` turns that off) and tunes the tunables of its best "
-    "kernel at the end (`--no-tune`); a reply that repeats a kernel is not evaluated again, and a call without a reply "
-    "spends no trial.",
-    "A run begins without a kernel unless `--start` gives one; in the papers every run has a starting kernel, and "
-    "speedups are over it.",
+    "speedup; a reply that repeats a kernel is not evaluated again, and a call without a reply spends no trial.",
+    STOPS,
+    TUNES,
+    STARTS,
     "The prompt has the contract of this evaluator: an entry point in C, its rules, the figures of the device, and "
     "the headers of the device library that may be included.",
 )

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from warpsmith.methods.check import method_errors
 from warpsmith.model.errors import TaskError, UsageError
-from warpsmith.model.method import Method, MethodOperator, Product, Show, Stage
+from warpsmith.model.method import Method, MethodOperator, PopulationSpec, Product, Show, Stage
+from warpsmith.populations.create import create
 from warpsmith.system.plugins import plugins
 from warpsmith.tasks.user_code import execute
 
@@ -104,6 +105,24 @@ def _found(operator: MethodOperator, path: Path) -> MethodOperator:
             f"{template}; write it, or name a template that comes with Warpsmith, without its ending."
         )
     return replace(operator, wording=str(template))
+
+
+def with_population(method: Method, size: int | None) -> Method:
+    """The method with a population of another size; a UsageError if its population has no size."""
+    if size is None:
+        return method
+    options = {**dict(method.population.options), "size": float(size)}
+    population = PopulationSpec(method.population.name, tuple(options.items()))
+    create(population)
+    return replace(method, population=population)
+
+
+def trials_of(method: Method, epoch_size: int) -> int:
+    """The trials of a run whose epochs have so many each; a UsageError if the method has no epochs."""
+    shares = [stage.until.share for stage in method.stages[:-1]]
+    if not shares or None in shares:
+        raise UsageError(f"--epoch-size: {method.name} has no epochs; leave the option out, or choose cupilot.")
+    return epoch_size * len(method.stages)
 
 
 ROOFLINE = frozenset({Show.ROOFLINE, Show.STRATEGIES, Show.PROFILE})

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from warpsmith.run_log.events import RunConfig
 from warpsmith.search.options import BY_HAND, RunOptions
-from warpsmith.search.start import AUTO
+from warpsmith.search.start import OFFLINE
 from warpsmith.system.files import put_in_place
 
 CONFIG_FILE = "config.toml"
@@ -41,7 +41,8 @@ def config_text(config: RunConfig, method: str, options: RunOptions) -> str:
         "seed": config.seed,
         "parallel": config.parallel,
         "repairs": config.repairs,
-        "start": config.start if config.start in ("", AUTO) else _existing(config.start),
+        "start": config.start if config.start in ("", *OFFLINE) else _existing(config.start),
+        "population": options.population,
         "stop-at": config.enough_share or 0.0,
         **{part: False for part in _PARTS if part in left_out},
         "profile": options.profile,

@@ -15,7 +15,7 @@ from warpsmith._version import __version__
 from warpsmith.backends.source import backend_named
 from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
 from warpsmith.hardware.device import Device, select_device, visible_gpus
-from warpsmith.methods.load import DEFAULT, ablated, load
+from warpsmith.methods.load import DEFAULT, ablated, load, trials_of, with_population
 from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import CandidateError, HarnessFault, RunError, TaskError, ToolMissing, UsageError
@@ -33,7 +33,7 @@ from warpsmith.search.loop import judge_pending
 from warpsmith.search.next_brief import find_precedents
 from warpsmith.search.options import RunOptions, precision_of
 from warpsmith.search.session import FindPrecedents, Session, no_precedents
-from warpsmith.search.start import AUTO, first_offline, read_start
+from warpsmith.search.start import OFFLINE, offline_start, read_start
 from warpsmith.search.trust import TASK_FILE, settings_of, sign_run, task_to_execute
 from warpsmith.system.files import put_in_place, remove_tree
 from warpsmith.tasks.suites import check_syntax
@@ -84,14 +84,14 @@ def begin(
     """Begin a new run: read the task, then make the folder (a fresh one under `runs` where none is named).
 
     `recall` gives what earlier runs learnt about such tasks; `check` raises for a problem that cannot be proposed for.
-    A starting kernel (`start`, or an offline one where the configuration says "auto") is judged at once; where it is
-    not valid, no run begins.
+    A starting kernel (`start`, or an offline one where the configuration says "auto" or "plain") is judged at once;
+    where it is not valid, no run begins.
     """
     check_budget(config.budget)
     path, mark, name = config.task.partition("::")
     problem = evaluator.survey(config.task, config.backend, precision_of(config))
     check(problem)
-    start = first_offline(problem) if config.start == AUTO else start
+    start = offline_start(problem, config.start) if config.start in OFFLINE else start
     config = replace(config, task=f"{Path(path).resolve()}{mark}{name}")
     folder = folder or fresh_folder(Path(RUNS), problem.task.name)
     session = Session.create(folder, RunCreated(config, method, problem, __version__), recall, start)
@@ -154,6 +154,10 @@ def prepare(task: str, options: RunOptions, *, folder: Path | None = None) -> Ne
     """Check the options of a new run and decide its device, backend, method and proposer."""
     check_syntax(task)
     method = method_for(options)
+    if options.epoch_size is not None:
+        if options.trials is not None:
+            raise UsageError("--epoch-size sets the number of trials; leave out --trials, or --epoch-size.")
+        options = replace(options, trials=trials_of(method, options.epoch_size))
     budget = options.budget()
     options.checked_baselines()
     if folder is not None and (folder / LOG_FILE).exists():
@@ -191,14 +195,15 @@ def resolve(task: str, options: RunOptions, *, proposer: str, device: Device, ba
 
 
 def method_for(options: RunOptions) -> Method:
-    """The method that the options name, without the parts that they leave out."""
-    return ablated(
+    """The method that the options name, without the parts that they leave out, with the population they want."""
+    found = ablated(
         load(options.method or DEFAULT),
         roofline=options.roofline is not False,
         retrieval=options.retrieval is not False,
         alignment=options.alignment is not False,
         failures=options.failures is not False,
     )
+    return with_population(found, options.population)
 
 
 def share_to_stop_at(given: float | None) -> float | None:

@@ -40,7 +40,9 @@ class RunOptions:
     retrieval: bool | None = None  # the same
     alignment: bool | None = None  # the same
     failures: bool | None = None  # the same
-    start: str | Candidate | None = None  # a kernel to start from: a file, or "auto" for an offline one
+    population: int | None = None  # kernels kept; the method's own number
+    epoch_size: int | None = None  # trials of one epoch, for methods with epochs; sets `trials`
+    start: str | Candidate | None = None  # a kernel to start from: a file, or "auto" or "plain" for an offline one
     profile: bool = True  # profile kernels that become parents
     tune: bool = True  # tune the best kernel's tunables at the end
     remember: bool = True  # add what the run found out to the pool

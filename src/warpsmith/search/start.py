@@ -1,30 +1,37 @@
-"""The starting kernel of a run: given by the caller, or the first one that the offline proposer writes.
+"""The starting kernel of a run: given by the caller, or written offline.
 
 The starting kernel is judged before the search, spends no trial, and is a member of the population.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
-from warpsmith.backends.source import read_candidate
+from warpsmith.backends.source import backend_named, read_candidate
+from warpsmith.kernel_templates import Unsupported, translate
 from warpsmith.model.brief import Brief, Problem
-from warpsmith.model.candidate import Candidate
+from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import CandidateError, ProposerRefused, UsageError
 from warpsmith.model.method import MethodOperator, Move
+from warpsmith.model.strategy import Plan
 from warpsmith.prompts.parser import parse
 from warpsmith.proposers.templates import TemplateProposer
 
 AUTO = "auto"
 """As a starting kernel: the first one that the offline proposer writes."""
+PLAIN = "plain"
+"""As a starting kernel: one without optimisations, from the templates; where no template fits, as `AUTO`."""
+OFFLINE = (AUTO, PLAIN)
+"""Starting kernels that are written here."""
 
 START = MethodOperator("start", Move.INIT, "evoengineer/init")
 """The operator of the starting kernel; nobody is asked."""
 
 
 def read_start(given: str | Candidate | None, backend: str) -> Candidate | None:
-    """The kernel that a caller gives as a file or a candidate; None for none and for `AUTO`."""
-    if given is None or given in ("", AUTO):
+    """The kernel that a caller gives as a file or a candidate; None for none and for those of `OFFLINE`."""
+    if given is None or given in ("", *OFFLINE):
         return None
     start = given if isinstance(given, Candidate) else read_candidate(Path(given))
     if start.backend != backend:
@@ -35,7 +42,17 @@ def read_start(given: str | Candidate | None, backend: str) -> Candidate | None:
     return start
 
 
-def first_offline(problem: Problem) -> Candidate:
+def offline_start(problem: Problem, which: str) -> Candidate:
+    """A starting kernel of `OFFLINE`."""
+    if which == PLAIN:
+        with suppress(Unsupported):
+            name = f"plain{backend_named(problem.backend).suffixes[0]}"
+            file = SourceFile(name, translate(problem, Plan()))
+            return Candidate((file,), problem.backend, strategy="none")
+    return _first_offline(problem)
+
+
+def _first_offline(problem: Problem) -> Candidate:
     """The first kernel that the offline proposer writes: of the collection, else of a template."""
     brief = Brief(1, START.name, START.move, START.wording, problem, seed=0)
     proposer = TemplateProposer()
@@ -43,7 +60,7 @@ def first_offline(problem: Problem) -> Candidate:
         proposal = parse(proposer.propose(brief, proposer.prompt(brief)), brief)
     except ProposerRefused:
         raise CandidateError(
-            f"--start auto: the offline proposer has no kernel for {problem.task.name} in {problem.backend}; "
+            f"--start: the offline proposer has no kernel for {problem.task.name} in {problem.backend}; "
             "name a file with --start FILE."
         ) from None
     assert proposal.candidate is not None, "the offline proposer writes replies that can be read"

@@ -1,0 +1,152 @@
+"""`bench --as-published`: the set-ups of the papers, what still differs, and both papers from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.cli.test_cli_commands import Desk, desk
+from tests.scripted import Body, ScriptedServer, Step, say
+from warpsmith.cli import bench as command
+from warpsmith.cli.main import app
+from warpsmith.experiments.as_published import Paper, differences, setup
+from warpsmith.experiments.plan import BenchPlan
+from warpsmith.methods.deviations import ERRORS, STARTS, STOPS, TUNES
+from warpsmith.methods.load import load
+from warpsmith.model.method import Show
+
+__all__ = ["desk"]
+
+Planned = Callable[..., BenchPlan]
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Planned:
+    """The plan that a command makes; nothing is run."""
+    monkeypatch.chdir(tmp_path)
+    kept: list[BenchPlan] = []
+
+    def keep(folder: Path, plan: BenchPlan, *_: Any, **__: Any) -> int:
+        kept.append(plan)
+        return 0
+
+    monkeypatch.setattr(command, "_work", keep)
+
+    def plan_of(*words: str) -> BenchPlan:
+        said = CliRunner().invoke(app, ["bench", "run", *words, "--devices", "cpu", "--proposers", "template"])
+        assert said.exit_code == 0, said.output
+        return kept[-1]
+
+    return plan_of
+
+
+def test_evoengineer_as_published(planned: Planned) -> None:
+    plan = planned("--as-published", "evoengineer")
+
+    assert len(plan.tasks) == 100
+    assert (plan.budget.trials, plan.repeats, plan.start, plan.tune, plan.enough_share) == (45, 3, "plain", False, None)
+    bases = [method.name.removesuffix("-no-failures-no-repairs") for method in plan.methods]
+    assert bases == [
+        *("ai-cuda-engineer", "funsearch", "eoh"),
+        *("evoengineer-free", "evoengineer-insight", "evoengineer-full"),
+    ]
+    for method in plan.methods:
+        assert method.repairs == 0
+        assert not any(Show.FAILURES in operator.shows for operator in method.operators)
+    said = differences(plan)
+    assert not {ERRORS, STOPS, TUNES, STARTS} & set(said)
+    for word in ("91 problems", "RTX 4090", "GPT-4.1", "public material does not say over how many runs", "1e-2"):
+        assert any(word in text for text in said), word
+
+
+def test_cupilot_as_published(planned: Planned) -> None:
+    plan = planned("relu@small", "--as-published", "cupilot")
+
+    (method,) = plan.methods
+    assert dict(method.population.options)["size"] == 50
+    assert plan.budget.trials == 4 * 50
+    assert (plan.repeats, plan.start, plan.tune, plan.enough_share, method.repairs) == (1, "plain", False, None, 2)
+    assert any("A100" in text for text in differences(plan))
+
+
+def test_options_beside_it_win_and_are_differences(planned: Planned) -> None:
+    plan = planned(
+        *("relu@small", "--as-published", "evoengineer", "--trials", "7", "--repeats", "2", "--methods", "cupilot"),
+        *("--population", "9", "--start", "auto"),
+    )
+    assert (plan.budget.trials, plan.repeats, plan.start) == (7, 2, "auto")
+    said = " ".join(differences(plan))
+    for words in (
+        *("Trials of a run: 45 in the paper, 7 here.", "task: 3 in the paper, 2 here.", "Methods added: cupilot."),
+        *("Methods missing here: ai-cuda-engineer-no", "not those of the paper, but auto", "Chosen: 1."),
+    ):
+        assert words in said, words
+    assert differences(replace(plan, as_published="")) == ()
+    smaller = replace(plan, methods=(replace(setup(Paper.CUPILOT).methods[0], repairs=1),), as_published="cupilot")
+    assert any("another population than published: cupilot-no-failures" in text for text in differences(smaller))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("relu", "--epoch-size", "5", "--trials", "9"), "leave out --trials, or --epoch-size"),
+        (("relu", "--methods", "eoh", "--epoch-size", "5"), "eoh has no epochs"),
+        (("relu", "--methods", "funsearch", "--population", "5"), "has no option 'size'"),
+        ((), "bench run needs a suite or tasks"),
+    ],
+)
+def test_sizes_that_a_method_does_not_have_are_one_sentence(words: tuple[str, ...], said: str) -> None:
+    found = CliRunner().invoke(app, ["bench", "run", *words, "--devices", "cpu"])
+    assert found.exit_code == 2
+    assert said in " ".join(found.output.split())
+
+
+def test_an_epoch_size_sets_the_trials(planned: Planned) -> None:
+    assert planned("relu@small", "--epoch-size", "6", "--population", "12").budget.trials == 24
+    assert load("cupilot").population != planned("relu@small", "--population", "12").methods[0].population
+
+
+WANTED = re.compile(r"[Gg]ive (\d+) ")
+KERNEL = (
+    'extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void*, void*) {{\n'
+    "  for (int64_t i = 0; i < rows * cols; ++i) out[i] = x[i] * {factor}.0f / {half}.0f;\n  return 0;\n}}\n"
+)
+
+
+def play(number: int, body: Body) -> Step:
+    """A model for every method: strategies and alignments where they are asked for, else a kernel that doubles."""
+    asked = body["messages"][-1]["content"]
+    if wanted := WANTED.search(asked):
+        return say("\n".join(f"strategy: step {number} in {n} parts\nthought: why" for n in range(int(wanted[1]))))
+    if "code:" not in asked:
+        return say(f"strategy: what the code of {number} does")
+    code = KERNEL.format(factor=2 * number, half=number)
+    return say(f"name: k{number}\nstrategy: step {number}\nthought: because\ncode:\n```cpp\n{code}```\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("paper", "methods"), [("evoengineer", 6), ("cupilot", 1)])
+def test_both_papers_end_to_end(paper: str, methods: int, desk: Desk) -> None:
+    with ScriptedServer(play) as server:
+        ended = desk.run(
+            *("bench", "run", "double.py", "--as-published", paper, "--trials", "2", "--repeats", "1"),
+            *("--proposers", "openai:scripted", "--devices", "cpu", "--no-verify", "--no-profile"),
+            *("--time-budget", "0.05", "--out", f"out-{paper}", "--json"),
+            OPENAI_BASE_URL=server.openai_url,
+            OPENAI_API_KEY="sk-secret",
+        )
+    assert ended.status == 0, ended.err
+    results = json.loads(ended.out)["bench"]
+    assert len(results["cells"]) == methods
+    assert {(cell["status"], cell["trials"]) for cell in results["cells"]} == {("done", 2)}
+    assert all(cell["best"]["start"] for cell in results["cells"])
+    assert results["as_published"] == paper
+    assert "Where this differs from the paper" in ended.err
+    assert len(results["differences"]) > 8
