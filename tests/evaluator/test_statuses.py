@@ -10,13 +10,14 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
-from warpsmith.model.candidate import Candidate
+from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.evaluation import Evaluation, Status
 from warpsmith.model.settings import Settings
 
@@ -175,3 +176,32 @@ def test_what_need_not_be_run_is_refused_by_what_it_imports(
         assert re.match(says, verdict.reason), verdict.reason
         assert verdict.environment.sandbox == (), "nothing of it ran"
     assert verdicts["prints_a_lot.cpp"].status is Status.OK, "printing is no crime"
+
+
+PLANTED = """extern "C" int launch(const float* x, float* out, int64_t n, void*, void*) {{
+  for (int64_t i = 0; i < n; ++i) out[i] = {value};
+  return 0;
+}}
+"""
+
+
+def test_a_kernel_that_the_published_rule_accepts_is_refused_and_both_are_said(
+    with_settings: Callable[[Settings], AbstractContextManager[Evaluator]],
+    quick_settings: Settings,
+    task_file: Callable[[str], Path],
+) -> None:
+    values = {"right": "x[i] > 0 ? x[i] : 0", "coarse": "x[i] > 0 ? 1.002f * x[i] : 0", "far": "x[i]"}
+    kernels = {
+        name: Candidate((SourceFile("k.cpp", PLANTED.format(value=text)),), "cpu") for name, text in values.items()
+    }
+    task = task_file("relu")
+    with with_settings(replace(quick_settings, published_rule=True)) as judging:
+        found = {evaluation.candidate: evaluation for _, evaluation in judging.evaluate(task, list(kernels.values()))}
+    said = {name: found[each.id] for name, each in kernels.items()}
+
+    assert {name: (each.ok, each.published) for name, each in said.items()} == {
+        "right": (True, True),
+        "coarse": (False, True),
+        "far": (False, False),
+    }
+    assert said["coarse"].status is Status.WRONG

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,8 +14,9 @@ from tests.experiments.making import bench, best, cell
 from warpsmith.cli.bench_show import terminal_tables
 from warpsmith.experiments import formats
 from warpsmith.experiments.compare import compare
-from warpsmith.experiments.results import BenchResults, Cell, CellBest, CellStatus, Versions
-from warpsmith.experiments.tables import Table, table_named, tables
+from warpsmith.experiments.results import BenchResults, BenchTask, Cell, CellBest, CellStatus, CurvePoint, Versions
+from warpsmith.experiments.tables import PARTS, Table, table_named, tables
+from warpsmith.report.bench_page import bench_page
 
 
 @pytest.fixture
@@ -33,7 +35,8 @@ def made() -> BenchResults:
 def test_unverified_and_failed_cells_are_listed_apart(made: BenchResults) -> None:
     by_key = {table.key: table for table in tables(made)}
 
-    assert list(by_key) == ["speed", "search", "fast", "tasks", "pairs", "unverified", "empty", "failed"]
+    made_of = ["speed", "baselines", "search", "fast", "tasks", "pairs", "unverified", "empty", "failed"]
+    assert list(by_key) == made_of
     assert [row[:2] for row in by_key["unverified"].rows] == [("relu", "evo-free")]
     assert [row[0] for row in by_key["failed"].rows] == ["relu"]
     assert [(row[0], row[3]) for row in by_key["empty"].rows] == [("tanh", "all trials are spent")]
@@ -122,3 +125,73 @@ def test_benches_without_a_common_method_are_compared_crosswise() -> None:
 
     assert methods.rows[0][0] == "old → new · template"
     assert tasks.rows[0][-1] == "A"
+
+
+def rows(bench: BenchResults, part: str) -> list[Any]:
+    return list(table_named(bench, part).rows)
+
+
+@pytest.fixture
+def papers() -> BenchResults:
+    """Two methods on two families: one spends four times the tokens of the other, and has two epochs."""
+    cheap: dict[str, Any] = {"method": "free", "tokens": 1000}
+    roles: dict[str, Any] = {"method": "cupilot", "tokens": 4000}
+    cells = [
+        replace(cell("relu", best(2.0, start=4.0, compile=1.5), **cheap), curve=(CurvePoint(1, 2.0, 300, 1),)),
+        replace(cell("conv", best(1.2, start=3.0), **cheap), curve=(CurvePoint(2, 1.2, 900, 1),)),
+        replace(
+            cell("relu", best(3.0, start=6.0), **roles), curve=(CurvePoint(1, 1.5, 900, 1), CurvePoint(9, 3.0, 3500, 2))
+        ),
+        replace(cell("conv", best(1.1, start=2.0), **roles), curve=(CurvePoint(5, 1.1, 2000, 2),)),
+    ]
+    cells = [replace(each, prompt_tokens=3 * each.tokens // 4) for each in cells]
+    cells[2:] = [replace(each, epochs=2, published_valid=7) for each in cells[2:]]
+    cells[3] = replace(cells[3], published_only=(("rejected", 1), ("wrong", 2)))
+    families = (BenchTask("relu", "suite/relu", "activation"), BenchTask("conv", "suite/conv", "convolution"))
+    return bench(cells, tasks=families, as_published="cupilot", differences=("Device: an A100, here a CPU.",))
+
+
+def test_start_eager_and_compile_stand_side_by_side(papers: BenchResults) -> None:
+    free, cupilot = rows(papers, "baselines")
+
+    assert free[1:] == pytest.approx((3.5, 12**0.5, 1.6, 2.4**0.5, 1.5, 1.5, "1/2"))
+    assert cupilot[1:5] == pytest.approx((4.0, 12**0.5, 2.05, 3.3**0.5))
+    assert cupilot[5:] == (None, None, "1/2")
+
+
+def test_prompt_and_reply_tokens_are_apart(papers: BenchResults) -> None:
+    table = table_named(papers, "search")
+    names = [column.name for column in table.columns]
+
+    assert [row[names.index("prompt tokens")] for row in table.rows] == [750, 3000]
+    assert [row[names.index("reply tokens")] for row in table.rows] == [250, 1000]
+
+
+def test_equal_tokens_stand_beside_equal_trials(papers: BenchResults) -> None:
+    free, cupilot = rows(papers, "tokens")
+
+    assert free == ("free", 1000, pytest.approx(2.4**0.5), pytest.approx(2.4**0.5))
+    assert cupilot == ("cupilot", 4000, pytest.approx(3.3**0.5), pytest.approx(1.5**0.5))  # the rest came later
+
+
+def test_families_and_epochs_have_their_means(papers: BenchResults) -> None:
+    families = {row[0]: row[1:] for row in rows(papers, "families")}
+    assert [formats.plain(value) for value in families["activation"]] == pytest.approx([1, 2.0, 3.0])
+    assert [formats.plain(value) for value in families["convolution"]] == pytest.approx([1, 1.2, 1.1])
+    assert rows(papers, "epochs") == [("cupilot", pytest.approx(1.5), pytest.approx(3.3**0.5))]
+
+
+def test_two_rules_of_validity_are_counted(papers: BenchResults) -> None:
+    assert rows(papers, "rules") == [("cupilot", 20, 14, 10, 3, "wrong 2, rejected 1")]
+
+
+def test_every_table_has_every_format_and_the_page_has_the_new_ones(papers: BenchResults) -> None:
+    for part in PARTS:
+        table = table_named(papers, part)
+        assert table.key == part
+        assert formats.as_csv(table).count("\n") == 1 + len(table.rows)
+        assert formats.latex([table]).count(r"\\") == 1 + len(table.rows)
+        assert f"### {table.title}" in formats.markdown([table])
+    shown = {table.title for table in bench_page(papers).tables}
+    assert shown >= {"Two rules of validity", "Equal trials, equal tokens", "Epoch by epoch"}
+    assert any("cupilot" in title for title in shown)  # the differences from the paper

@@ -279,7 +279,7 @@ def test_a_log_with_more_second_measurements_than_are_made_now_replays(tmp_path:
         judge(session, 4, 1.6, again=True)
         live = session.state
         assert live.best == 2
-        assert live.best_at == [(4, 2.5), (4, 2.6)]
+        assert [(each.trials, each.score) for each in live.best_at] == [(4, 2.5), (4, 2.6)]
         assert scores(live) == [1.6, 2.5, 2.6]
         assert sorted(live.found) == [1, 2, 4]
         assert live.totals.valid == 3

@@ -139,6 +139,13 @@ def bench_run(
             "or plain (without optimisations).",
         ),
     ] = "",
+    double_scoring: Annotated[
+        bool,
+        typer.Option(
+            "--double-scoring",
+            help="Judge every kernel by the published rule, too (5 inputs, tolerance 1e-2). On with --as-published.",
+        ),
+    ] = False,
     profiles: Profiles = True,
     tuning: Tuning = True,
     verify: Annotated[
@@ -211,7 +218,7 @@ def bench_run(
         repeats=repeats or (published.repeats if published else 1),
         seed=seed,
         budget=limits.budget(),
-        settings=settings_with_timing(time_budget),
+        settings=replace(settings_with_timing(time_budget), published_rule=double_scoring or published is not None),
         device=kind,
         backend=language,
         precision=precision.value if precision else "",

@@ -49,8 +49,13 @@ class TablePart(StrEnum):
     """Which table."""
 
     SPEED = "speed"
+    BASELINES = "baselines"
     SEARCH = "search"
+    RULES = "rules"
+    TOKENS = "tokens"
     FAST = "fast"
+    FAMILIES = "families"
+    EPOCHS = "epochs"
     TASKS = "tasks"
     PAIRS = "pairs"
     UNVERIFIED = "unverified"

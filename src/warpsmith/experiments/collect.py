@@ -6,9 +6,11 @@ Only reads, and only what is there: results can be collected while the bench run
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -145,13 +147,27 @@ def _collected(plan: BenchPlan, root: Path, key: CellKey, session: Session, fail
         compiled=totals.compiled,
         best=best,
         tokens=totals.tokens,
+        prompt_tokens=totals.prompt_tokens,
+        **_by_published_rule(plan, session),
+        epochs=len(state.setup.method.stages),
         usd=None if totals.unpriced else round(totals.cost_usd, 6),
         device_seconds=round(totals.device_seconds, 3),
         wall_seconds=round(totals.seconds, 3),
-        curve=tuple(CurvePoint(trial, score) for trial, score in state.best_at),
+        curve=tuple(CurvePoint(b.trials, b.score, b.tokens, b.stage + 1) for b in state.best_at),
         device=problem.device,
     )
     return CollectedCell(cell, problem, evaluation)
+
+
+def _by_published_rule(plan: BenchPlan, session: Session) -> dict[str, Any]:
+    """How many proposals the published rule calls valid, and which of them are refused here."""
+    if not plan.settings.published_rule:
+        return {}
+    proposals = [trial for trial in session.state.trials.values() if not trial.free]
+    judged = [each for trial in proposals if (each := session.evaluation(trial.number)) is not None]
+    accepted = [each for each in judged if each.published]
+    refused = Counter(each.status.value for each in accepted if not each.ok)
+    return {"published_valid": len(accepted), "published_only": tuple(sorted(refused.items()))}
 
 
 def _state(closed: RunClosed | None, proposer: str, trials: int) -> tuple[CellStatus, str]:

@@ -196,7 +196,8 @@ def is_own(plan: BenchPlan, folder: Path) -> bool:
 
 def check_harmless(plan: BenchPlan, folder: Path) -> None:
     """Raise a UsageError if a plan of somebody else would run commands, send keys or judge by other rules."""
-    settings = replace(Settings(), timing_budget_s=plan.settings.timing_budget_s)
+    known = plan.settings
+    settings = replace(Settings(), timing_budget_s=known.timing_budget_s, published_rule=known.published_rule)
     files = any(own_wordings(method) for method in plan.methods) or plan.start not in ("", *OFFLINE)
     if files or set(plan.proposers) - {"template"} or plan.options != ProposerOptions() or plan.settings != settings:
         raise UsageError(

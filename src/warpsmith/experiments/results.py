@@ -107,6 +107,8 @@ class CurvePoint:
 
     trial: int  # trials spent by then
     speedup: float  # over PyTorch eager, as the run measured it
+    tokens: int | None = None  # spent by then; None in older results
+    epoch: int = 0  # stage of the method, from 1; 0 in older results
 
     def __post_init__(self) -> None:
         if not _LEAST_RATIO <= self.speedup <= 1 / _LEAST_RATIO or not 0 <= self.trial <= _MOST_TRIALS:
@@ -130,6 +132,10 @@ class Cell:
     settled: int | None = None  # trials with a result at the end; None in older results: all of them
     best: CellBest | None = None
     tokens: int = 0
+    prompt_tokens: int | None = None  # of these; None in older results
+    published_valid: int | None = None  # proposals that the published rule calls valid; None where it was not asked
+    published_only: tuple[tuple[str, int], ...] = ()  # of these, the ones refused here: how many, by status
+    epochs: int = 1  # stages of the method
     usd: float | None = 0.0  # None where a price is not known
     device_seconds: float = 0.0  # building and judging
     wall_seconds: float = 0.0  # of the search, without verification

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpsmith.evaluator.judge.timing.statistics import SpeedupClass, classify
-from warpsmith.experiments.results import BenchResults, Cell, CellBest, CellStatus, MeasuredSpeedup
+from warpsmith.experiments.results import BenchResults, Cell, CellBest, CellStatus, CurvePoint, MeasuredSpeedup
 from warpsmith.model.evaluation import Interval
 
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -82,6 +82,7 @@ class Summary:
     compile_rate: Estimate | None  # share of settled proposals that compile
     share_of_floor: Estimate | None  # arithmetic mean over tasks with a best kernel
     tokens: float | None  # per cell, like the following; None without a done cell
+    prompt_tokens: float | None  # of these; None also in older results
     usd: float | None  # None also if a price is not known
     device_seconds: float | None
     wall_seconds: float | None
@@ -174,6 +175,7 @@ def summary(group: Group, cells: Sequence[Cell], *, unverified: bool = False) ->
         compile_rate=_rate(table(lambda cell: float(cell.compiled)), settled, lengths),
         share_of_floor=_estimate(arithmetic_mean, of_best(lambda best: best.share_of_floor), lengths),
         tokens=_per_cell([float(cell.tokens) for cell in done]),
+        prompt_tokens=_per_cell([float(cell.prompt_tokens) for cell in done if cell.prompt_tokens is not None]),
         usd=None if None in prices else _per_cell([price for price in prices if price is not None]),
         device_seconds=_per_cell([cell.device_seconds for cell in done]),
         wall_seconds=_per_cell([cell.wall_seconds for cell in done]),
@@ -315,6 +317,77 @@ def _eager_rows(cells: Iterable[Cell], unverified: bool) -> list[list[float | No
         return best.eager.value if best is not None else None
 
     return [list(map(value, group)) for group in _by_task(cells).values()]
+
+
+# --- all methods ---
+
+
+def fastest(bench: BenchResults, *, unverified: bool = False) -> dict[Group, int]:
+    """On how many tasks each method has the fastest kernel; equal ones count for each."""
+    won = dict.fromkeys(bench.groups, 0)
+    for task in bench.tasks:
+        found = {}
+        for group in bench.groups:
+            cells = [cell for cell in bench.of_group(*group) if cell.task == task.name and cell.done]
+            pool = pooled(_speedups(cells, unverified))
+            if pool is not None:
+                found[group] = pool.value
+        for group, value in found.items():
+            won[group] += value == max(found.values())
+    return won
+
+
+def family_means(cells: Iterable[Cell], *, unverified: bool = False) -> Estimate | None:
+    """The geometric mean over PyTorch eager of the tasks of one family with a best kernel."""
+    rows = _eager_rows((cell for cell in cells if cell.done), unverified)
+    return _estimate(geometric_mean, _table(rows), tuple(map(len, rows))) if rows else None
+
+
+def by_epoch(cells: Iterable[Cell]) -> tuple[float | None, ...]:
+    """The geometric mean of the best speedup after each epoch, of the runs that had a best kernel by then."""
+    done = [cell for cell in cells if cell.done]
+    found: list[float | None] = []
+    for epoch in range(1, max((cell.epochs for cell in done), default=0) + 1):
+        rows = [
+            [_highest(p for p in cell.curve if 0 < p.epoch <= epoch) for cell in group]
+            for group in _by_task(done).values()
+        ]
+        value = float(geometric_mean(_table(rows)))
+        found.append(None if math.isnan(value) else value)
+    return tuple(found)
+
+
+def at_equal_tokens(bench: BenchResults) -> dict[Group, tuple[float, float]]:
+    """Geometric means over all tasks after all trials and after equal tokens; PyTorch where nothing is faster.
+
+    On each task the tokens are those of the method that spent the fewest. Empty if tokens are unknown, or nobody spent
+    any.
+    """
+    done = [cell for cell in bench.cells if cell.done]
+    points = [point for cell in done for point in cell.curve]
+    if not points or not any(cell.tokens for cell in done) or any(p.tokens is None for p in points):
+        return {}
+    least: dict[str, int] = {}
+    for cell in done:
+        least[cell.task] = min(cell.tokens, least.get(cell.task, cell.tokens))
+    means = {}
+    for group in bench.groups:
+        own = list(_by_task(cell for cell in bench.of_group(*group) if cell.done).values())
+        whole = [[_highest(cell.curve) for cell in cells] for cells in own]
+        equal = [
+            [_highest(p for p in cell.curve if (p.tokens or 0) <= least[cell.task]) for cell in cells] for cells in own
+        ]
+        if own:
+            means[group] = _or_pytorch(whole), _or_pytorch(equal)
+    return means
+
+
+def _highest(points: Iterable[CurvePoint]) -> float | None:
+    return max((point.speedup for point in points), default=None)
+
+
+def _or_pytorch(rows: Sequence[Sequence[float | None]]) -> float:
+    return float(geometric_mean(_table([[max(1.0, value or 1.0) for value in row] for row in rows])))
 
 
 # --- two methods ---

@@ -5,6 +5,7 @@ All figures come from `statistics`. A figure that does not exist is None.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,8 +18,12 @@ from warpsmith.experiments.statistics import (
     MethodComparison,
     Summary,
     TaskResult,
+    at_equal_tokens,
+    by_epoch,
     compare_methods,
     counted_best,
+    family_means,
+    fastest,
     pooled,
     summaries,
     unverified_cells,
@@ -61,7 +66,10 @@ class Table:
 
 
 _SHOWN = (0.0, 0.8, 1.0, 1.2, 1.5, 2.0, 5.0, 10.0)  # points of fast_p
-PARTS = ("speed", "search", "fast", "tasks", "pairs", "unverified", "empty", "failed", "differences", "cells")
+PARTS = (
+    *("speed", "baselines", "search", "rules", "tokens", "fast", "families", "epochs", "tasks", "pairs"),
+    *("unverified", "empty", "failed", "differences", "cells"),
+)
 
 
 def tables(bench: BenchResults, *, unverified: bool = False) -> tuple[Table, ...]:
@@ -69,8 +77,13 @@ def tables(bench: BenchResults, *, unverified: bool = False) -> tuple[Table, ...
     found = summaries(bench, unverified=unverified)
     made = (
         speed_table(bench, found, unverified=unverified),
+        baseline_table(bench, found, unverified=unverified),
         search_table(bench, found),
+        rule_table(bench),
+        token_table(bench),
         fast_table(bench, found, unverified=unverified),
+        family_table(bench, unverified=unverified),
+        epoch_table(bench),
         task_table(bench, unverified=unverified),
         pair_table(bench, compare_methods(bench, unverified=unverified)),
         unverified_table(bench),
@@ -97,7 +110,13 @@ def table_named(bench: BenchResults, name: str, *, unverified: bool = False) -> 
         return task_table(bench, unverified=unverified)
     if name == "pairs":
         return pair_table(bench, compare_methods(bench, unverified=unverified))
+    if name in (plain := {"rules": rule_table, "tokens": token_table, "epochs": epoch_table}):
+        return plain[name](bench)
+    if name == "families":
+        return family_table(bench, unverified=unverified)
     found = summaries(bench, unverified=unverified)
+    if name == "baselines":
+        return baseline_table(bench, found, unverified=unverified)
     if name == "search":
         return search_table(bench, found)
     return (speed_table if name == "speed" else fast_table)(bench, found, unverified=unverified)
@@ -154,7 +173,8 @@ def search_table(bench: BenchResults, found: Sequence[Summary]) -> Table:
         Column("done"),
         Column("valid", ColumnKind.SHARE, best=True),
         Column("compiled", ColumnKind.SHARE, best=True),
-        Column("tokens", ColumnKind.COUNT),
+        Column("prompt tokens", ColumnKind.COUNT),
+        Column("reply tokens", ColumnKind.COUNT),
         Column("cost", ColumnKind.USD),
         Column("device time", ColumnKind.SECONDS),
         Column("wall time", ColumnKind.SECONDS),
@@ -165,7 +185,7 @@ def search_table(bench: BenchResults, found: Sequence[Summary]) -> Table:
             f"{each.done}/{each.cells}",
             each.validity,
             each.compile_rate,
-            None if each.tokens is None else round(each.tokens),
+            *_tokens(each),
             each.usd,
             each.device_seconds,
             each.wall_seconds,
@@ -173,6 +193,124 @@ def search_table(bench: BenchResults, found: Sequence[Summary]) -> Table:
         for each in found
     )
     return Table("search", "How it was found", columns, rows, "valid, compiled: of all proposals. The rest: per task.")
+
+
+def _tokens(each: Summary) -> tuple[int | None, int | None]:
+    """Prompt and reply tokens of a run."""
+    if each.tokens is None or each.prompt_tokens is None:
+        return None, None
+    return round(each.prompt_tokens), round(each.tokens - each.prompt_tokens)
+
+
+def baseline_table(bench: BenchResults, found: Sequence[Summary], *, unverified: bool = False) -> Table:
+    """Speedups over the starting kernel, PyTorch eager and torch.compile side by side."""
+    sides = ("start", "eager", "compile")
+    columns = (
+        Column("method"),
+        *(Column(f"{side} {mean}", ColumnKind.RATIO, best=True) for side in sides for mean in ("median", "geo.")),
+        Column("fastest on"),
+    )
+    won = fastest(bench, unverified=unverified)
+    decided = sum(any(counted_best(cell, unverified=unverified) for cell in bench.of_task(t.name)) for t in bench.tasks)
+    rows = []
+    for each in found:
+        means: list[Value] = []
+        for side in sides:
+            over: Means | None = getattr(each, side)
+            means += [over.median.value, over.geometric.value] if over else [None, None]
+        rows.append(
+            (label(bench, (each.method, each.proposer)), *means, f"{won[each.method, each.proposer]}/{decided}")
+        )
+    note = (
+        f"Median and geometric mean over tasks, of {_which(unverified)}. start: over the starting kernel, else the "
+        "run's first valid one. fastest on: tasks with the highest speedup over eager, of those with a kernel that "
+        "counts."
+    )
+    return Table("baselines", "Over start, eager and compile", columns, tuple(rows) if decided else (), note)
+
+
+def rule_table(bench: BenchResults) -> Table:
+    """What the published rule calls valid, and what of it is refused here."""
+    columns = (
+        Column("method"),
+        Column("proposals", ColumnKind.COUNT),
+        Column("valid as published", ColumnKind.COUNT),
+        Column("valid here", ColumnKind.COUNT),
+        Column("published only", ColumnKind.COUNT),
+        Column("why refused"),
+    )
+    rows = []
+    for group in bench.groups:
+        cells = [cell for cell in bench.of_group(*group) if cell.published_valid is not None]
+        refused: Counter[str] = Counter()
+        for cell in cells:
+            refused.update(dict(cell.published_only))
+        why = ", ".join(f"{status} {count}" for status, count in refused.most_common())
+        if cells:
+            rows.append(
+                (
+                    label(bench, group),
+                    sum(cell.trials if cell.settled is None else cell.settled for cell in cells),
+                    sum(cell.published_valid or 0 for cell in cells),
+                    sum(cell.valid for cell in cells),
+                    refused.total(),
+                    why or "–",
+                )
+            )
+    note = (
+        "The published rule: five random inputs, results within 1e-2 of PyTorch's. published only: valid by that rule "
+        "and refused here. Kernels that were refused before they ran are in neither column."
+    )
+    return Table("rules", "Two rules of validity", columns, tuple(rows), note)
+
+
+def token_table(bench: BenchResults) -> Table:
+    """The same searches at equal trials and at equal tokens."""
+    columns = (
+        Column("method"),
+        Column("tokens", ColumnKind.COUNT),
+        Column("equal trials", ColumnKind.RATIO, best=True),
+        Column("equal tokens", ColumnKind.RATIO, best=True),
+    )
+    means = at_equal_tokens(bench)
+    spent = {(each.method, each.proposer): each.tokens for each in summaries(bench)}
+    rows = tuple((label(bench, group), round(spent[group] or 0), *pair) for group, pair in means.items())
+    note = (
+        "Geometric mean over all tasks of the highest speedup over eager that a run measured, PyTorch where nothing is "
+        "faster. equal tokens: until a run had spent the tokens of the method that spent the fewest on the task."
+    )
+    return Table("tokens", "Equal trials, equal tokens", columns, rows if len(rows) > 1 else (), note)
+
+
+def family_table(bench: BenchResults, *, unverified: bool = False) -> Table:
+    """The speedup of every method on every family of tasks."""
+    names = {task.name: task.family or "other" for task in bench.tasks}
+    columns = (
+        Column("family"),
+        Column("tasks", ColumnKind.COUNT),
+        *(Column(label(bench, group), ColumnKind.RATIO, row_best=True) for group in bench.groups),
+    )
+    rows = []
+    for family in dict.fromkeys(sorted(names.values())):
+        means = [
+            family_means((c for c in bench.of_group(*g) if names[c.task] == family), unverified=unverified)
+            for g in bench.groups
+        ]
+        rows.append((family, sum(name == family for name in names.values()), *means))
+    note = f"Geometric mean over PyTorch eager of {_which(unverified)}."
+    return Table("families", "Family by family", columns, tuple(rows) if len(rows) > 1 else (), note)
+
+
+def epoch_table(bench: BenchResults) -> Table:
+    """The best speedup after each epoch, of methods with several."""
+    found = {group: by_epoch(bench.of_group(*group)) for group in bench.groups}
+    most = max(map(len, found.values()), default=0)
+    columns = (Column("method"), *(Column(f"epoch {n + 1}", ColumnKind.RATIO) for n in range(most)))
+    rows = tuple(
+        (label(bench, group), *means, *[None] * (most - len(means))) for group, means in found.items() if len(means) > 1
+    )
+    note = "Geometric mean of the best speedup over eager that runs had measured by the end of an epoch or stage."
+    return Table("epochs", "Epoch by epoch", columns, rows if any(any(row[1:]) for row in rows) else (), note)
 
 
 def fast_table(bench: BenchResults, found: Sequence[Summary], *, unverified: bool = False) -> Table:
@@ -315,6 +453,10 @@ def cell_table(bench: BenchResults) -> Table:
         Column("share_of_floor", ColumnKind.SHARE),
         *(Column(name) for name in ("remeasured", "verified", "why_not")),
         Column("tokens", ColumnKind.COUNT),
+        Column("prompt_tokens", ColumnKind.COUNT),
+        Column("epochs", ColumnKind.COUNT),
+        Column("published_valid", ColumnKind.COUNT),
+        Column("published_only"),
         Column("usd", ColumnKind.USD),
         Column("device_seconds", ColumnKind.SECONDS),
         Column("wall_seconds", ColumnKind.SECONDS),
@@ -337,7 +479,9 @@ def cell_table(bench: BenchResults) -> Table:
                 _said(best.remeasured if best else None),
                 _said(best.verified if best else None),
                 best.why_not if best else "",
-                *(cell.tokens, cell.usd, cell.device_seconds, cell.wall_seconds),
+                *(cell.tokens, cell.prompt_tokens, cell.epochs, cell.published_valid),
+                " ".join(f"{status}={count}" for status, count in cell.published_only),
+                *(cell.usd, cell.device_seconds, cell.wall_seconds),
                 *((best.candidate, best.trial, best.strategy, best.file) if best else ("", None, "", "")),
                 cell.device,
                 cell.run,

@@ -131,6 +131,7 @@ class Evaluation:
     resources: tuple[Resources, ...] = ()
     notes: tuple[str, ...] = ()  # what a reader should know about how it was judged
     without: tuple[str, ...] = ()  # guards that were left out: then the verdict cannot be trusted
+    published: bool | None = None  # valid by the published rule (5 inputs, tolerance 1e-2); None: not asked or not run
     seconds: float = field(default=0.0, compare=False)  # wall time spent on it
     cached: bool = field(default=False, compare=False)
 

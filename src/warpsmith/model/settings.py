@@ -50,4 +50,5 @@ class Settings:
     timing_budget_s: float = 1.0  # per workload and baseline, once min_samples are there
     allow: tuple[str, ...] = ()  # libraries a candidate may call, besides those that the task allows
     without: tuple[str, ...] = ()  # guards left out, to measure what they cost or to test the others; never trusted
+    published_rule: bool = False  # also say what the published rule (5 inputs, tolerance 1e-2) calls valid
     limits: Limits = Limits()

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from warpsmith.evaluator.judge.timing.statistics import classify
+from warpsmith.experiments.formats import figure
 from warpsmith.experiments.results import BenchResults, BenchTask, Cell, CellStatus
 from warpsmith.experiments.statistics import (
     Estimate,
@@ -21,6 +22,7 @@ from warpsmith.experiments.statistics import (
     pooled,
     summary,
 )
+from warpsmith.experiments.tables import Table, tables
 from warpsmith.model import numbers
 from warpsmith.model.evaluation import Interval
 from warpsmith.report.document import (
@@ -32,11 +34,13 @@ from warpsmith.report.document import (
     FamilyView,
     Figure,
     GroupView,
+    PlainTableView,
     RunView,
     TaskView,
 )
 
 _OTHER = "other"
+_IN_WORDS = ("baselines", "rules", "tokens", "epochs", "differences")  # tables that the page has as they are
 
 
 def bench_page(bench: BenchResults, reports: Mapping[str, str] | None = None) -> BenchPage:
@@ -55,7 +59,16 @@ def bench_page(bench: BenchResults, reports: Mapping[str, str] | None = None) ->
         families=tuple(_families(bench, unverified)),
         duels=tuple(_duel(bench, each) for each in compare_methods(bench, unverified=unverified)),
         runs=tuple(_run(bench, cell, reports or {}) for cell in bench.cells),
+        tables=tuple(_words(table) for table in tables(bench, unverified=unverified) if table.key in _IN_WORDS),
     )
+
+
+def _words(table: Table) -> PlainTableView:
+    rows = tuple(
+        tuple(figure(value, column.kind) for value, column in zip(row, table.columns, strict=True))
+        for row in table.rows
+    )
+    return PlainTableView(table.title, tuple(column.name for column in table.columns), rows, table.note)
 
 
 # --- the top ---

@@ -352,6 +352,16 @@ class RunView:
 
 
 @dataclass(frozen=True)
+class PlainTableView:
+    """A table whose cells are words."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str
+
+
+@dataclass(frozen=True)
 class BenchPage:
     """The report of a bench."""
 
@@ -366,4 +376,5 @@ class BenchPage:
     families: tuple[FamilyView, ...]
     duels: tuple[DuelView, ...]
     runs: tuple[RunView, ...]
+    tables: tuple[PlainTableView, ...] = ()
     kind: str = "bench"

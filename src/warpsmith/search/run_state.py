@@ -38,7 +38,7 @@ from warpsmith.run_log.events import (
 from warpsmith.search.confirmation import Confirmation
 from warpsmith.search.effects import StrategyEffects
 from warpsmith.search.ideas import Ideas, canonical_strategy
-from warpsmith.search.trials import RunTotals, StageState, Trial
+from warpsmith.search.trials import BestChange, RunTotals, StageState, Trial
 
 _MAX_TRIED = 200  # strategy texts that a brief can name
 _MAX_FAILURES = 8
@@ -70,7 +70,7 @@ class RunState:
     fingerprints: dict[str, int] = field(default_factory=dict)  # trial by fingerprint
     starting: int = 0  # the trial of the starting kernel; 0 for none
     best: int = 0  # the trial that is the best, measured twice; 0 for none
-    best_at: list[tuple[int, float]] = field(default_factory=list)  # trial count and score, each time it changed
+    best_at: list[BestChange] = field(default_factory=list)
     standings: dict[str, ModelUsage] = field(default_factory=dict)  # by model
     opened: RunOpened | None = None  # the last time
     closed: RunClosed | None = None
@@ -402,7 +402,7 @@ class RunState:
                 known = self.standings[trial.model]
                 self.standings[trial.model] = replace(known, gain=known.gain + gain)
             self.best = trial.number
-            self.best_at.append((self.totals.trials, trial.score))
+            self.best_at.append(BestChange(self.totals.trials, trial.score, self.totals.tokens, self.stage.index))
 
     def _member(self, trial: Trial) -> Member:
         assert trial.score is not None, "only valid trials are members"

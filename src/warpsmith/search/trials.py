@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from warpsmith.model.brief import TrialOutcome
 from warpsmith.model.evaluation import Evaluation, Status
@@ -42,6 +43,15 @@ class Trial:
         """A score over that of the best parent; None if either is unknown."""
         known = [parent for number in self.parents if number in trials and (parent := trials[number].score)]
         return score / max(known) if score is not None and known else None
+
+
+class BestChange(NamedTuple):
+    """A new best kernel: what was spent by then, and its score."""
+
+    trials: int
+    score: float
+    tokens: int
+    stage: int  # of the method, from 0
 
 
 @dataclass

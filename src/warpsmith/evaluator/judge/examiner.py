@@ -25,6 +25,7 @@ from warpsmith.evaluator.judge.check import Checker, CheckResult
 from warpsmith.evaluator.judge.held_out_checks import HeldOutChecks
 from warpsmith.evaluator.judge.host_client import HostClient, HostFailed
 from warpsmith.evaluator.judge.idle_check import IdleCheck
+from warpsmith.evaluator.judge.published_rule import PublishedRule
 from warpsmith.evaluator.judge.records import CandidateFailed, JudgeConfig, JudgeReport, check_guards
 from warpsmith.evaluator.judge.task_context import TaskContext
 from warpsmith.evaluator.judge.timing.measure import Timer
@@ -60,6 +61,7 @@ class Examiner:
         self._binder = CandidateBinder(context)
         self._tracing = Tracing(context)
         self._timer = Timer(context)
+        self._published = PublishedRule(context.reference) if self._settings.published_rule else None
         self._gpu_memory = GpuMemory(context.driver, context.device, self._limits)
         self._quotas: dict[int, ScratchQuota] = {}  # by host
         self._handover: Handover | None = None
@@ -124,6 +126,9 @@ class Examiner:
         if self._handover is not None:
             self._handover.read_device_code(library)
         wipe = self._binder.bind(host, library, contract)
+        if self._published is not None:
+            host.published = False  # until all its results are near
+            host.published = self._published.accepts(host, context.workload_buffers, wipe, self._call_limit_s)
         new_checker = partial(Checker, context.reference, self._settings, wipe)
         checker = new_checker()
         checked: dict[str, CheckResult] = {}

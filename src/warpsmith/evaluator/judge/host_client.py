@@ -123,6 +123,7 @@ class HostClient:
         self.slots: tuple[BufferSlot, ...] = ()  # as they were sent with Prepare
         self.stage = "starting"
         self.candidate_called = False  # whether code of the candidate has run
+        self.published: bool | None = None  # what the published rule says of the candidate; None: not asked
         self.returns_tensors = False  # the candidate returns tensors, which the host copies into the judge's buffers
         self.copies_state = False  # the host must copy new state before it is timed
         self.round_trip_ns = 0  # of the last request, by the judge's clock

@@ -13,6 +13,7 @@ import re
 import socket
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -62,7 +63,8 @@ class Judge:
                 assert context.input_files is not None, "the judge was opened to verify"
                 self._channel.send(ResultsChecked(context.input_files.check_results(Path(message.folder))))
             else:
-                report = self._examine(message)
+                host = self._hosts[message.host]
+                report = replace(self._examine(message), published=host.published)
                 self._channel.send(Examined(message.host, REPORT.dump_json(report).decode()))
 
     def _adopt(self, message: AdoptHost, fds: tuple[int, ...]) -> None:

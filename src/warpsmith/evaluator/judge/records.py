@@ -60,6 +60,7 @@ class JudgeReport:
     stage: str = ""  # what the host was doing when it ended
     died: bool = False  # the host's process ended by itself: the supervisor words the reason
     checks: tuple[CheckOutcome, ...] = ()  # of a verification with held-out inputs
+    published: bool | None = None  # what the published rule says: see `judge.published_rule`
     killed: bool = False  # the host was killed, but not by the supervisor: perhaps the system was short of memory
 
 

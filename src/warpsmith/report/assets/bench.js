@@ -2,6 +2,8 @@
 
 function benchPage(main) {
   main.append(section("Methods", "methods", comparison(), duelTable(), effort()));
+  if (DATA.groups.some((group) => group.validity && group.or_pytorch))
+    main.append(section("Speed and validity", "tradeoff", tradeoff()));
   main.append(section("Matrix", "matrix", ...matrix()));
   main.append(section("fast_p", "fast", fastCurves()));
   if (DATA.groups.some((group) => group.progress.length)) main.append(section("Progress", "progress", progress()));
@@ -17,6 +19,16 @@ function benchPage(main) {
         unverified(apart),
       ),
     );
+  DATA.tables.forEach((table, place) =>
+    main.append(
+      section(
+        table.title,
+        `table-${place}`,
+        plainTable(table.title, table.columns, table.rows),
+        h("p", { class: "note" }, table.note),
+      ),
+    ),
+  );
   main.append(section("Runs", "runs", runTable()));
   main.append(section("The bench", "facts", facts(DATA.facts)));
 }

@@ -188,6 +188,58 @@ function fastCurves() {
   });
 }
 
+// --- speed against validity against tokens ---
+
+function tradeoff() {
+  const shown = DATA.groups.filter((group) => group.validity && group.or_pytorch);
+  const most = Math.max(...shown.map((group) => group.tokens || 0));
+  const cost = (group) => (most ? `, ${count(Math.round(group.tokens || 0))} tokens` : "");
+  const said = (group) => `${ratio(group.or_pytorch.value)}, ${percent(group.validity.value)} valid${cost(group)}`;
+  const meaning =
+    "Up: faster over all tasks. Right: more of the proposals are valid. " +
+    (most ? "The area of a circle: tokens of a run on one task." : "");
+  const summary = `${meaning} ${shown.map((group) => `${group.name} ${said(group)}`).join("; ")}.`;
+  const draw = (width, height) => {
+    const { svg, x, y } = frame({
+      width,
+      height,
+      margin: { left: 46, right: 24, top: 26, bottom: 38 },
+      x: { make: linear, domain: [0, 1] },
+      y: ranged([1, ...shown.map((group) => group.or_pytorch.value)]),
+      xLabel: "valid, share of the proposals",
+      yLabel: "speedup over PyTorch eager",
+      xTick: (value) => `${Math.round(100 * value)} %`,
+      yTick: (value) => `${tick(value)}×`,
+      label: summary,
+    });
+    shown.forEach((group) => {
+      const radius = most ? 4 + 14 * Math.sqrt((group.tokens || 0) / most) : 6;
+      const [cx, cy] = [x(group.validity.value), y(group.or_pytorch.value)];
+      svg.append(s("circle", { class: `series ${mark(DATA.groups.indexOf(group))}`, cx, cy, r: radius }));
+    });
+    return svg;
+  };
+  const table = () =>
+    plainTable(
+      "Speed, validity and tokens",
+      ["Method", "Speedup", "Valid", "Tokens"],
+      shown.map((group) => [
+        group.name,
+        estimate(group.or_pytorch),
+        percent(group.validity.value),
+        group.tokens ? count(Math.round(group.tokens)) : "–",
+      ]),
+    );
+  return chart({
+    title: "Speed and validity",
+    summary,
+    draw,
+    table,
+    height: (width) => (width < 600 ? 260 : 320),
+    legend: groupLegend((group) => (shown.includes(group) ? said(group) : "")),
+  });
+}
+
 // --- progress ---
 
 function progress() {
