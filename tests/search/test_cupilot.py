@@ -15,6 +15,7 @@ from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.evaluation import Evaluation, Status
 from warpsmith.model.method import Method, Move, Product, Show
 from warpsmith.model.usage import TokenUsage
+from warpsmith.prompts.renderer import render
 from warpsmith.run_log.events import Budget, PrecedentsFound
 from warpsmith.run_log.log import RunLog
 from warpsmith.search.next_brief import precedent_of
@@ -399,3 +400,47 @@ def test_the_code_of_a_source_handed_in_by_a_person_is_a_translation_too(tmp_pat
         record = session.answer(brief, Reply(source(4), "person", file="mine.cpp"))
         assert record.outcome is TrialOutcome.PENDING
         assert session.state.trials[record.trial].idea == 1
+
+
+def test_a_slow_kernel_is_revised_once_with_its_profile(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", CUPILOT, budget=Budget(trials=8)) as session:
+        tell(session, ask(session), strategies("vector-loads(width=4)"))
+        tell(session, ask(session), kernel(1, "vector-loads(width=4)"))
+        judged(session, lambda c: valid(c, 1.5, share=0.2))  # below a quarter of the limit
+        assert session.unprofiled() == (1,)
+        session.profiled(1, "Latency-bound: too few loads in flight.")
+        brief = ask(session)
+        assert (brief.role, brief.move, brief.attempt) == ("revisor", Move.REPAIR, 1)
+        assert brief.failure is not None
+        assert (brief.failure.status, brief.failure.speedup) == (Status.OK, 1.5)
+        asked = render(brief).messages[1].text
+        for words in ("# The kernel to revise", "too few loads in flight", "far slower than the hardware allows"):
+            assert words in asked, words
+        tell(session, brief, kernel(2, "vector-loads(width=4)"))
+        judged(session, lambda c: valid(c, 1.2, share=0.1))  # slower still: the idea keeps its best, nobody asks again
+        assert session.state.ideas.known[1].speedup == 1.5
+        assert not session.state.repairs
+        assert session.state.totals.trials == 2  # a revision is a trial
+
+
+def test_a_revision_that_fails_leaves_the_valid_kernel_and_its_idea(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", CUPILOT, budget=Budget(trials=8)) as session:
+        tell(session, ask(session), strategies("vector-loads(width=4)"))
+        tell(session, ask(session), kernel(1, "vector-loads(width=4)"))
+        judged(session, lambda c: valid(c, 1.5, share=0.2))
+        for number in (2, 3):  # the revision and its repair
+            tell(session, ask(session), kernel(number, "vector-loads(width=4)"))
+            judged(session, invalid)
+        idea = session.state.ideas.known[1]
+        assert (idea.speedup, idea.failures) == (1.5, 0)
+        assert not session.state.ideas.waiting
+        assert session.state.best == 1
+
+
+@pytest.mark.parametrize(("method", "repairs"), [(CUPILOT, 0), (ablated(CUPILOT, repairs=False), None)])
+def test_without_repairs_a_slow_kernel_is_not_revised(method: Method, repairs: int | None, tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", method, budget=Budget(trials=8), repairs=repairs) as session:
+        tell(session, ask(session), strategies("vector-loads(width=4)"))
+        tell(session, ask(session), kernel(1, "vector-loads(width=4)"))
+        judged(session, lambda c: valid(c, 1.5, share=0.2))
+        assert ask(session).role != "revisor"

@@ -34,6 +34,9 @@ def method_errors(method: Method) -> Iterator[str]:
     for field, least in (("repairs", 0), ("tries", 1)):
         if not _whole(getattr(method, field), least):
             yield f"has {field} = {getattr(method, field)!r}: give a whole number of at least {least}"
+    below = method.revise_below
+    if isinstance(below, bool) or not isinstance(below, int | float) or not 0 <= below <= 1:
+        yield f"has revise_below = {below!r}: give a number from 0 to 1"
     if method.revise is not None and (method.revise.move is not Move.REPAIR or not method.revise.is_trial):
         yield "has an operator that revises and does not repair kernels: give it Move.REPAIR and Product.KERNEL"
     try:

@@ -49,8 +49,8 @@ PLUGIN = Method(
     title="cuPilot",
     paper="cuPilot, arXiv 2512.16465",
     summary="A strategist proposes strategies, guided by the roofline and by earlier measurements; a translator writes "
-    "each as a kernel, a revisor repairs kernels that fail, an aligner restates the strategy as the code has it. Over "
-    "four epochs strategies, not code, are selected, crossed and mutated.",
+    "each as a kernel, a revisor repairs kernels that fail and revises slow ones, an aligner restates the strategy as "
+    "the code has it. Over four epochs strategies, not code, are selected, crossed and mutated.",
     stages=(
         Stage((INITIALISE,), Until(share=1 / 4)),
         Stage((CROSS, MUTATE), Until(share=2 / 4)),
@@ -61,5 +61,6 @@ PLUGIN = Method(
     repairs=2,
     tries=2,
     revise=REVISE,
+    revise_below=0.25,
     deviations=(EPOCHS, IDEAS, EFFECTS, PROFILES, *STRATEGIES, *RUNS),
 )

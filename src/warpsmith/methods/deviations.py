@@ -46,11 +46,13 @@ EPOCHS = (
     "epoch in the paper is unknown."
 )
 STRATEGIES = (
-    "Epochs after the first mutate strategies, too; the paper names crossover alone.",
+    "Mutation of strategies is an operator of our own: epochs after the first mutate strategies, too; the paper names "
+    "crossover alone.",
     "Precedents come from the user's own runs and from records that ship with Warpsmith, with the kernels before and "
     "after, not from the pool of the authors, which is not public; a bench leaves out what was learnt on the task "
     "itself.",
-    "The revisor repairs kernels that fail; the paper's revisor also revises valid kernels that are slow.",
+    "The revisor gets valid kernels, too, with their profile: the first kernel of a strategy, once, if it reaches less "
+    "than a quarter of the hardware's limit in its worst workload. The paper's bound is unknown.",
     "Translator and revisor get the catalogue's instructions for the strategies that the plan names.",
 )
 IDEAS = (
@@ -62,6 +64,6 @@ EFFECTS = (
     "dropped it, with the number of comparisons."
 )
 PROFILES = (
-    "A kernel is profiled once, when it is about to be a parent, and the prompt has a digest; a kernel that failed "
-    "cannot be profiled, so that the revisor gets the reason of the failure only."
+    "A kernel is profiled once, when it is about to be a parent or to be revised, and the prompt has a digest; a "
+    "kernel that failed cannot be profiled, so that the revisor gets the reason of the failure only."
 )

@@ -166,4 +166,5 @@ def ablated(
         stages=tuple(Stage(tuple(map(without, stage.operators)), stage.until) for stage in method.stages),
         revise=without(method.revise) if method.revise and repairs else None,
         repairs=method.repairs if repairs else 0,
+        revise_below=method.revise_below if repairs else 0.0,
     )

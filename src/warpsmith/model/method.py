@@ -135,6 +135,7 @@ class Method:
     repairs: int = 1  # how often a failed kernel is given back with its error; 0 for methods that never do
     deviations: tuple[str, ...] = field(default=())  # where we do otherwise than the paper, and why
     revise: MethodOperator | None = None  # how a failed kernel is given back; None for the words all methods share
+    revise_below: float = 0.0  # a strategy's first valid kernel is given back if it is below this share of the limit
     tries: int = 1  # kernels written for one strategy until one of them is valid; repairs are not counted
 
     @property

@@ -301,6 +301,9 @@ class TemplateProposer:
         ids = " and ".join(exhibit.id for exhibit, _ in parents)
         if brief.move is Move.REPAIR and brief.failure is not None:
             failed = self._plan(brief.problem, brief.failure, abilities)
+            if brief.failure.status is Status.OK:
+                changed = plan_space.mutate(failed, abilities, rng, tried)
+                return changed, _Origin(f"from {brief.failure.id}, which is slow", (failed,))
             suspects = _SUSPECTS.get(brief.failure.status, ())
             mended = plan_space.repair(failed, abilities, rng, tried, sound=plans, suspects=suspects)
             return mended, _Origin(f"from {brief.failure.id}, which failed ({brief.failure.status})", (failed,))

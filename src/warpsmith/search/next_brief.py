@@ -193,10 +193,11 @@ class NextBrief:
 
     def unprofiled(self, event: BriefAsked) -> tuple[int, ...]:
         """The valid trials that a brief builds on and that are not profiled yet; none if it shows no profiles."""
-        if Show.PROFILE not in self._operator(event).shows or event.repaired_trial:
+        if Show.PROFILE not in self._operator(event).shows:
             return ()
         trials, done = self._state.trials, self._state.profiled
-        shown = (each for each in dict.fromkeys((*event.parents, event.best)) if each and each not in done)
+        built_on = (event.repaired_trial,) if event.repaired_trial else (*event.parents, event.best)
+        shown = (each for each in dict.fromkeys(built_on) if each and each not in done)
         return tuple(each for each in shown if trials[each].score is not None)
 
     def tuning(self, trial: int) -> BriefAsked:

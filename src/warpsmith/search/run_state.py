@@ -366,6 +366,7 @@ class RunState:
             self.population.remove(trial.candidate)
             self.found = [number for number in self.found if number != trial.number]
             self.alignments = deque(number for number in self.alignments if number != trial.number)
+            self.repairs = deque(number for number in self.repairs if number != trial.number)
         if failed:
             self.fingerprints = {k: v for k, v in self.fingerprints.items() if v != trial.number}
             for idea in self.ideas.behind(trial):
@@ -379,8 +380,19 @@ class RunState:
     def _offer_repair(self, trial: Trial) -> None:
         if trial.attempt < self.repair_limit and not trial.free:
             self.repairs.append(trial.number)
-        elif trial.idea:
+        elif trial.idea and not self._other_scores(trial.idea, trial):  # a valid kernel that was revised stays
             self.ideas.fail(trial.idea)
+
+    def _other_scores(self, idea: int, trial: Trial) -> list[float]:
+        """The scores of the valid kernels of an idea, apart from one."""
+        others = (each for each in self.trials.values() if each.idea == idea and each.number != trial.number)
+        return [each.score for each in others if each.score is not None]
+
+    def _is_slow(self, trial: Trial) -> bool:
+        """True for the first kernel of a strategy that is far from the hardware's limit: the revisor gets it once."""
+        below = self.setup.method.revise_below if self.repair_limit else 0.0
+        first = trial.idea is not None and not trial.attempt and not trial.free
+        return first and trial.share is not None and trial.share < below
 
     def _accept(self, trial: Trial, *, may_be_best: bool = True) -> None:
         """Insert a valid trial into the population with its latest score; after two measurements it may be the best."""
@@ -392,8 +404,10 @@ class RunState:
             then = operator.then if operator else None
             if then is not None and then.product is Product.ALIGNMENT and not trial.aligned:
                 self.alignments.append(trial.number)
+            if self._is_slow(trial):
+                self.repairs.append(trial.number)
         for idea in self.ideas.behind(trial):
-            self.ideas.succeed(idea, trial.score)
+            self.ideas.succeed(idea, max(trial.score, *self._other_scores(idea, trial), 0.0))
         self.population.insert(self._member(trial))
         before = self.best_low
         if may_be_best and trial.measured > 1 and (before is None or trial.low > before):
