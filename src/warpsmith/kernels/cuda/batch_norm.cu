@@ -1,7 +1,7 @@
 // Batch normalisation with the statistics of the batch. All blocks of the device share a channel: each reads its part,
 // keeps as much of it as shared memory holds, tells the others what it found, and reads what it could not keep once
 // more, last part first, while it is still in the second-level cache.
-#include <warpsmith/team.cuh>
+#include <warpsmith/blocks.cuh>
 
 #ifndef TUNE_THREADS
 #define TUNE_THREADS 1024

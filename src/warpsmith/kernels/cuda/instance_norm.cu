@@ -10,10 +10,10 @@
 #define TUNE_PACKS 8
 #endif
 #ifndef TUNE_SLOTS
-#define TUNE_SLOTS 3
+#define TUNE_SLOTS 2
 #endif
 #ifndef TUNE_RESIDENT
-#define TUNE_RESIDENT 2
+#define TUNE_RESIDENT 3
 #endif
 
 namespace {

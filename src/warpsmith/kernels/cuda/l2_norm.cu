@@ -1,5 +1,5 @@
 // Every row divided by its Euclidean length.
-#include <warpsmith/lagged.cuh>
+#include <warpsmith/rows.cuh>
 
 namespace {
 using namespace warpsmith;
@@ -19,25 +19,8 @@ struct Length : SumSquares {
 };
 }  // namespace
 
-#ifndef TUNE_THREADS
-#define TUNE_THREADS 256
-#endif
-#ifndef TUNE_PACKS
-#define TUNE_PACKS 8
-#endif
-#ifndef TUNE_SLOTS
-#define TUNE_SLOTS 3
-#endif
-#ifndef TUNE_RESIDENT
-#define TUNE_RESIDENT 2
-#endif
-
-extern "C" int64_t workspace_bytes(int64_t rows, int64_t cols) {
-  return lagged_workspace<Length>(rows, cols, TUNE_THREADS, TUNE_PACKS);
-}
 extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
   Length p;
   p.x = x, p.out = out;
-  if (cols <= 4096) return launch_rows<Length, 128, 9, 4>(p, rows, cols, 1, stream);
-  return launch_lagged<Length, TUNE_THREADS, TUNE_PACKS, TUNE_SLOTS, TUNE_RESIDENT>(p, rows, cols, workspace, stream);
+  return reduce_rows(p, rows, cols, stream);
 }

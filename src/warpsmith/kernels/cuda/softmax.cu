@@ -27,10 +27,10 @@ struct Softmax : SoftmaxStat {
 #define TUNE_PACKS 8
 #endif
 #ifndef TUNE_SLOTS
-#define TUNE_SLOTS 3
+#define TUNE_SLOTS 2
 #endif
 #ifndef TUNE_RESIDENT
-#define TUNE_RESIDENT 2
+#define TUNE_RESIDENT 3
 #endif
 
 extern "C" int64_t workspace_bytes(int64_t rows, int64_t cols) {

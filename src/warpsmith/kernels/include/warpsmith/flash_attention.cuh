@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(S::THREADS, 4 / S::GROUPS)
   if (threadIdx.x == 0) {
     for (int s = 0; s < S::STAGES; ++s) {
       split::barrier_init(full + 8 * s, 1);
-      split::barrier_init(empty + 8 * s, S::GROUPS * 4);
+      split::barrier_init(empty + 8 * s, S::GROUPS * 128);
     }
     split::barrier_init(ready, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -321,8 +321,7 @@ __global__ void __launch_bounds__(S::THREADS, 4 / S::GROUPS)
           result[4 * j + i] = fmaf(scores[4 * j + i], i % 2 ? scale.y : scale.x, result[4 * j + i]);
       }
     }
-    __syncwarp();
-    if (lane == 0) split::barrier_arrive(empty + 8 * stage);
+    split::barrier_arrive(empty + 8 * stage);  // every lane for what it has read itself: racecheck follows no other way
     if (++stage == S::STAGES) stage = 0, phase ^= 1;
   }
   if (tile < 0) return;

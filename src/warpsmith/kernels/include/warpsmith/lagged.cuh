@@ -16,62 +16,9 @@
 #ifndef TUNE_LAG
 #define TUNE_LAG 2
 #endif
-#include <warpsmith/rows.cuh>
+#include <warpsmith/blocks.cuh>
 
 namespace warpsmith {
-
-__device__ __forceinline__ unsigned load_acquire(const unsigned* from) {
-  unsigned v;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
-  return v;
-}
-__device__ __forceinline__ void store_release(unsigned* to, unsigned v) {
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
-}
-__device__ __forceinline__ unsigned add_acquire_release(unsigned* to, unsigned v) {
-  unsigned before;
-  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(v) : "memory");
-  return before;
-}
-// A Stat that another block has written.
-template <typename Stat>
-__device__ __forceinline__ Stat load_stat(const Stat* from) {
-  union {
-    Stat stat;
-    unsigned words[sizeof(Stat) / 4];
-  } cell;
-#pragma unroll
-  for (int w = 0; w < int(sizeof(Stat) / 4); ++w) cell.words[w] = __ldcg(reinterpret_cast<const unsigned*>(from) + w);
-  return cell.stat;
-}
-
-__device__ __forceinline__ unsigned shared_address(const void* p) { return unsigned(__cvta_generic_to_shared(p)); }
-__device__ __forceinline__ void barrier_init(uint64_t* barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, unsigned parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra out;\n"
-      "bra again;\n"
-      "out:\n"
-      "}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
-}
-// Starts a copy of `bytes` (a multiple of 16) from device memory; the barrier completes when it has arrived.
-__device__ __forceinline__ void bulk_fetch(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
-               : "memory");
-  if (bytes > 0)
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
-                 : "memory");
-}
 
 // A piece of work: one part of a row, to be reduced or to be written.
 struct Piece {
@@ -125,7 +72,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     bulk_fetch(to, policy.x + piece.from * 4, unsigned(count) * 16, &arrived[slot]);
   };
   if (threadIdx.x == 0) {
-    for (int k = 0; k < SLOTS; ++k) barrier_init(&arrived[k]);
+    for (int k = 0; k < SLOTS; ++k) barrier_init(&arrived[k], 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();

@@ -101,6 +101,7 @@ struct RowSpan {
   __device__ __forceinline__ bool whole() const { return ((begin | end) & 3) == 0; }
   // Which elements of pack `p` of the tensor belong to the row: one bit each.
   __device__ __forceinline__ unsigned mask(int64_t p) const {
+    if (p != first && p != first + packs - 1) return 0xfu;
     const int64_t from = begin - p * 4, to = end - p * 4;
     const unsigned head = from > 0 ? (0xfu << (from > 4 ? 4 : int(from))) : 0xfu;
     const unsigned tail = to < 4 ? (to <= 0 ? 0u : (0xfu >> (4 - int(to)))) : 0xfu;

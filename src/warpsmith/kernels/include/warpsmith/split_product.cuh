@@ -18,9 +18,6 @@
 // the result that comes out as NaN is computed again from the float32 factors by one thread, with ordinary arithmetic.
 // So NaN, infinity and extreme values give what they give in a plain float32 loop, at the cost of time.
 #pragma once
-#ifndef TUNE_ALL_ARRIVE
-#define TUNE_ALL_ARRIVE 0
-#endif
 
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -560,18 +557,13 @@ __device__ __forceinline__ void consume(const Task& task, const Part& part, cons
 
   // Says that the stage may be filled again.
   auto release = [&](int which) {
-    if (TUNE_ALL_ARRIVE && !CLUSTERED) {
-      barrier_arrive(empty + 8 * which);
-      return;
-    }
-    __syncwarp();
-    if (lane == 0) {
-      if (CLUSTERED) {
+    if (CLUSTERED) {
+      __syncwarp();
 #pragma unroll
-        for (int r = 0; r < S::CLUSTER; ++r) barrier_arrive_at(empty + 8 * which, r);
-      } else {
-        barrier_arrive(empty + 8 * which);
-      }
+      for (int r = 0; r < S::CLUSTER; ++r)
+        if (lane == 0) barrier_arrive_at(empty + 8 * which, r);
+    } else {
+      barrier_arrive(empty + 8 * which);  // every lane for what it has read itself: racecheck follows no other way
     }
   };
   constexpr int A_PLANE = S::A_BYTES / 2, B_PLANE = S::B_BYTES / 2;
@@ -762,7 +754,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
   if (threadIdx.x == 0) {
     for (int s = 0; s < S::STAGES; ++s) {
       barrier_init(full + 8 * s, 1);
-      barrier_init(empty + 8 * s, TUNE_ALL_ARRIVE && !CLUSTERED ? 256 : 8 * S::CLUSTER);
+      barrier_init(empty + 8 * s, CLUSTERED ? 8 * S::CLUSTER : 256);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async;" ::: "memory");
