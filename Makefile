@@ -13,7 +13,7 @@ BIN := .venv/bin
 PARALLEL := -n 3 --dist loadfile --max-worker-restart 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit test-all gpu-test trust clean
+.PHONY: help setup demo test lint types unit test-all gpu-test trust docs clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,5 +53,9 @@ gpu-test: .venv/ready  ## The tests that need an NVIDIA GPU
 trust: .venv/ready  ## Write docs/trust.md anew from the attack corpus
 	$(BIN)/python -m tests.attacks.trust
 
+docs: .venv/ready  ## Build the site of the documentation into site/, and fail on a link that leads nowhere
+	@$(BIN)/python -c "import material, mkdocstrings" 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 clean:  ## Remove .venv and caches of tools
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site

@@ -123,7 +123,9 @@ def test_options_and_commands_in_running_text_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "benchmarks/README.md"], ids=lambda page: f"{page.parent.name}-{page.stem}"
+    "page",
+    [*PAGES, *(ROOT / name for name in ("benchmarks/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))],
+    ids=lambda page: f"{page.parent.name}-{page.stem}",
 )
 def test_links_lead_somewhere(page: Path) -> None:
     for link in links(page):
