@@ -1,3 +1,3 @@
 """The version, in one place; the harness version also keys the result cache."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
