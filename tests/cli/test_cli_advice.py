@@ -19,6 +19,7 @@ from tests.searching import (
     PROBLEM,
     CannedProposer,
     ScriptedJudge,
+    factor,
     invalid,
     judged,
     new_session,
@@ -43,7 +44,7 @@ from warpsmith.methods.load import load
 from warpsmith.model.brief import Brief, Problem, Reply, TrialOutcome, TrialRecord
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import ProposerRefused, RunError, UsageError
-from warpsmith.model.evaluation import Evaluation, Status
+from warpsmith.model.evaluation import Evaluation, Interval, Status
 from warpsmith.model.task import Workload
 from warpsmith.proposers.choose import ProposerOptions, choose
 from warpsmith.report.run_history import read_history
@@ -147,6 +148,19 @@ def test_a_reply_without_a_strategy_has_no_number_of_a_trial(tmp_path: Path) -> 
         line = verdict_line(record, None, session.state)
     assert line is not None
     assert line.plain == "     ✗ no strategy in the reply: the reply is empty"
+
+
+def test_a_higher_speedup_that_is_not_the_best_says_why(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", FULL) as session:
+        proposed(session, 1, 2, 3)
+        speeds = {1: (2.0, 1.8), 2: (3.1, 0.97), 3: (1.5, 1.4)}
+        judged(session, lambda c: valid(c, speeds[factor(c)][0], Interval(speeds[factor(c)][1], 9.0)))
+        lines = [verdict_line(session.record(n), session.evaluation(n), session.state) for n in (1, 2, 3)]
+    said = [line.plain if line else "" for line in lines]
+    assert said[0].startswith("   1 ★ 2.00x  best so far")
+    assert said[1].startswith("   2 ✓ 3.10x, at least 0.970x: times varied")
+    assert said[2].startswith("   3 ✓ 1.50x")
+    assert "at least" not in said[2]
 
 
 @pytest.mark.parametrize("gpus", [(), ("a GPU",)])

@@ -157,6 +157,12 @@ def test_times_beside_a_ratio_are_those_of_its_pairs() -> None:
     assert "latency 1.780 ms eager 2.848 ms; rows=4096, cols=1024 1.516 ms compile 1.624 ms; measured apart" in text
 
 
+def test_a_floor_that_was_beaten_is_explained() -> None:
+    beaten = replace(workload("4096x1024", 0.5, against("eager", 1.6, 0.8)), floor_ms=0.75)
+    text = flat(shown(cards.card(JudgedFile("k.cpp", valid(beaten)))))
+    assert "of roofline 150.0 % more than 750.0 µs at best: the peaks were measured on a busy machine, or" in text
+
+
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [

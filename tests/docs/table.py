@@ -22,7 +22,6 @@ class Why(StrEnum):
     GPU = "it needs an NVIDIA GPU"
     WHOLE = "it is made for hours on a GPU"
     MODEL = "its model is a placeholder"
-    SUITE = "it is the whole test suite"
 
 
 @dataclass(frozen=True)
@@ -90,12 +89,18 @@ extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, vo
 
 TABLE: Mapping[str, tuple[Step, ...]] = {
     "README.md": (
-        Compiled("import torch", "it is the task of docs/tasks.md"),
-        Run("warpsmith optimize softmax.py", more=ONE),
-        Compiled("import warpsmith as ws", "docs/python.md executes the same"),
-        Excepted("make demo", Why.SETS_UP),
-        Excepted("make test", Why.SUITE),
-        Compiled("from warpsmith import load", "docs/using.md executes the same"),
+        Excepted("pip install .", Why.INSTALLS),
+        Run("warpsmith optimize rms_norm.py --trials 12 --run runs/rms_norm", more=ONE),
+        Excepted("pip install '.[llm]'", Why.INSTALLS),
+        Excepted("export OPENAI_API_KEY=...", Why.SHELL),
+        Excepted("warpsmith optimize rms_norm.py --proposer openai:MODEL --cost 2", Why.MODEL),
+        Run("warpsmith ask rms_norm.py --run runs/mine", more=f"{_TIMED} --stop-at 0", says=r"launch\("),
+        Run("warpsmith tell runs/mine kernel.cpp", says="✓ ok"),
+        Execute(
+            "from warpsmith import load",
+            before="import torch\nx, weight = torch.randn(64, 512), torch.randn(512)",
+            says="kernel_calls=1",
+        ),
     ),
     "docs/agents.md": (
         Run("warpsmith ask softmax.py --run runs/mine", more=f"{_TIMED} --stop-at 0", says=r"launch\("),

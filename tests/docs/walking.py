@@ -165,11 +165,27 @@ def _using(walk: Walk) -> None:
     shutil.copytree(ROOT / "examples", walk.folder / "examples")
 
 
+def _readme(walk: Walk) -> None:
+    kernel = """
+extern "C" int launch(const float* x, const float* weight, float* out, int64_t rows, int64_t cols, void*, void*) {
+  for (int64_t r = 0; r < rows; ++r) {
+    double sum = 0;
+    for (int64_t c = 0; c < cols; ++c) sum += double(x[r * cols + c]) * x[r * cols + c];
+    const float scale = float(1 / sqrt(sum / cols + 1e-6));
+    for (int64_t c = 0; c < cols; ++c) out[r * cols + c] = x[r * cols + c] * scale * weight[c];
+  }
+  return 0;
+}
+"""
+    (walk.folder / "kernel.cpp").write_text(f"#include <cmath>\n#include <cstdint>\n{kernel}", encoding="utf-8")
+
+
 def _kernel(walk: Walk) -> None:
     shutil.copy(_KERNEL, walk.folder / "kernel.cpp")
 
 
 _PREPARED: Mapping[str, Callable[[Walk], None]] = {
+    "README.md": _readme,
     "agents.md": _agents,
     "benchmarks.md": _benchmarks,
     "contract.md": _contract,

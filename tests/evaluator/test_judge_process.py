@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import socket
 from dataclasses import replace
 
@@ -23,6 +25,19 @@ OF_TORCH = (
 )
 OF_THE_CPU = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
 ENOUGH = "; end other processes on it, or take smaller workloads"
+
+
+def test_a_task_that_prints_does_not_flood_the_terminal() -> None:
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(process.FirstLines(shown, "softmax.py")):
+        for number in range(1000):
+            print("call", number)
+    *lines, note = shown.getvalue().splitlines()
+    assert lines == ["call 0", "call 1", "call 2"]
+    assert note == (
+        "note: softmax.py prints more than 3 lines, which are not shown; printing counts in the time of PyTorch: "
+        "remove it."
+    )
 
 
 class OutOfMemoryError(RuntimeError):

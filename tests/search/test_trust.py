@@ -12,22 +12,26 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.experiments.test_plan import planned
-from tests.searching import answered, judged, new_session, source, valid
+from tests.searching import PROBLEM, answered, judged, new_session, run_setup, source, valid
 from warpsmith import api
 from warpsmith.cli.main import app
 from warpsmith.cli.resume import confirm_bench, confirm_task
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.experiments.plan import PLAN, BenchPlan, is_own, keep_plan, read_plan, write_plan
 from warpsmith.methods.load import load
-from warpsmith.model.errors import RunError, UsageError
+from warpsmith.model.brief import Problem
+from warpsmith.model.errors import RunError, TaskError, UsageError
 from warpsmith.model.settings import Settings
 from warpsmith.proposers.choose import ProposerOptions
 from warpsmith.run_log.events import Budget, RunCreated, RunOpened
 from warpsmith.run_log.log import LOG_FILE, RunLog
+from warpsmith.search import open_run
 from warpsmith.search.open_run import config_of
 from warpsmith.search.options import RunOptions
 from warpsmith.search.trust import (
@@ -118,6 +122,47 @@ def test_ones_own_proposer_is(tmp_path: Path, user: Callable[[str], None]) -> No
 
 
 # --- what is executed ---
+
+
+class Surveyor:
+    """Reads the task, and judges nothing."""
+
+    def survey(self, *_: object) -> Problem:
+        return PROBLEM
+
+
+def begun(task: Path, folder: Path) -> RunCreated:
+    setup = run_setup(FULL)
+    config = replace(setup.config, task=str(task))
+    with open_run.begin(config, FULL, cast(Evaluator, Surveyor()), folder=folder) as session:
+        return session.state.setup
+
+
+def test_a_run_has_the_modules_that_its_task_imports_and_signs_them(
+    tmp_path: Path, user: Callable[[str], None]
+) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "scale.py").write_text("SCALE = 2\n")
+    (tmp_path / "sizes.py").write_text("from parts.scale import SCALE\n")
+    (tmp_path / "double.py").write_text("import sizes\n")
+    folder = tmp_path / "run"
+    setup = begun(tmp_path / "double.py", folder)
+    assert (folder / "sizes.py").read_text() == "from parts.scale import SCALE\n"
+    assert (folder / "parts" / "scale.py").read_text() == "SCALE = 2\n"
+    assert task_to_execute(folder, setup) == str(tmp_path / "double.py")
+    (tmp_path / "sizes.py").write_text("SCALE = 3\n")  # the run keeps what it began with
+    assert task_to_execute(folder, setup) == str(folder / TASK_FILE)
+    (folder / "parts" / "scale.py").write_text("SCALE = 4\n")
+    with pytest.raises(UntrustedTask):
+        task_to_execute(folder, setup)
+
+
+def test_a_module_with_a_name_of_a_runs_own_files_is_refused(tmp_path: Path, user: Callable[[str], None]) -> None:
+    (tmp_path / "best.py").write_text("")
+    (tmp_path / "double.py").write_text("import best\n")
+    with pytest.raises(TaskError, match=r"double\.py imports best\.py .* rename it"):
+        begun(tmp_path / "double.py", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

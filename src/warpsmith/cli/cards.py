@@ -148,7 +148,10 @@ def _figures(evaluation: Evaluation) -> Table:
         about += "; measured apart" if place else f"; {what}".rstrip("; ")
         grid.add_row("" if place else "latency", numbers.duration(candidate_ms(evaluation, name)), about)
     mean = ", geometric mean" if several else ""
-    grid.add_row("of roofline", numbers.percent(share), f"{numbers.duration(floor)} at best{mean}")
+    known = f"{numbers.duration(floor)} at best{mean}"
+    if share > 1:
+        known = f"more than {known}: the peaks were measured on a busy machine, or the data fit in a cache"
+    grid.add_row("of roofline", numbers.percent(share), known)
     grid.add_row("error", numbers.number(worst.error), f"{_of_limit(worst)} {numbers.number(worst.error_limit)}")
     references = ", ".join(dict.fromkeys(w.reference for w in evaluation.workloads))
     checks = sum(w.checks for w in evaluation.workloads)

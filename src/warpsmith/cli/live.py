@@ -156,8 +156,17 @@ def verdict_line(record: TrialRecord, evaluation: Evaluation | None, state: RunS
     if record.outcome is TrialOutcome.PENDING:
         return Text(f"{number}· {numbers.ratio(record.speedup)}x, the best if a second measurement confirms it{what}")
     mark, style = ("★", "bold green") if record.best else ("✓", "green")
-    note = "  best so far" if record.best else ""
+    note = "  best so far" if record.best else _why_not_best(record.speedup, evaluation, state)
     return Text(f"{number}{mark} {numbers.ratio(record.speedup)}x{note}{what}", style)
+
+
+def _why_not_best(speedup: float, evaluation: Evaluation, state: RunState) -> str:
+    """The lower end of a speedup that is higher than the best kernel's: kernels are ranked by that end."""
+    best = state.trials.get(state.best)
+    interval = evaluation.interval()
+    if best is None or best.score is None or interval is None or speedup <= best.score:
+        return ""
+    return f", at least {numbers.ratio(interval.low)}x: times varied"
 
 
 def best_line(state: RunState) -> str:
@@ -169,7 +178,7 @@ def best_line(state: RunState) -> str:
         unsure = f", {numbers.ratio(score)}x (trial {first}) measured once" if score else ""
         return f"best: none yet{unsure}"
     where = " in the worst workload" if len(state.setup.problem.task.workloads) > 1 else ""  # a card shows the mean
-    share = f", {numbers.percent(best.share)} of roofline{where}" if best.share is not None else ""
+    share = f", {numbers.percent(best.share)} of roofline{where}" if best.share is not None and best.share <= 1 else ""
     start = f", {numbers.ratio(state.over_start)}x the start" if state.over_start is not None else ""
     return f"best: {numbers.ratio(best.score)}x PyTorch{start} (trial {best.number}{share})"
 

@@ -30,7 +30,7 @@ class _MainCommands(CommandGroup):
         "kernels": ("main:kernels_app", "List and show the kernels that come with Warpsmith."),
         "pool": ("pool:pool", "Add runs to the pool of known kernels, or search it."),
         "contract": ("contract:contract", "Show the entry point a kernel must have."),
-        "demo": ("demo:demo", "Optimise softmax on this machine, to see how it works."),
+        "demo": ("demo:demo", "Optimise RMSNorm on this machine, to see how it works."),
         "doctor": ("doctor:doctor", "Show what this machine can do."),
     }
 

@@ -224,11 +224,11 @@ def _start(request: OptimizeRequest) -> int:
     relay = _Relay(console)
     folder = Path(request.run) if request.run else None
     new = open_run.prepare(request.task, request.options, folder=folder)
-    cards.say(console, f"Proposer: {new.choice.sentence}")
     with Evaluator(new.device, new.config.settings, on_progress=relay.progress, on_message=relay.message) as evaluator:
         with _opening(console, Path(request.task).name):
             session = new.begin(evaluator)
         with session:
+            cards.say(console, f"Proposer: {new.choice.sentence}")
             cards.say(console, f"Method: {new.method.title}. Run: {session.folder}. Device: {evaluator.device.label}.")
             return _work(request, session, evaluator, new.choice, relay, console)
 

@@ -46,6 +46,7 @@ from warpsmith.search.start import read_start
 from warpsmith.search.trust import TASK_FILE, UntrustedTask, allow_task
 from warpsmith.strategies import pool
 from warpsmith.system.files import check_below, read_file, remove_tree
+from warpsmith.tasks.local_imports import local_modules
 from warpsmith.verification.verify import VerificationEvent
 
 POOL = "pool.jsonl"
@@ -227,7 +228,9 @@ class BenchRunner:
         """Allow the task file of a cell's run if it is that of the plan, which was confirmed."""
         folder = session.folder
         with suppress(OSError):
-            if read_file(folder / TASK_FILE) == self._plan.task(key.task).path.read_bytes():
+            path = self._plan.task(key.task).path
+            same = read_file(folder / TASK_FILE) == path.read_bytes()
+            if same and local_modules(folder / TASK_FILE) == local_modules(path):
                 allow_task(folder, session.state.setup)
 
     def _begin(self, key: CellKey, folder: Path, evaluator: Evaluator) -> Session:

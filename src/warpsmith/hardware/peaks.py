@@ -26,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from warpsmith.hardware.device import cpu_info
+from warpsmith.hardware.memory import available_memory
 from warpsmith.hardware.roofline import Peaks
 from warpsmith.model.build import DeviceKind
 from warpsmith.system.files import put_in_place
@@ -103,7 +104,7 @@ def measure_peaks(device: torch.device, device_key: str = "") -> Peaks:
         free_bytes = torch.cuda.mem_get_info(device)[0]
     else:
         cache_bytes, units = cpu_info().cache_bytes, torch.get_num_threads()
-        free_bytes = psutil.virtual_memory().available
+        free_bytes = available_memory()
     spreads: list[float] = []
     with torch.inference_mode(), _flags_kept(), _OtherLoad() as others:
         # Products first: otherwise the library's workspace keeps one of the large blocks below allocated.

@@ -89,6 +89,8 @@ def _measured(evaluation: Evaluation) -> Iterator[Figure]:
         if len(evaluation.workloads) > 1
         else f"which is {numbers.duration(largest.floor_ms, 3)}"
     )
+    if share > 1:
+        where = "more than the peaks allow: measured on a busy machine, or the data fit in a cache"
     yield Figure(numbers.percent(share), "of roofline", where)
 
 

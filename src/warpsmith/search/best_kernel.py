@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from warpsmith.model.certificate import Certificate
@@ -13,6 +14,7 @@ from warpsmith.runtime.bundle import MANIFEST, BundleContents, bundle_contents, 
 from warpsmith.search.session import Session
 from warpsmith.search.trust import task_of
 from warpsmith.system.files import put_in_place, read_file
+from warpsmith.tasks.local_imports import local_modules
 
 BUNDLE = "best"
 _COMMENT = {".py": "#"}
@@ -112,7 +114,7 @@ def best_contents(session: Session, certificate: Certificate | None = None) -> B
         text = read_file(file).decode("utf-8", "replace")
     except OSError as refused:
         raise RunError(f"the task file {file} cannot be read ({refused.strerror}).") from None
-    return bundle_contents(
+    made = bundle_contents(
         problem.task,
         config.task,
         text,
@@ -122,6 +124,7 @@ def best_contents(session: Session, certificate: Certificate | None = None) -> B
         problem.kind,
         certificate or evaluation,
     )
+    return replace(made, modules=local_modules(file))
 
 
 def _names_file(out: str) -> bool:

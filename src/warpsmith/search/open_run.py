@@ -27,6 +27,7 @@ from warpsmith.proposers.choose import ChosenProposer
 from warpsmith.proposers.choose import choose as choose_proposer
 from warpsmith.run_log.events import RunConfig, RunCreated
 from warpsmith.run_log.log import LOG_FILE, RunLog
+from warpsmith.search.best_kernel import BUNDLE
 from warpsmith.search.budget import check_budget, check_countable
 from warpsmith.search.config_file import write_config
 from warpsmith.search.loop import judge_pending
@@ -36,6 +37,7 @@ from warpsmith.search.session import FindPrecedents, Session, no_precedents
 from warpsmith.search.start import OFFLINE, offline_start, read_start
 from warpsmith.search.trust import TASK_FILE, settings_of, sign_run, task_to_execute
 from warpsmith.system.files import put_in_place, remove_tree
+from warpsmith.tasks.local_imports import local_modules
 from warpsmith.tasks.suites import check_syntax
 
 RUNS = "runs"
@@ -93,10 +95,13 @@ def begin(
     check(problem)
     start = offline_start(problem, config.start) if config.start in OFFLINE else start
     config = replace(config, task=f"{Path(path).resolve()}{mark}{name}")
+    modules = _modules(Path(path))
     folder = folder or fresh_folder(Path(RUNS), problem.task.name)
     session = Session.create(folder, RunCreated(config, method, problem, __version__), recall, start)
     try:
         put_in_place(folder / TASK_FILE, _source(config.task), mode=0o644)
+        for name, text in modules.items():
+            put_in_place(folder / name, text.encode(), mode=0o644)
         write_config(folder, config, method.name, options or RunOptions())
         sign_run(folder, session.state.setup)
     except OSError as refused:
@@ -290,6 +295,15 @@ def config_of(folder: Path) -> RunCreated:
     """How a run was set up, without opening it for work."""
     with RunLog.read(folder) as log:
         return log.setup()
+
+
+def _modules(path: Path) -> dict[str, str]:
+    """The modules that a task file imports from its folder; a run's folder has them, too."""
+    found = local_modules(path)
+    for name in found:
+        if name.partition("/")[0].removesuffix(".py") in (Path(TASK_FILE).stem, BUNDLE):
+            raise TaskError(f"{path.name} imports {name} from its folder, a name that a run's folder uses; rename it.")
+    return found
 
 
 def _source(task: str) -> bytes:

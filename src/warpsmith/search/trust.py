@@ -2,8 +2,8 @@
 
 A run that this user created is signed (`system.signatures`). Without that signature its settings and its proposer are
 not used, and its task file, which a judge executes with all rights of the user, is not executed before the user allows
-it. The signature covers the first event of the log (configuration, method, problem), the task file and the proposer; it
-does not cover the trials.
+it. The signature covers the first event of the log (configuration, method, problem), the task file with the modules
+beside it that it imports, and the proposer; it does not cover the trials.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from warpsmith.run_log.events import RunConfig, RunCreated
 from warpsmith.search.options import RunOptions
 from warpsmith.system.files import read_file
 from warpsmith.system.signatures import digest, is_signed, sign
+from warpsmith.tasks.local_imports import local_modules
 
 TASK_FILE = "task.py"
 _SETUP = TypeAdapter(RunCreated)
@@ -74,7 +75,7 @@ def task_of(folder: Path, config: RunConfig) -> str:
     except OSError as refused:
         raise RunError(f"{folder / TASK_FILE} cannot be read ({refused.strerror}); put the task file back.") from None
     try:
-        same = read_file(Path(path)) == copy
+        same = read_file(Path(path)) == copy and local_modules(Path(path)) == local_modules(folder / TASK_FILE)
     except (OSError, ValueError):
         same = False
     return config.task if same else f"{folder / TASK_FILE}{mark}{name}"
@@ -116,11 +117,14 @@ def _digest(setup: RunCreated) -> str:
 
 
 def _task(folder: Path, setup: RunCreated) -> tuple[str, ...]:
+    content = hashlib.sha256()
     try:
-        content = read_file(folder / TASK_FILE)
+        content.update(read_file(folder / TASK_FILE))
+        for name, text in sorted(local_modules(folder / TASK_FILE).items()):
+            content.update(f"\0{name}\0{text}".encode())
     except OSError:
-        content = b""  # no task file: `task_of` reports it
-    return ("task", _digest(setup), hashlib.sha256(content).hexdigest())
+        content = hashlib.sha256()  # no task file: `task_of` reports it
+    return ("task", _digest(setup), content.hexdigest())
 
 
 def _proposer(setup: RunCreated, proposer: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Modules that a task file imports from its own folder, found without executing anything: bundles take them along.
+"""Modules that a task file imports from its own folder, found without executing anything: runs and bundles have them.
 
 A judge and `load` put the folder of a task file first on Python's path.
 """
@@ -11,6 +11,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from warpsmith.model.errors import UsageError
@@ -32,7 +33,8 @@ def local_modules(file: Path) -> dict[str, str]:
             for path in _files_of(file.parent, root):
                 name = path.relative_to(file.parent).as_posix()
                 if path != file and name not in found:
-                    found[name] = path.read_text(encoding="utf-8-sig", errors="replace")
+                    with path.open(encoding="utf-8-sig", errors="replace") as opened:
+                        found[name] = opened.read(_MOST_BYTES + 1)
                     waiting.append(path)
         if len(found) > _MOST_FILES or sum(map(len, found.values())) > _MOST_BYTES:
             raise UsageError(
@@ -84,7 +86,7 @@ def _files_of(folder: Path, root: str) -> list[Path]:
     """The files of a module or package in the folder; none if Python would import an installed one."""
     package = folder / root
     if (package / "__init__.py").is_file() or (package.is_dir() and not _is_installed(root)):
-        return sorted(package.rglob("*.py"))
+        return sorted(islice((path for path in package.rglob("*.py") if path.is_file()), _MOST_FILES + 1))
     return [module] if (module := folder / f"{root}.py").is_file() else []
 
 

@@ -8,6 +8,7 @@ kills it when it does not answer; losing a judge loses nothing but time.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import socket
@@ -15,6 +16,7 @@ import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 from pydantic import TypeAdapter
 
@@ -38,6 +40,7 @@ from warpsmith.model.evaluation import Status
 from warpsmith.tasks.codec import dump_task
 
 CONTRACT = TypeAdapter(Contract)
+_PRINTED_LINES = 3
 
 
 class Judge:
@@ -109,12 +112,48 @@ def _not_set_up(error: Exception) -> JudgeReport:
     return JudgeReport(Status.NOT_JUDGED, f"a worker could not be set up: {error}")
 
 
+class FirstLines(io.TextIOBase):
+    """Passes the first lines that a task prints on, then says once that the rest is dropped."""
+
+    def __init__(self, target: TextIO, task: str) -> None:
+        self._target = target
+        self._task = task
+        self._left = _PRINTED_LINES
+
+    def write(self, text: str) -> int:
+        """Take text as `print` hands it over: often the end of a line is a call of its own."""
+        for line in text.splitlines(keepends=True) if self._left >= 0 else ():
+            if self._left > 0:
+                self._target.write(line)
+                self._left -= line.endswith("\n")
+            elif self._left == 0:
+                self._left = -1  # the note is written
+                self._target.write(
+                    f"note: {self._task} prints more than {_PRINTED_LINES} lines, which are not shown; printing counts "
+                    "in the time of PyTorch: remove it.\n"
+                )
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what was passed on."""
+        self._target.flush()
+
+
 def main(payload: str, fds: list[int]) -> int:
     """Run the forked process of a judge. `fds`: the supervisor's channel."""
     channel = Channel(socket.socket(fileno=fds[0]))
     config = CONFIG.validate_json(payload)
     sys.path[:0] = [p for p in config.search_path if p not in sys.path]
     os.environ["WARPSMITH_CACHE"] = config.cache
+    with contextlib.ExitStack() as stack:
+        if not os.environ.get("WARPSMITH_DEBUG"):
+            shown = FirstLines(sys.stderr, Path(config.task.partition("::")[0]).name)
+            stack.enter_context(contextlib.redirect_stdout(shown))
+            stack.enter_context(contextlib.redirect_stderr(shown))
+        return _judge(channel, config)
+
+
+def _judge(channel: Channel, config: JudgeConfig) -> int:
     try:
         judge = Judge(channel, config)
     except WarpsmithError as error:

@@ -19,6 +19,7 @@ from warpsmith.evaluator.judge.numerics.compare import Errors, OutputComparison,
 from warpsmith.evaluator.judge.numerics.index_ties import TieRecorder, Ties, compare_indices
 from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
 from warpsmith.evaluator.judge.numerics.summation_orders import LANES, OtherOrder
+from warpsmith.hardware.memory import available_memory
 from warpsmith.model.task import Task, TensorRole, Workload
 from warpsmith.tasks.program import Program, widened
 from warpsmith.tasks.variants import HELD_OUT, HIDDEN, OWN
@@ -84,9 +85,7 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":  # memory that torch caches can be used
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + kept
-    import psutil
-
-    return int(psutil.virtual_memory().available)
+    return available_memory()
 
 
 class Reference:
