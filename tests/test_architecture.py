@@ -159,8 +159,10 @@ def test_the_supervising_process_never_imports_torch() -> None:
     assert set(SUPERVISED) <= modules_after(script)
 
 
-def test_the_command_starts_without_torch() -> None:
-    assert "torch" not in modules_after("import warpsmith.cli.main")
+def test_the_command_starts_without_torch_and_lists_runs_without_what_judges() -> None:
+    loaded = modules_after("import warpsmith.cli.main, warpsmith.cli.runs")
+    heavy = {"torch", "jinja2", "warpsmith.evaluator.supervisor", "warpsmith.profiling", "warpsmith.kernel_templates"}
+    assert not heavy & loaded
 
 
 def test_the_candidates_process_holds_only_the_standard_library_and_our_own_modules() -> None:

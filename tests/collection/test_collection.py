@@ -10,7 +10,8 @@ import pytest
 
 from warpsmith.backends import cuda
 from warpsmith.cli.kernels import kernels_list, kernels_show
-from warpsmith.kernels.collection import collection, find_kernel
+from warpsmith.kernels import collection as collected_kernels
+from warpsmith.kernels.collection import CollectedKernel, collection, find_kernel
 from warpsmith.kernels.facts import (
     DeviceFacts,
     KernelFacts,
@@ -23,6 +24,7 @@ from warpsmith.kernels.facts import (
 )
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import UsageError
+from warpsmith.tasks.suites import SuiteTask
 
 KERNEL = Candidate((SourceFile("kernel.cu", "#include <warpsmith/scan.cuh>\n"),), "cuda")
 JUDGED = KernelFacts(
@@ -80,6 +82,37 @@ def test_facts_are_written_and_read_again(tmp_path: Path) -> None:
     assert read_device(tmp_path / "h200.json") == facts
     assert read_facts(tmp_path) == (facts,)
     assert read_device(tmp_path / "other.json") is None
+
+
+def test_texts_of_forms_are_kept_until_something_of_the_package_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the 6 s that loading the tasks takes, and never the text of another version."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "form.py").write_text("1")
+    monkeypatch.setenv("WARPSMITH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(collected_kernels, "PACKAGE", package)
+    loaded: list[str] = []
+
+    def written(task: SuiteTask) -> CollectedKernel | None:
+        loaded.append(task.name)
+        return CollectedKernel(task, KERNEL, "scan") if task.name == "cumsum" else None
+
+    monkeypatch.setattr(collected_kernels, "collected", written)
+    look = collected_kernels.collection.__wrapped__
+    assert [kernel.form for kernel in look()] == ["scan"]
+    assert len(loaded) == 112
+    again = look()
+    assert {kernel.task.name: kernel.source for kernel in again if kernel.form} == {"cumsum": KERNEL.main.text}
+    assert len(loaded) == 112
+    (package / "form.py").write_text("2")
+    look()
+    assert len(loaded) == 224
+    for file in (tmp_path / "cache" / "collection").iterdir():
+        file.write_text("{")
+    look()
+    assert len(loaded) == 336
 
 
 def test_every_fact_of_the_package_is_of_a_kernel_of_the_collection() -> None:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from warpsmith.model.brief import Brief, Prompt, Role, TrialOutcome, TrialRecord
 from warpsmith.model.certificate import Calibration
@@ -21,7 +22,9 @@ from warpsmith.model.contract import Contract
 from warpsmith.model.evaluation import Evaluation, WorkloadResult
 from warpsmith.model.task import Task
 from warpsmith.search.session import Session
-from warpsmith.search.tuning import TuningResult
+
+if TYPE_CHECKING:
+    from warpsmith.search.tuning import TuningResult
 
 Document = Mapping[str, object]
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from warpsmith.cli import cards
-from warpsmith.evaluator.supervisor.evaluator import Progress
 from warpsmith.model import numbers
 from warpsmith.model.brief import Brief, Reply, TrialOutcome, TrialRecord
 from warpsmith.model.evaluation import Evaluation, Status
@@ -22,6 +22,9 @@ from warpsmith.search.loop import SearchObserver
 from warpsmith.search.run_state import RunState
 from warpsmith.search.session import Session
 from warpsmith.search.trials import RunTotals
+
+if TYPE_CHECKING:
+    from warpsmith.evaluator.supervisor.evaluator import Progress
 
 _BAR = 28
 _NUMBER = 5  # columns of a trial's number; continued lines begin after it

@@ -7,18 +7,28 @@ the suites' tasks, with torch. A file `cuda/NAME.cu` is a kernel for the task NA
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
+from warpsmith.backends.build_cache import content_key
 from warpsmith.backends.cuda import library_headers
 from warpsmith.backends.source import backend_named, read_candidate
 from warpsmith.kernels.facts import DeviceFacts, KernelFacts, KernelState, read_facts, state_of
 from warpsmith.kernels.forms import form_kernel
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import UsageError
+from warpsmith.model.settings import Paths
+from warpsmith.system.files import put_in_place
 from warpsmith.tasks.suites import SHIPPED, SuiteTask, suite_tasks
 
+PACKAGE = Path(__file__).resolve().parents[1]
 SOURCES = Path(__file__).resolve().parent / "cuda"
 """Kernels written for one task each: `cuda/NAME.cu` for the task NAME of a suite."""
 
@@ -77,9 +87,52 @@ class CollectedKernel:
 
 @cache
 def collection() -> tuple[CollectedKernel, ...]:
-    """All kernels, in the order of the suites' tasks."""
-    found = (collected(task) for suite in SHIPPED for task in suite_tasks(suite))
-    return tuple(kernel for kernel in found if kernel is not None)
+    """All kernels, in the order of the suites' tasks.
+
+    What the forms wrote is kept in the cache, under a key of the whole package and of torch: loading the tasks takes
+    seconds. `load` does not use it.
+    """
+    tasks = [task for suite in SHIPPED for task in suite_tasks(suite)]
+    file = _kept_file()
+    kept = _read_kept(file)
+    if kept is not None:
+        return tuple(kernel for task in tasks if (kernel := _from_kept(task, kept)))
+    found = tuple(kernel for task in tasks if (kernel := collected(task)))
+    if file is not None:
+        written = {kernel.task.title: (kernel.form, kernel.source) for kernel in found if kernel.form}
+        with suppress(OSError):
+            put_in_place(file, json.dumps(written).encode())
+    return found
+
+
+def _kept_file() -> Path | None:
+    """Where the texts are kept that the forms write; None without torch."""
+    try:
+        parts = [metadata.version("torch"), sys.version]
+    except metadata.PackageNotFoundError:
+        return None
+    for path in sorted(PACKAGE.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            parts += [path.relative_to(PACKAGE).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()]
+    return Paths.from_environment().cache / "collection" / f"{content_key(parts)}.json"
+
+
+def _read_kept(file: Path | None) -> dict[str, tuple[str, str]] | None:
+    try:
+        kept = json.loads(file.read_bytes()) if file else None
+        return {title: (form, source) for title, (form, source) in kept.items()} if kept is not None else None
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+
+
+def _from_kept(task: SuiteTask, kept: Mapping[str, tuple[str, str]]) -> CollectedKernel | None:
+    path = SOURCES / f"{task.name}.cu"
+    if path.is_file():
+        return CollectedKernel(task, read_candidate(path), "")
+    if task.title not in kept:
+        return None
+    form, source = kept[task.title]
+    return CollectedKernel(task, Candidate((SourceFile(path.name, source),), "cuda"), form)
 
 
 def collected(task: SuiteTask) -> CollectedKernel | None:

@@ -20,7 +20,6 @@ from warpsmith.llm.secrets import Keyring
 from warpsmith.model.brief import Brief, Prompt, Reply, Role
 from warpsmith.model.errors import HarnessFault, ProposerFault, ProposerRefused, UsageError
 from warpsmith.model.usage import TokenUsage
-from warpsmith.prompts.renderer import render
 from warpsmith.system.processes import run_watched, stoppable
 
 BRIEF_VARIABLE = "WARPSMITH_BRIEF"
@@ -51,6 +50,8 @@ class CommandProposer:
 
     def prompt(self, brief: Brief) -> Prompt:
         """See `Proposer`."""
+        from warpsmith.prompts.renderer import render  # jinja2, which choosing a proposer does not need
+
         return render(brief)
 
     def propose(self, brief: Brief, prompt: Prompt) -> Reply:

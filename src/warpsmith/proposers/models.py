@@ -9,7 +9,6 @@ from warpsmith.llm.spec import ModelSpec
 from warpsmith.llm.spec import connect as connect_models
 from warpsmith.model.brief import Brief, Prompt, Reply
 from warpsmith.model.errors import UsageError
-from warpsmith.prompts.renderer import render
 from warpsmith.proposers.model_choice import PickModel, weighted
 from warpsmith.proposers.model_choice import choice as choice_named
 
@@ -35,6 +34,8 @@ class ModelProposer:
 
     def prompt(self, brief: Brief) -> Prompt:
         """See `Proposer`."""
+        from warpsmith.prompts.renderer import render  # jinja2, which choosing a proposer does not need
+
         return render(brief)
 
     def propose(self, brief: Brief, prompt: Prompt) -> Reply:

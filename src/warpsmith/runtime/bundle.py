@@ -20,6 +20,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 from pydantic import TypeAdapter, ValidationError
@@ -122,7 +123,10 @@ class Bundle:
         return found is not None and found.verified and tried.get(SHAPES) is CheckStatus.PASSED
 
 
-_MANIFEST = TypeAdapter(Manifest)
+@cache
+def _manifest_format() -> TypeAdapter[Manifest]:
+    """How a manifest is stored; made at its first use, because making it takes time."""
+    return TypeAdapter(Manifest)
 
 
 def bundle_contents(
@@ -168,7 +172,7 @@ def write_bundle(folder: Path, made: BundleContents) -> Manifest:
         text = json.dumps(document(made.certificate), indent=2, allow_nan=False)
         files[CERTIFICATE] = f"{text}\n".encode()
     manifest = _manifest(made, task_path, {path: hashlib.sha256(data).hexdigest() for path, data in files.items()})
-    text = json.dumps(_MANIFEST.dump_python(manifest, mode="json"), indent=2, allow_nan=False)
+    text = json.dumps(_manifest_format().dump_python(manifest, mode="json"), indent=2, allow_nan=False)
     files[MANIFEST] = f"{text}\n".encode()
     try:
         _put(folder, files)
@@ -253,7 +257,7 @@ def _read_manifest(folder: Path) -> Manifest:
     if isinstance(body, dict) and isinstance(body.get("format"), int) and body["format"] != FORMAT:
         raise UsageError(f"{folder} is a bundle of another version (format {body['format']}, not {FORMAT}); {_AGAIN}.")
     try:
-        return _MANIFEST.validate_python(body)
+        return _manifest_format().validate_python(body)
     except ValidationError as wrong:
         where = ".".join(str(part) for part in wrong.errors()[0]["loc"]) or "its content"
         raise UsageError(f"{path} is no manifest of a bundle: {where} is wrong; {_AGAIN}.") from None

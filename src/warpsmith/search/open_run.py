@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from warpsmith._version import __version__
 from warpsmith.backends.source import backend_named
-from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
 from warpsmith.hardware.device import Device, select_device, visible_gpus
 from warpsmith.methods.load import DEFAULT, ablated, load, trials_of, with_population
 from warpsmith.model.brief import Problem
@@ -39,6 +39,9 @@ from warpsmith.search.trust import TASK_FILE, settings_of, sign_run, task_to_exe
 from warpsmith.system.files import put_in_place, remove_tree
 from warpsmith.tasks.local_imports import local_modules
 from warpsmith.tasks.suites import check_syntax
+
+if TYPE_CHECKING:
+    from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
 
 RUNS = "runs"
 ENOUGH = 0.95
@@ -264,6 +267,8 @@ def evaluator_for(
         raise UsageError(
             f"this run's kernels are {config.backend} kernels, which do not run on {kind}; leave out --device."
         )
+    from warpsmith.evaluator.supervisor.evaluator import Evaluator  # reading a run needs none
+
     chosen, _ = choose(device or config.device, config.backend)
     return Evaluator(chosen, settings_of(folder, setup), on_progress=on_progress, on_message=on_message)
 

@@ -10,20 +10,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
-from warpsmith.kernel_templates import strategies_in_source
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import WarpsmithError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.method import Method, Product, Show
 from warpsmith.model.settings import Paths
-from warpsmith.profiling.profiler import Profiler
 from warpsmith.proposers.recorded import is_recording
 from warpsmith.search.options import precision_of
 from warpsmith.search.session import Session
 from warpsmith.search.trust import task_to_execute
+
+if TYPE_CHECKING:
+    from warpsmith.evaluator.supervisor.evaluator import Evaluator
 
 _PROFILING_ERRORS = (WarpsmithError, OSError, ValueError, LookupError, ArithmeticError, subprocess.SubprocessError)
 
@@ -56,6 +56,9 @@ def kernel_profiler(
     session: Session, evaluator: Evaluator, on_wait: Callable[[], None] = lambda: None
 ) -> Iterator[ProfileKernel]:
     """A profiler for the kernels of a run, on the evaluator's device."""
+    from warpsmith.kernel_templates import strategies_in_source  # reading a run needs neither
+    from warpsmith.profiling.profiler import Profiler
+
     setup = session.state.setup
     problem, task, precision = setup.problem, task_to_execute(session.folder, setup), precision_of(setup.config)
     limits = evaluator.settings.limits

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -23,7 +24,6 @@ from warpsmith.system.signatures import digest, is_signed, sign
 from warpsmith.tasks.local_imports import local_modules
 
 TASK_FILE = "task.py"
-_SETUP = TypeAdapter(RunCreated)
 _HARMLESS = ("template", "person")  # proposers that start no program and send nothing
 _LONGEST_TIMING_S = 3600.0
 
@@ -112,8 +112,14 @@ def _sign(folder: Path, *statements: tuple[str, ...]) -> None:
         raise RunError(f"{folder} cannot be written ({refused.strerror}); copy it to a folder of yours.") from None
 
 
+@cache
+def _setup_format() -> TypeAdapter[RunCreated]:
+    """How a setup is stored; made at its first use, because making it takes time."""
+    return TypeAdapter(RunCreated)
+
+
 def _digest(setup: RunCreated) -> str:
-    return digest(_SETUP.dump_python(setup))
+    return digest(_setup_format().dump_python(setup))
 
 
 def _task(folder: Path, setup: RunCreated) -> tuple[str, ...]:

@@ -108,7 +108,10 @@ class PoolMatch:
     score: float
 
 
-_RECORD = TypeAdapter(PoolRecord)
+@cache
+def _record_format() -> TypeAdapter[PoolRecord]:
+    """How a record is stored; made at its first use, because making it takes time."""
+    return TypeAdapter(PoolRecord)
 
 
 def pool_path(environ: Mapping[str, str] | None = None) -> Path:
@@ -132,7 +135,7 @@ def add_to_pool(harvest: PoolSubmission, path: Path | None = None) -> tuple[Pool
             fresh = {record.key: record for record in offered if _better(record, known.get(record.key))}
             if _torn(path):
                 file.write("\n")  # a process was killed while it wrote a line
-            file.writelines(_RECORD.dump_json(record).decode() + "\n" for record in fresh.values())
+            file.writelines(_record_format().dump_json(record).decode() + "\n" for record in fresh.values())
     except OSError as refused:
         raise UsageError(f"the pool {path} cannot be written ({refused.strerror}); set WARPSMITH_POOL.") from None
     return tuple(record for record in fresh.values() if record.key not in known)
@@ -147,7 +150,7 @@ def remove_from_pool(name: str, path: Path | None = None) -> tuple[PoolRecord, .
             known = _read(path)
             kept = [record for record in known if name not in (record.key, record.run)]
             if len(kept) < len(known):
-                file.writelines(_RECORD.dump_json(record).decode() + "\n" for record in kept)
+                file.writelines(_record_format().dump_json(record).decode() + "\n" for record in kept)
                 file.truncate()
     except FileNotFoundError:
         return ()
@@ -284,7 +287,7 @@ def _read(path: Path) -> list[PoolRecord]:
     found = []
     for line in lines:
         try:
-            found.append(_RECORD.validate_json(line))
+            found.append(_record_format().validate_json(line))
         except ValidationError:
             continue  # a cut line, or one of a release with other fields
     return found
