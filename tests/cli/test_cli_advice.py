@@ -120,6 +120,20 @@ def test_the_log_gives_the_reason_that_the_terminal_gives(tmp_path: Path, monkey
     assert "every plan was tried; end the run here\n" in result.stdout
 
 
+def test_a_run_that_was_cut_short_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    show = ["show", "run"]
+    with finished(Path("run")) as session:
+        pass
+    assert "Next: warpsmith optimize --resume run" in CliRunner().invoke(app, show, prog_name="warpsmith").stdout
+    with Session.resume(Path("run"), "template", session.budget) as session:
+        session.end(StopReason.INTERRUPTED)
+    assert "it was interrupted\nNext: " in CliRunner().invoke(app, show, prog_name="warpsmith").stdout
+    with Session.resume(Path("run"), "template", session.budget) as session:
+        session.end(StopReason.TRIALS)
+    assert "Next" not in CliRunner().invoke(app, show, prog_name="warpsmith").stdout
+
+
 # --- one trial ---
 
 

@@ -21,6 +21,7 @@ from warpsmith.cli.options import AsJson, RunArgument
 from warpsmith.cli.terminal import print_columns, write
 from warpsmith.model import numbers
 from warpsmith.model.errors import RunError, UsageError
+from warpsmith.run_log.events import StopReason
 from warpsmith.search import open_run
 from warpsmith.search.best_kernel import why_no_best
 from warpsmith.search.options import BY_HAND
@@ -159,7 +160,11 @@ def _show_run(session: Session) -> None:
     cards.say(console, "; ".join(filter(None, (best_line(state), rates(state.totals), spending(state.totals)))))
     ended = state.closed.words if state.closed else "can be resumed"
     waiting = f", {len(state.pending)} verdict{'s' if len(state.pending) > 1 else ''} pending" if state.pending else ""
-    console.print(Text(f"{ended}{waiting}\n"))
+    console.print(Text(f"{ended}{waiting}"))
+    if state.closed is None or state.closed.reason is StopReason.INTERRUPTED:
+        by_hand = session.proposer == BY_HAND
+        cards.say(console, f"Next: warpsmith {'ask' if by_hand else 'optimize --resume'} {session.folder}")
+    console.print()
     for number in state.trials:
         record = session.record(number)
         line = verdict_line(record, session.evaluation(number), state)
