@@ -118,7 +118,7 @@ def remarks(history: RunHistory, certificate: Certificate | None) -> Iterator[st
     if judged is not None and judged.evaluation.without:
         yield f"The best kernel was {judged.evaluation.missing_guards}"
     elif state.best and certificate is None:
-        yield "The best kernel was measured twice and is not verified; `warpsmith verify` verifies it."
+        yield "The best kernel was measured twice and is not verified; warpsmith verify verifies it."
     elif certificate is not None and certificate.verified:
         yield "The best kernel is verified: other inputs and shapes, sanitizers and a second measurement."
     elif certificate is not None:
