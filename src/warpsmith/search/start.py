@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from warpsmith.backends.source import backend_named, read_candidate
-from warpsmith.kernel_templates import Unsupported, translate
 from warpsmith.model.brief import Brief, Problem
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import CandidateError, ProposerRefused, UsageError
@@ -45,6 +44,8 @@ def read_start(given: str | Candidate | None, backend: str) -> Candidate | None:
 def offline_start(problem: Problem, which: str) -> Candidate:
     """A starting kernel of `OFFLINE`."""
     if which == PLAIN:
+        from warpsmith.kernel_templates import Unsupported, translate  # reading a run needs neither
+
         with suppress(Unsupported):
             name = f"plain{backend_named(problem.backend).suffixes[0]}"
             file = SourceFile(name, translate(problem, Plan()))

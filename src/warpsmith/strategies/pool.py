@@ -21,7 +21,6 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from warpsmith.backends.fingerprint import fingerprint
-from warpsmith.kernels.collection import SOURCES
 from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import UsageError
@@ -171,6 +170,7 @@ def pool_records(path: Path | None = None) -> tuple[PoolRecord, ...]:
 @cache
 def shipped_records() -> tuple[PoolRecord, ...]:
     """The measured records that ship with the package."""
+    from warpsmith.kernels.collection import SOURCES  # reading a run needs no collection
 
     def whole(file: SourceFile) -> SourceFile:
         return file if file.text else SourceFile(file.name, (SOURCES / file.name).read_text(encoding="utf-8"))
