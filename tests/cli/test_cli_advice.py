@@ -211,6 +211,19 @@ def test_going_on_takes_more_than_was_done(tmp_path: Path) -> None:
         assert optimize._more(session, StopReason.INTERRUPTED).endswith(f"--resume {tmp_path / 'run'}")
 
 
+@pytest.mark.parametrize(("speedup", "first"), [(1.5, "verify"), (0.5, "optimize --resume")])
+def test_a_kernel_that_is_slower_is_not_the_first_thing_to_verify(speedup: float, first: str, tmp_path: Path) -> None:
+    console, text = paper(200, terminal=False)
+    with new_session(tmp_path / "run", FULL) as session:
+        (tmp_path / "run" / "task.py").write_text("")
+        proposed(session, 1)
+        judged(session, lambda candidate: valid(candidate, speedup))
+        optimize._summary(console, session, Path("best.cpp"), StopReason.TRIALS, "", Path("best"))
+    commands = re.findall(r"(Next|  or): warpsmith (verify|optimize --resume)", text.getvalue())
+    assert [lead for lead, _ in commands] == ["Next", "  or"]
+    assert commands[0][1] == first
+
+
 def test_only_a_command_with_fresh_advises_it() -> None:
     found = replace(valid(Candidate((SourceFile("k.cpp", ""),), "cpu"), 2.0), cached=True)
     for fresh in (True, False):

@@ -259,7 +259,7 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
         Run(
             "warpsmith optimize rms_norm.py --trials 8 --run runs/first",
             more=f"--trials 2 {SHORT}",
-            says="Next: warpsmith verify rms_norm.py runs/first/best.cpp",
+            says="(Next|  or): warpsmith verify rms_norm.py runs/first/best.cpp",
             quick=True,
         ),
         Run("warpsmith runs", says="runs/first +[-0-9]+ [:0-9]+ +rms_norm +cupilot +template", quick=True),

@@ -133,10 +133,11 @@ def tell(
     Exit status: 0 valid (or kept for later), 1 not valid, 2 it could not be judged.
     """
     folder = open_run.find(run)
+    setup = open_run.config_of(folder)
+    reply = _reply(file, setup.config.backend)
     if not later:
-        confirm_task(folder, open_run.config_of(folder), trust=trust)
+        confirm_task(folder, setup, trust=trust)
     with Session.resume(folder, keep=True) as session:
-        reply = _reply(file, session.state.setup.config.backend)
         answered = _brief(session, brief)
         session.received(answered, reply)
         record = session.answer(answered, reply)

@@ -329,9 +329,12 @@ def _summary(
         cards.say(console, f"\n{numbers.ratio(state.over_start)}x the starting kernel.")
     if best is None:  # it could not be written
         return
-    cards.say(console, f"\nNext: warpsmith verify {_task(session)} {best}", whole=True)
+    steps = [f"warpsmith verify {_task(session)} {best}"]
     if reason not in (StopReason.SPEED_OF_LIGHT, StopReason.PROPOSER_REFUSED):
-        cards.say(console, f"  or: {_more(session, reason)}", whole=True)
+        steps.insert(0 if interval is not None and interval.high < 1 else 1, _more(session, reason))
+    cards.say(console, "")
+    for lead, command in zip(("Next", "  or"), steps, strict=False):
+        cards.say(console, f"{lead}: {command}", whole=True)
     if not advice:
         cards.say(console, f"Use it: from warpsmith import load; op = load({str(bundle)!r})", whole=True)
 
