@@ -252,9 +252,9 @@ def _resume(request: OptimizeRequest) -> int:
     with open_run.evaluator_for(folder, begun, options.device, relay.progress, relay.message) as evaluator:
         with Session.resume(folder, choice.spec, budget, enough_share=options.stop_at) as session:
             allow_proposer(folder, begun, choice.spec)
-            totals = session.state.totals
+            done = f"{(count := session.state.totals.trials)} trial{'' if count == 1 else 's'} done"
             cards.say(console, f"Proposer: {choice.sentence}")
-            cards.say(console, f"Resuming {folder}: {totals.trials} trials done, {best_line(session.state)}.")
+            cards.say(console, f"Resuming {folder}: {done}, {best_line(session.state)}.")
             return _work(request, session, evaluator, choice, relay, console)
 
 
