@@ -96,7 +96,6 @@ class Verifier:
     ) -> Certificate:
         """Run every check and make the certificate."""
         begun = time.monotonic()
-        digest = self._evaluator.describe(task, precision).digest
         checks: list[CheckOutcome] = []
         self._on_event(VerificationEvent(EVALUATION))
         if first is None or first.cached:
@@ -109,7 +108,7 @@ class Verifier:
         against = objection(kind, checks)
         return Certificate(
             task=first.task,
-            task_digest=digest,
+            task_digest=self._evaluator.describe(task, precision).digest,  # at the end: the task is open by now
             candidate=candidate.id,
             candidate_digest=candidate.digest,
             device=kind,

@@ -33,6 +33,9 @@ __device__ __forceinline__ unsigned shared_address(const void* p) { return unsig
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, unsigned count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
 }
+__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 __device__ __forceinline__ void barrier_wait(uint64_t* barrier, unsigned parity) {
   asm volatile(
       "{\n"

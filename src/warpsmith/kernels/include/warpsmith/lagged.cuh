@@ -3,8 +3,7 @@
 //
 // A row has `parts` parts. The blocks of the device go through one list of pieces of work: the parts of a row are
 // reduced, and, `lag` rows later, the parts of a row are read again and written. In between the row stays in the cache,
-// because only some megabytes lie between its two reads. A block fetches its next pieces with the bulk copy engine while
-// it works on one. What the parts of a row have found is merged by the block that finishes the last of them, always in
+// because only some megabytes lie between its two reads. What the parts of a row have found is merged by the block that finishes the last of them, always in
 // the same order. All blocks must run at the same time, so the launch is a cooperative one and the grid is as large as
 // the device holds.
 //
@@ -39,17 +38,19 @@ struct Piece {
   }
 };
 
-// Each block has SLOTS parts in shared memory: one is worked on, the others are on their way.
+// Each block has SLOTS parts in shared memory: one is worked on, the others are on their way. THREADS threads work, and
+// one warp more, the messenger, deals with the other blocks and with device memory, so that the others never wait for an
+// answer from far away: it fetches parts, tells what the block has found, and asks what is known of a row.
 template <typename P, int THREADS, int PACKS, int SLOTS, int RESIDENT>
-__global__ void __launch_bounds__(THREADS, RESIDENT)
+__global__ void __launch_bounds__(THREADS + 32, RESIDENT)
     lagged_rows(const __grid_constant__ P policy, int64_t rows, int64_t cols, int parts, int per_part, int lag,
                 unsigned* counters, typename P::Stat* totals, typename P::Stat* cells) {
   using Stat = typename P::Stat;
   constexpr int WARPS = THREADS / 32;
   extern __shared__ __align__(128) float4 memory[];
-  __shared__ Stat of_warps[2][WARPS];
-  __shared__ Stat of_row[2];
-  __shared__ __align__(8) uint64_t arrived[SLOTS];
+  __shared__ Stat of_warps[SLOTS][WARPS];
+  __shared__ Stat of_row[SLOTS];
+  __shared__ __align__(8) uint64_t arrived[SLOTS], known[SLOTS], taken[SLOTS];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t elements = rows * cols;
   const unsigned pieces = unsigned((rows + lag) * 2 * parts);
@@ -57,35 +58,85 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     while (number < pieces && !Piece(number, rows, cols, parts, per_part, lag).exists) number += gridDim.x;
     return number;
   };
-  auto fetch = [&](unsigned number, int slot) {  // by one thread
-    const Piece piece(number, rows, cols, parts, per_part, lag);
-    float4* to = memory + slot * (THREADS * PACKS);
-    int count = piece.count;
-    if (count > 0 && (piece.from + count) * 4 > elements) {  // the last pack of the tensor is not a whole one
-      --count;
-      float* last = reinterpret_cast<float*>(to + count);
-      for (int e = 0; e < 4; ++e) {
-        const int64_t at = (piece.from + count) * 4 + e;
-        last[e] = at < elements ? policy.x[at] : P::fill;
-      }
-    }
-    bulk_fetch(to, policy.x + piece.from * 4, unsigned(count) * 16, &arrived[slot]);
-  };
   if (threadIdx.x == 0) {
-    for (int k = 0; k < SLOTS; ++k) barrier_init(&arrived[k], 1);
+    for (int k = 0; k < SLOTS; ++k) {
+      barrier_init(&arrived[k], 32);
+      barrier_init(&known[k], 1);
+      barrier_init(&taken[k], THREADS);
+    }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  unsigned ahead = next(blockIdx.x), number = ahead;  // `ahead`: the next piece that is fetched
-  for (int k = 0; k < SLOTS && ahead < pieces; ++k, ahead = next(ahead + gridDim.x))
-    if (threadIdx.x == 0) fetch(ahead, k);
-  int slot = 0, turn = 0;  // shared memory of one piece of work is not that of the next
+
+  if (warp == WARPS) {  // the messenger
+    auto fetch = [&](unsigned number, int slot) {
+      const Piece piece(number, rows, cols, parts, per_part, lag);
+      float4* to = memory + slot * (THREADS * PACKS);
+      int count = piece.count;
+      if (count > 0 && (piece.from + count) * 4 > elements) {  // the last pack of the tensor is not a whole one
+        --count;
+        const int64_t at = (piece.from + count) * 4 + lane;
+        if (lane < 4) reinterpret_cast<float*>(to + count)[lane] = at < elements ? policy.x[at] : P::fill;
+      }
+      if (lane == 0)
+        bulk_fetch(to, policy.x + piece.from * 4, unsigned(count) * 16, &arrived[slot]);
+      else
+        barrier_arrive(&arrived[slot]);
+    };
+    // What is done about a piece when its part has been taken from shared memory: `ahead` is fetched into its place.
+    auto close = [&](unsigned number, int slot, unsigned parity, unsigned ahead) {
+      barrier_wait(&taken[slot], parity);
+      const Piece piece(number, rows, cols, parts, per_part, lag);
+      Stat stat = piece.reading && lane < WARPS ? of_warps[slot][lane] : P::none();
+      if (ahead < pieces) fetch(ahead, slot);
+      if (!piece.reading) return;
+      stat = warp_merge<P>(stat);
+      bool last = false;
+      if (lane == 0) {
+        cells[piece.row * parts + piece.part] = stat;
+        last = add_acquire_release(counters + piece.row, 1) == unsigned(parts - 1);
+      }
+      if (!__shfl_sync(kAll, last, 0)) return;
+      stat = P::none();
+      for (int i = lane; i < parts; i += 32) stat = P::merge(stat, load_stat(cells + piece.row * parts + i));
+      stat = warp_merge<P>(stat);
+      if (lane == 0) {
+        totals[piece.row] = stat;
+        policy.once(stat, policy.prepare(stat, piece.row), piece.row);
+        store_release(counters + piece.row, unsigned(parts) + 1);
+      }
+    };
+    unsigned number = next(blockIdx.x), ahead = number;
+    for (int k = 0; k < SLOTS && ahead < pieces; ++k, ahead = next(ahead + gridDim.x)) fetch(ahead, k);
+    int slot = 0, before_slot = 0;
+    unsigned parity = 0, before = pieces, before_parity = 0;  // `before`: the piece before this one
+    for (; number < pieces; number = next(number + gridDim.x)) {
+      const Piece piece(number, rows, cols, parts, per_part, lag);
+      if (lane == 0) {
+        if (!piece.reading) {
+          while (load_acquire(counters + piece.row) != unsigned(parts) + 1) __nanosleep(20);
+          of_row[slot] = load_stat(totals + piece.row);
+        }
+        barrier_arrive(&known[slot]);
+      }
+      __syncwarp();
+      if (before < pieces) {
+        close(before, before_slot, before_parity, ahead);
+        if (ahead < pieces) ahead = next(ahead + gridDim.x);
+      }
+      before = number, before_slot = slot, before_parity = parity;
+      if (++slot == SLOTS) slot = 0, parity ^= 1;
+    }
+    if (before < pieces) close(before, before_slot, before_parity, pieces);
+    return;
+  }
+
+  int slot = 0;
   unsigned parity = 0;
-  for (; number < pieces; number = next(number + gridDim.x)) {
+  for (unsigned number = next(blockIdx.x); number < pieces; number = next(number + gridDim.x)) {
     const Piece piece(number, rows, cols, parts, per_part, lag);
     const RowSpan span(piece.row, cols);
     const bool whole = span.whole();
-    turn ^= 1;
     barrier_wait(&arrived[slot], parity);
     const float4* held = memory + slot * (THREADS * PACKS);
     float4 values[PACKS];
@@ -106,37 +157,15 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         }
       }
     }
+    barrier_wait(&known[slot], parity);
     if (piece.reading) {
       const Stat mine = warp_merge<P>(P::template local<PACKS>(values, bits));
-      if (lane == 0) of_warps[turn][warp] = mine;
-    } else if (threadIdx.x == 0) {
-      while (load_acquire(counters + piece.row) != unsigned(parts) + 1) __nanosleep(20);
-      of_row[turn] = load_stat(totals + piece.row);
-    }
-    __syncthreads();
-    if (ahead < pieces && threadIdx.x == THREADS - 32) fetch(ahead, slot);  // everybody has taken what was there
-    if (ahead < pieces) ahead = next(ahead + gridDim.x);
-    if (piece.reading) {
-      if (warp == 0) {
-        Stat stat = warp_merge<P>(lane < WARPS ? of_warps[turn][lane] : P::none());
-        bool last = false;
-        if (lane == 0) {
-          cells[piece.row * parts + piece.part] = stat;
-          last = add_acquire_release(counters + piece.row, 1) == unsigned(parts - 1);
-        }
-        if (__shfl_sync(kAll, last, 0)) {
-          stat = P::none();
-          for (int i = lane; i < parts; i += 32) stat = P::merge(stat, load_stat(cells + piece.row * parts + i));
-          stat = warp_merge<P>(stat);
-          if (lane == 0) {
-            totals[piece.row] = stat;
-            policy.once(stat, policy.prepare(stat, piece.row), piece.row);
-            store_release(counters + piece.row, unsigned(parts) + 1);
-          }
-        }
-      }
+      if (lane == 0) of_warps[slot][warp] = mine;
+      barrier_arrive(&taken[slot]);
     } else {
-      const typename P::Ready ready = policy.prepare(of_row[turn], piece.row);
+      const Stat total = of_row[slot];
+      barrier_arrive(&taken[slot]);
+      const typename P::Ready ready = policy.prepare(total, piece.row);
 #pragma unroll
       for (int p = 0; p < PACKS; ++p) {
         const int i = p * THREADS + int(threadIdx.x);
@@ -168,18 +197,20 @@ int launch_lagged(const P& policy, int64_t rows, int64_t cols, void* workspace, 
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, device);
   cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-  if (e == cudaSuccess) e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, THREADS, BYTES);
+  if (e == cudaSuccess) e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, THREADS + 32, BYTES);
   if (e == cudaSuccess) e = cudaMemsetAsync(workspace, 0, size_t(rows) * 4, s);
   if (e != cudaSuccess) return int(e);
   const int64_t parts = parts_of(cols, THREADS, PACKS), blocks = int64_t(units) * resident;
-  // What all blocks have in hand must not reach from the first read of a row to its second.
+  // A row is written when all blocks are TUNE_LAG pieces further on. The messenger asks for a row before it tells about
+  // the piece before, so that with a lag below 2 blocks could wait for each other for ever.
+  static_assert(TUNE_LAG >= 2, "see above");
   const int64_t lag = ceil_div(blocks * TUNE_LAG, 2 * parts);
   const int64_t pieces = (rows + lag) * 2 * parts;
   if (pieces >= (int64_t(1) << 31)) return launch_rows_twice(policy, rows, cols, stream);
   const int64_t packs = ceil_div(cols, 4) + (cols % 4 ? 1 : 0);  // at most so many packs hold a row
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(unsigned(pieces < blocks ? pieces : blocks));
-  config.blockDim = dim3(THREADS);
+  config.blockDim = dim3(THREADS + 32);
   config.dynamicSmemBytes = BYTES;
   config.stream = s;
   cudaLaunchAttribute attribute[1];
