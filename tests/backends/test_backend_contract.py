@@ -8,7 +8,8 @@ import pytest
 
 from warpsmith.backends.c_contract import declaration_of
 from warpsmith.backends.cpu import CpuBackend
-from warpsmith.backends.cuda import DEVICE_LIBRARY, CudaBackend
+from warpsmith.backends.cuda import CudaBackend
+from warpsmith.backends.library import LIBRARY
 from warpsmith.backends.triton import TritonBackend
 from warpsmith.model.build import Artifact, DeviceKind, Target
 from warpsmith.model.candidate import Candidate, SourceFile
@@ -229,7 +230,7 @@ def test_an_axis_is_said_to_be_fixed_only_where_it_is() -> None:
 
 def test_the_contract_names_every_header_of_the_device_library(softmax: Task) -> None:
     text = CudaBackend().contract(softmax).text
-    headers = sorted(path.name for path in (DEVICE_LIBRARY / "warpsmith").glob("*.cuh"))
+    headers = sorted(path.name for path in (LIBRARY / "warpsmith").glob("*.cuh"))
 
     assert headers
     assert [name for name in headers if f"`#include <warpsmith/{name}>`" not in text] == []

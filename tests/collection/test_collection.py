@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.backends import cuda
+from warpsmith.backends import library
 from warpsmith.cli.kernels import kernels_list, kernels_show
 from warpsmith.kernels import collection as collected_kernels
 from warpsmith.kernels.collection import CollectedKernel, collection, find_kernel
@@ -62,7 +62,7 @@ def test_the_state_says_no_more_than_is_known(facts: KernelFacts | None, state: 
 
 
 def test_a_changed_header_is_a_changed_kernel_and_another_header_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = dict(cuda._library_files(cuda.DEVICE_LIBRARY))
+    files = dict(library._library_files(library.LIBRARY))
     verified = replace(JUDGED, verified=True)
 
     for name, state in (
@@ -70,7 +70,7 @@ def test_a_changed_header_is_a_changed_kernel_and_another_header_is_not(monkeypa
         ("warpsmith/pool.cuh", KernelState.VERIFIED),
     ):
         changed = {**files, name: files[name] + "\n"}
-        monkeypatch.setattr(cuda, "_library_files", lambda _folder, changed=changed: changed)
+        monkeypatch.setattr(library, "_library_files", lambda _folder, changed=changed: changed)
         assert state_of(KERNEL, verified) is state
 
 

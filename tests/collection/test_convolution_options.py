@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.collection.test_forms import described
-from warpsmith.backends.cuda import DEVICE_LIBRARY
+from warpsmith.backends.library import LIBRARY
 from warpsmith.kernels.forms import form_kernel
 
 CASES = (  # extents of input and weights, the operation
@@ -77,7 +77,7 @@ def test_options_mean_what_they_mean_to_pytorch(tmp_path: Path) -> None:
         expected.append(eval(result, {"F": F, "x": x, "weight": weight}))
     source = "\n".join([PROGRAM, *functions, "int main() {", *calls, "}"])
     (tmp_path / "options.cu").write_text(source)
-    flags = ["-std=c++17", "-arch=sm_90a", "--expt-relaxed-constexpr", f"-I{DEVICE_LIBRARY}"]
+    flags = ["-std=c++17", "-arch=sm_90a", "--expt-relaxed-constexpr", f"-I{LIBRARY}"]
     subprocess.run(["nvcc", *flags, "options.cu", "-o", "options"], cwd=tmp_path, check=True, capture_output=True)
 
     subprocess.run([tmp_path / "options"], cwd=tmp_path, check=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from warpsmith.backends.cuda import DEVICE_LIBRARY
+from warpsmith.backends.library import LIBRARY
 from warpsmith.backends.source import backend_named
 from warpsmith.kernels.collection import SOURCES, collected, collection
 from warpsmith.kernels.form_convolution import Convolution, _out_step, _streams, tile_columns
@@ -360,7 +360,7 @@ int main() {
 def test_the_rules_of_the_form_are_those_of_the_header(tmp_path: Path) -> None:
     """1000 convolutions: the tile that the form chooses is the one that the library's own plan asks for."""
     (tmp_path / "plans.cu").write_text(PLANS)
-    flags = ["-std=c++17", "-arch=sm_90a", "--expt-relaxed-constexpr", f"-I{DEVICE_LIBRARY}"]
+    flags = ["-std=c++17", "-arch=sm_90a", "--expt-relaxed-constexpr", f"-I{LIBRARY}"]
     subprocess.run(["nvcc", *flags, "plans.cu", "-o", "plans"], cwd=tmp_path, check=True, capture_output=True)
     rng = random.Random(7)
     lines = [_line(_drawn(rng)) for _ in range(1000)]

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from warpsmith import kernel_templates as templates
 from warpsmith.backends.cpu import DIALECT, half_flags
+from warpsmith.backends.library import LIBRARY
 from warpsmith.backends.source import backend_named
 from warpsmith.backends.toolchain import find_cxx
 from warpsmith.backends.tunables import tunables
@@ -111,6 +112,8 @@ def build(cases: Sequence[Case], folder: Path) -> Path:
     """A library of all kernels; CUDA kernels are compiled for the emulated device."""
     device = cases[0].problem.backend == "cuda"
     text = f'#include "{HERE / "emulator.h"}"\n' if device else _INCLUDES + DIALECT.type_preludes["bfloat16"]
+    library_lines = [line for case in cases for line in case.source.splitlines() if "#include <warpsmith/" in line]
+    text += "".join(f"{line}\n" for line in dict.fromkeys(library_lines))
     for number, case in enumerate(cases):
         body = re.sub(r"^#include.*$", "", case.source, flags=re.MULTILINE)
         body = re.sub(r"\blaunch\(", f"launch_{number}(", body)
@@ -126,7 +129,17 @@ def build(cases: Sequence[Case], folder: Path) -> Path:
     source.write_text(text)
     # -O0: the numbers are checked here, not the speed, and compiling is what takes the time.
     # Hidden: what has the same name in two libraries of one process, such as a kernel's shared memory, stays apart.
-    flags = ("-std=c++17", "-O0", "-march=native", "-fopenmp", "-fPIC", "-shared", "-w", "-fmax-errors=3")
+    flags = (
+        "-std=c++17",
+        "-O0",
+        "-march=native",
+        "-fopenmp",
+        "-fPIC",
+        "-shared",
+        "-w",
+        "-fmax-errors=3",
+        f"-I{LIBRARY}",
+    )
     compiler = find_cxx(os.environ)
     assert compiler is not None
     done = subprocess.run(

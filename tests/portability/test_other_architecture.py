@@ -19,6 +19,7 @@ COMPILER = f"{OTHER}-linux-gnu-g++"
 NATIVE = sorted((ROOT / "src/warpsmith/evaluator/candidate/native").glob("*.c"))
 EMULATOR = ROOT / "tests/kernel_templates/emulator.h"
 KERNELS = sorted((ROOT / "src/warpsmith/examples").glob("*.cpp"))
+HEADERS = sorted((ROOT / "src/warpsmith/kernels/include/warpsmith/cpu").glob("*.h"))
 
 needs_compiler = pytest.mark.skipif(
     shutil.which(COMPILER) is None,
@@ -71,6 +72,14 @@ def test_examples_compile(path: Path, tmp_path: Path) -> None:
     prelude = "#include <algorithm>\n#include <cmath>\n#include <cstdint>\n#include <cstring>\n#include <limits>\n"
     done = compiled("c++", prelude + path.read_text(encoding="utf-8"), tmp_path)
 
+    assert done.returncode == 0, done.stderr
+
+
+@needs_compiler
+def test_headers_of_the_library_compile(tmp_path: Path) -> None:
+    done = compiled("c++", "".join(f'#include "{path}"\n' for path in HEADERS), tmp_path)
+
+    assert HEADERS
     assert done.returncode == 0, done.stderr
 
 

@@ -94,4 +94,4 @@ def test_where_no_form_fits_the_templates_stay() -> None:
     with pytest.raises(ProposerRefused, match="no template fits"):
         propose(brief(Move.INIT, problem=replace(SCAN, arch="sm_80")))
     with pytest.raises(ProposerRefused, match="no template fits"):
-        propose(brief(Move.INIT, problem=replace(SCAN, backend="cpu")))
+        propose(brief(Move.INIT, problem=replace(SCAN, backend="triton")))

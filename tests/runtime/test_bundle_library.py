@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.bundling import made_of, put
+from tests.runtime.bundling import DOUBLE, TRIPLE, made_of, put
+from warpsmith.backends.cpu import CpuBackend
 from warpsmith.backends.cuda import CudaBackend
 from warpsmith.backends.source import backend_named
 from warpsmith.kernels.collection import find_kernel
@@ -72,3 +73,19 @@ def test_a_loaded_kernel_is_built_with_the_headers_of_its_bundle(bundle: Path, t
 
     assert isinstance(made, Artifact), made.reason
     assert not isinstance(CudaBackend(library=broken).build(read.candidate, contract, target), Artifact)
+
+
+def test_a_kernel_for_the_cpu_is_built_with_the_headers_of_its_bundle(tmp_path: Path) -> None:
+    source = f"#include <warpsmith/cpu/convolution.h>\n{TRIPLE}"
+    folder = put(tmp_path, made_of(tmp_path / "made", DOUBLE, source))
+    read = read_bundle(folder)
+    contract = backend_named("cpu").contract(load_task(read.task_spec).task)
+    target = Target(DeviceKind.CPU)
+    broken = tmp_path / "broken"
+    (broken / "warpsmith" / "cpu").mkdir(parents=True)
+    (broken / "warpsmith" / "cpu" / "convolution.h").write_text("#error another library\n")
+
+    assert read.library == folder / "kernel/include"
+    made = CpuBackend(library=broken).with_library(read.library).build(read.candidate, contract, target)
+    assert isinstance(made, Artifact), made.reason
+    assert not isinstance(CpuBackend(library=broken).build(read.candidate, contract, target), Artifact)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import platform
 import re
 from dataclasses import replace
+from pathlib import Path
 
 from warpsmith.backends.builder import CPU_NAMES, Builder, CompileOptions, missing_headers
 from warpsmith.backends.c_contract import CDialect, make_contract
+from warpsmith.backends.library import LIBRARY, library_digest, library_headers
 from warpsmith.backends.toolchain import NO_CXX, Compiler, find_cxx
 from warpsmith.hardware.device import cpu_info
 from warpsmith.model.build import Artifact, Availability, Backend, BuildFailure, DeviceKind, Target
@@ -107,12 +109,17 @@ class CpuBackend:
     suffixes: tuple[str, ...] = (".cpp", ".cc", ".cxx", ".c++")
     devices: tuple[DeviceKind, ...] = (DeviceKind.CPU,)
 
-    def __init__(self, builder: Builder | None = None) -> None:
+    def __init__(self, builder: Builder | None = None, library: Path = LIBRARY) -> None:
         self._builder = builder or Builder()
+        self._library = library
 
     def configured(self, paths: Paths, limits: Limits) -> CpuBackend:
         """The same backend with another cache folder and other limits."""
-        return CpuBackend(replace(self._builder, paths=paths, limits=limits))
+        return CpuBackend(replace(self._builder, paths=paths, limits=limits), self._library)
+
+    def with_library(self, library: Path) -> CpuBackend:
+        """The same backend with the headers of another folder as <warpsmith/...>: those of a bundle."""
+        return CpuBackend(self._builder, library)
 
     def available(self) -> Availability:
         """Whether a C++ compiler is installed; every machine can run what it builds."""
@@ -134,7 +141,7 @@ class CpuBackend:
         compiler = find_cxx(self._builder.environ)
         if compiler is None:
             raise ToolMissing(NO_CXX + ".")
-        recipe = _recipe(compiler, candidate, contract, target)
+        recipe = _recipe(compiler, candidate, contract, target, self._library)
         return self._builder.build(candidate, contract, recipe)
 
     def vectorisation(self, candidate: Candidate, contract: Contract, target: Target) -> str:
@@ -142,7 +149,7 @@ class CpuBackend:
         compiler = find_cxx(self._builder.environ)
         if compiler is None:
             raise ToolMissing(NO_CXX + ".")
-        recipe = _recipe(compiler, candidate, contract, target)
+        recipe = _recipe(compiler, candidate, contract, target, self._library)
         flags = (*_VECTORISATION[compiler.family], *recipe.flags)
         return self._builder.remarks(candidate, contract, replace(recipe, flags=flags))
 
@@ -154,19 +161,28 @@ def half_flags(compiler: Compiler) -> tuple[str, ...]:
     return ("-D_Float16=__fp16",) if old and platform.machine() == "aarch64" else ()
 
 
-def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, target: Target) -> CompileOptions:
+def _recipe(
+    compiler: Compiler, candidate: Candidate, contract: Contract, target: Target, folder: Path
+) -> CompileOptions:
     headers = missing_headers((f.text for f in candidate.files), CPU_NAMES)
+    library = library_headers(*(file.text for file in candidate.files), folder=folder)
     processor = cpu_info()
     checks = (*_SANITIZED_FLAGS, *_SANITIZED_ONLY_FOR[compiler.family]) if target.sanitized else ()
     return CompileOptions(
         compiler=compiler,
-        target=f"{processor.name} {processor.flags}" if target.arch == "native" else target.arch,
+        target=" ".join(
+            [
+                f"{processor.name} {processor.flags}" if target.arch == "native" else target.arch,
+                *([library_digest(library)] if library else []),
+            ]
+        ),
         flags=(
             *_FLAGS,
             f"-march={target.arch}",
             *half_flags(compiler),
             _ERROR_LIMIT[compiler.family],
             *checks,
+            *((f"-I{folder}",) if library else ()),
             "-x",
             "c++",
         ),

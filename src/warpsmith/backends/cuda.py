@@ -5,15 +5,13 @@ No torch headers: they cost a minute per candidate, a plain entry point about a 
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 from warpsmith.backends.builder import CUDA_NAMES, Builder, CompileOptions, missing_headers
 from warpsmith.backends.c_contract import CDialect, make_contract
+from warpsmith.backends.library import LIBRARY, library_digest, library_headers
 from warpsmith.backends.toolchain import NO_NVCC, Compiler, find_nvcc, host_compiler
 from warpsmith.hardware.device import visible_gpus
 from warpsmith.model.build import Artifact, Availability, Backend, BuildFailure, DeviceKind, Target
@@ -114,9 +112,6 @@ _FLAGS = (
     # Warnings about unused variables help no proposer.
     "-diag-suppress=177,550",
 )
-DEVICE_LIBRARY = Path(__file__).resolve().parent.parent / "kernels" / "include"
-"""The headers that candidates may include as <warpsmith/...>."""
-_LIBRARY_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](warpsmith/[\w./]+)[>"]', re.MULTILINE)
 _LINK_FLAGS = ("-Xlinker", "--no-undefined", "-Xlinker", "-z", "-Xlinker", "now")
 
 
@@ -125,7 +120,7 @@ class CudaBackend:
     suffixes: tuple[str, ...] = (".cu",)
     devices: tuple[DeviceKind, ...] = (DeviceKind.CUDA,)
 
-    def __init__(self, builder: Builder | None = None, library: Path = DEVICE_LIBRARY) -> None:
+    def __init__(self, builder: Builder | None = None, library: Path = LIBRARY) -> None:
         self._builder = builder or Builder()
         self._library = library
 
@@ -188,29 +183,6 @@ def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, arch: 
         ),
         suffixes=CudaBackend.suffixes,
     )
-
-
-def library_headers(*texts: str, folder: Path = DEVICE_LIBRARY) -> Mapping[str, str]:
-    """The headers of the device library that sources include, directly or through other headers, with their texts."""
-    found: dict[str, str] = {}
-    waiting = [name for text in texts for name in _LIBRARY_INCLUDE.findall(text)]
-    while waiting:
-        name = waiting.pop()
-        if name not in found and (text := _library_files(folder).get(name)) is not None:
-            found[name] = text
-            waiting += _LIBRARY_INCLUDE.findall(text)
-    return dict(sorted(found.items()))
-
-
-def library_digest(headers: Mapping[str, str]) -> str:
-    """A hash of headers, so that a changed header gives another build."""
-    return hashlib.sha256("\0".join(f"{name}\0{text}" for name, text in headers.items()).encode()).hexdigest()[:16]
-
-
-@cache
-def _library_files(folder: Path) -> Mapping[str, str]:
-    files = (file for file in folder.rglob("*.cuh") if file.is_file())
-    return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8", errors="replace") for file in files}
 
 
 PLUGIN: Backend = CudaBackend()

@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from warpsmith.backends.build_cache import content_key
-from warpsmith.backends.cuda import library_headers
+from warpsmith.backends.library import library_headers
 from warpsmith.backends.source import backend_named, read_candidate
 from warpsmith.kernels.facts import DeviceFacts, KernelFacts, KernelState, read_facts, state_of
 from warpsmith.kernels.forms import form_kernel

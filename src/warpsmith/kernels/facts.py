@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from warpsmith.backends.cuda import library_digest, library_headers
+from warpsmith.backends.library import library_digest, library_headers
 from warpsmith.model.candidate import Candidate
 
 FACTS = Path(__file__).resolve().parent / "facts"

@@ -59,11 +59,14 @@ def convolution(task: FormTask) -> FormKernel:
     """One convolution, or a depthwise one followed by a pointwise one."""
     require(1 <= len(task.steps) <= 2 and all(step.name == "convolution" for step in task.steps))
     if len(task.steps) == 2:
-        return _separable(task)
+        return _cpu_pair(task) if task.on_cpu else _separable(task)
     found = _read(task, task.steps[0], task.tensor(task.steps[0].argument(0)).dims)
-    if _is_depthwise(found):
-        return FormKernel("depthwise 2-d convolution", _depthwise(task, found))
     kind = f"{'transposed ' if found.transposed else ''}{found.axes}-d convolution"
+    if task.on_cpu:
+        depthwise = found.groups == found.channels > 1 and not found.transposed
+        return FormKernel(f"depthwise {kind}" if depthwise else kind, _cpu(task, found))
+    if _is_depthwise(found):
+        return FormKernel(f"depthwise {kind}", _depthwise(task, found))
     if found.groups > 1 and found.ci == 1:
         return FormKernel(kind, _plain(task, found))
     return FormKernel(kind, _streamed(task, found) if _streams(found) else _tiled(task, found))
@@ -283,30 +286,72 @@ def _separable(task: FormTask) -> FormKernel:
     return FormKernel("depthwise separable 2-d convolution", source)
 
 
+# --- on the CPU ---
+
+
+def _cpu(task: FormTask, found: Convolution) -> str:
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/cpu/convolution.h>",
+        _namespace(task, found),
+        task.workspace_bytes(f"return workspace_of(form_of({task.size_names}));"),
+        task.launch(f"return run_convolution(form_of({task.size_names}), {_pointers(task, found)}, {task.workspace});"),
+    )
+
+
+def _cpu_pair(task: FormTask) -> FormKernel:
+    """A convolution of the result of a convolution: of a depthwise one, say."""
+    one, other = task.steps
+    first = _read(task, one, task.tensor(one.argument(0)).dims)
+    require(value_name(other.argument(0)) == one.result.name)
+    second = _read(task, other, one.result.dims)
+    depthwise = first.groups == first.channels > 1 and not first.transposed
+    separable = depthwise and not second.transposed and all(k == 1 for k in second.kernel)
+    kind = f"depthwise separable {first.axes}-d convolution" if separable else "two convolutions"
+    forms = [
+        _function(task, "first_of", _make_form(task, first)),
+        _function(
+            task,
+            "second_of",
+            f"const Form first = first_of({task.size_names});",
+            _make_form(task, second, "first.images", "first.out"),
+        ),
+    ]
+    calls = f"first_of({task.size_names})", f"second_of({task.size_names})"
+    source = text(
+        f"// {_words(first)}\n// Then: {_words(second)}\n#include <warpsmith/cpu/convolution.h>",
+        "\n".join(["namespace {", "using namespace warpsmith::conv;", *forms, "}  // namespace"]),
+        task.workspace_bytes(f"return pair_workspace({', '.join(calls)});"),
+        task.launch(
+            f"return run_pair({calls[0]}, {task.pointer(first.image)}, {_parameters(task, first)}, {calls[1]}, "
+            f"{_parameters(task, second)}, {task.out}, {task.workspace});"
+        ),
+    )
+    return FormKernel(kind, source)
+
+
 # --- parts of the text ---
 
 
 def _namespace(task: FormTask, found: Convolution, *constants: str) -> str:
-    lines = [
-        "namespace {",
-        "using namespace warpsmith::conv;",
-        *constants,
-        f"Form form_of({task.size_parameters}) {{",
-        f"  return {_make_form(task, found)};",
-        "}",
-        "}  // namespace",
-    ]
-    return "\n".join(lines)
+    function = _function(task, "form_of", _make_form(task, found))
+    return "\n".join(["namespace {", "using namespace warpsmith::conv;", *constants, function, "}  // namespace"])
 
 
-def _make_form(task: FormTask, found: Convolution) -> str:
-    extents = [task.extent(each) for each in found.extents]
+def _function(task: FormTask, name: str, *lines: str) -> str:
+    """A function of the sizes that returns the value of the last line."""
+    body = [*lines[:-1], f"return {lines[-1]};"]
+    return "\n".join([f"Form {name}({task.size_parameters}) {{", *(f"  {line}" for line in body), "}"])
+
+
+def _make_form(task: FormTask, found: Convolution, images: str = "", inside: str = "") -> str:
+    """The call that describes a convolution; its images and the extents of its input may be given as text."""
+    extents = [] if inside else [task.extent(each) for each in found.extents]
     options = [
-        task.extent(found.batch),
+        images or task.extent(found.batch),
         str(found.groups),
         str(found.ci),
         str(found.co),
-        _axes([each if each.isdigit() else f"int({each})" for each in extents], "1"),
+        inside or _axes([each if each.isdigit() else f"int({each})" for each in extents], "1"),
         _axes(found.kernel, "1"),
         _axes(found.stride, "1"),
         _axes(found.padding, "0"),
@@ -323,8 +368,11 @@ def _axes(values: list[Any], missing: str) -> str:
 
 
 def _pointers(task: FormTask, found: Convolution) -> str:
-    bias = "nullptr" if found.bias is None else task.pointer(found.bias)
-    return f"{task.pointer(found.image)}, {task.pointer(found.weight)}, {bias}, {task.out}"
+    return f"{task.pointer(found.image)}, {_parameters(task, found)}, {task.out}"
+
+
+def _parameters(task: FormTask, found: Convolution) -> str:
+    return f"{task.pointer(found.weight)}, {'nullptr' if found.bias is None else task.pointer(found.bias)}"
 
 
 def _out_stride(found: Convolution) -> int:

@@ -50,11 +50,12 @@ class FormTask:
     """What all forms need to know about a task."""
 
     def __init__(self, task: Task, contract: Contract, outline: Outline) -> None:
-        require(contract.backend == "cuda" and not contract.table and task.precision is Precision.FP32)
+        require(not contract.table and task.precision is Precision.FP32)
         require(len(task.outputs) == 1 and len(outline.outputs) == 1)
         require(all(spec.dtype in ("float32", "bool") for spec in task.tensors))
         self.task = task
         self.contract = contract
+        self.on_cpu = contract.backend == "cpu"
         self._inputs = {value.name: value for value in outline.inputs}
         self.steps = _steps(outline)
         self.output = outline.outputs[0]

@@ -1,13 +1,14 @@
 """Forms: kernels of the device library for every task of a kind, whatever its sizes.
 
 A form recognises a task by the operations of its outline, and writes the adapter: a source that includes a header of
-the device library and calls it with the names of the task's contract and the options of the operator. What is almost
-of a form (another element type, another padding) is not claimed.
+the library and calls it with the names of the task's contract and the options of the operator. The contract's backend
+decides whether the adapter is CUDA C++ or C++. What is almost of a form (another element type, another padding) is not
+claimed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from warpsmith.kernels.form_convolution import convolution
@@ -18,19 +19,23 @@ from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm
 from warpsmith.model.contract import Contract
 from warpsmith.model.task import Outline, Task
 
-FORMS: tuple[Callable[[FormTask], FormKernel], ...] = (convolution, product, scan, pooling)
-"""Each writes the kernel for a task of its form, or raises `NotThisForm`."""
+Form = Callable[[FormTask], FormKernel]
+FORMS: Mapping[str, tuple[Form, ...]] = {
+    "cuda": (convolution, product, scan, pooling),
+    "cpu": (convolution,),  # templates write the products
+}
+"""By backend. Each writes the kernel for a task of its form, or raises `NotThisForm`."""
 
 ARCH = "sm_90a"
-"""The architecture that the headers of the device library are written for."""
+"""The architecture that the CUDA headers are written for; those for the CPU suit every processor."""
 
 
 @lru_cache(maxsize=64)
 def form_kernel(task: Task, contract: Contract, outline: Outline, arch: str = ARCH) -> FormKernel | None:
     """The kernel of the form that a task has; None where no form fits."""
-    if arch != ARCH:
+    if contract.backend == "cuda" and arch != ARCH:
         return None
-    for form in FORMS:
+    for form in FORMS.get(contract.backend, ()):
         try:
             return form(FormTask(task, contract, outline))
         except NotThisForm:

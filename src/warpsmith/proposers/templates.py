@@ -334,7 +334,7 @@ class TemplateProposer:
 
 def _collected(problem: Problem) -> FormKernel | None:
     """The collection's kernel for the form of a problem; None where no form fits."""
-    if problem.backend != "cuda" or problem.outline is None:
+    if problem.backend != problem.contract.backend or problem.outline is None:
         return None
     return form_kernel(problem.task, problem.contract, problem.outline, problem.arch)
 
@@ -373,8 +373,8 @@ def _no_template(problem: Problem) -> str:
     return (
         f"no template fits {problem.task.name} in {problem.backend}: they write element-wise chains, row reductions, "
         "full reductions and matrix products in CUDA C++ and C++, and forms write convolutions, scans and pooling in "
-        "CUDA C++ for sm_90a; connect a model with --proposer openai:MODEL, anthropic:MODEL or command:CMD, or write "
-        "the kernels yourself with `warpsmith ask TASK`."
+        "C++ and in CUDA C++ for sm_90a; connect a model with --proposer openai:MODEL, anthropic:MODEL or command:CMD, "
+        "or write the kernels yourself with `warpsmith ask TASK`."
     )
 
 

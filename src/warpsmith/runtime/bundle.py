@@ -27,7 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from warpsmith._version import __version__
 from warpsmith.backends.c_contract import declaration_of
-from warpsmith.backends.cuda import library_headers
+from warpsmith.backends.library import library_headers
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.certificate import SHAPES, Certificate, CheckStatus, Measurement
 from warpsmith.model.contract import Contract
@@ -163,7 +163,8 @@ def write_bundle(folder: Path, made: BundleContents) -> Manifest:
     if os.path.lexists(folder) and not _is_replaceable(folder):
         raise UsageError(f"{folder} exists and is no bundle; name another folder.")
     files = {f"{_KERNEL}/{file.name}": file.text.encode("utf-8", "replace") for file in made.candidate.files}
-    headers = library_headers(*(file.text for file in made.candidate.files)) if made.candidate.backend == "cuda" else {}
+    native = made.candidate.backend in ("cuda", "cpu")
+    headers = library_headers(*(file.text for file in made.candidate.files)) if native else {}
     files |= {f"{_INCLUDE}/{name}": text.encode("utf-8") for name, text in headers.items()}
     task_path = f"{_TASK}/{re.sub(r'[^A-Za-z0-9_.+@-]', '_', made.task_name).lstrip('.')[-100:] or 'task.py'}"
     files |= {f"{_TASK}/{name}": text.encode("utf-8") for name, text in made.modules.items()}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpsmith._version import __version__
+from warpsmith.backends.cpu import CpuBackend
 from warpsmith.backends.cuda import CudaBackend
 from warpsmith.backends.source import backend_named
 from warpsmith.kernels.collection import DeviceState, collected
@@ -224,7 +225,7 @@ def _kernel(name: str, bundle: Bundle, program: Program, contract: Contract) -> 
     backend = backend_named(candidate.backend)
     if kind not in backend.devices:
         raise UsageError(f"{bundle.folder}: a {candidate.backend} kernel does not run on {kind!r}.")
-    if bundle.library is not None and isinstance(backend, CudaBackend):
+    if bundle.library is not None and isinstance(backend, (CpuBackend, CudaBackend)):
         backend = backend.with_library(bundle.library)
 
     def build(target: Target) -> Path:

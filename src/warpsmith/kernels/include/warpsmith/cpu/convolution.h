@@ -1,0 +1,442 @@
+// Convolutions on the CPU: 1 to 3 axes, forward and transposed, any stride, padding, dilation and groups.
+//
+// Every convolution is computed as one or more convolutions of stride 1 without padding:
+// - The input is copied to a padded grid. A forward convolution of stride s takes every s-th element of an axis, so that
+//   the copy has one grid per phase of the stride. Without padding and stride the input itself is the grid.
+// - The output of a transposed convolution of stride s has s phases along an axis. Each phase is a convolution with the
+//   taps that reach it: no zero is multiplied, and nothing is added to memory.
+// In a grid a tap is a constant distance, so a run of outputs along the flattened rows is a sum of runs of the grid
+// times one weight each. A tile of sums (output channels x a run of outputs) stays in vector registers. The outputs at
+// the ends of rows that belong to no pixel are computed and dropped.
+#pragma once
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+namespace warpsmith::conv {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16, kChannels = 8;
+#elif defined(__AVX__)
+constexpr int kLanes = 8, kChannels = 4;
+#else
+constexpr int kLanes = 4, kChannels = 8;
+#endif
+constexpr int kVectors = 3;                  // of a tile, so that its sums fill the registers
+constexpr int kWidth = kVectors * kLanes;    // outputs of a tile
+constexpr int kTiles = 8;                    // tiles that use a block of weights while it is in the cache
+constexpr int64_t kTerms = 256;              // terms that are added up in registers: more would cost accuracy
+constexpr int64_t kBatchBytes = 4 << 20;     // of grids that are filled before they are read
+
+typedef float Vector __attribute__((vector_size(kLanes * 4)));
+typedef float Loose __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+
+struct Axes {
+  int64_t at[3];  // depth, height, width
+  int64_t operator[](int axis) const { return at[axis]; }
+  int64_t& operator[](int axis) { return at[axis]; }
+  int64_t volume() const { return at[0] * at[1] * at[2]; }
+};
+
+struct Form {
+  int64_t images, groups, ci, co;  // channels of a group
+  Axes in, kernel, stride, padding, dilation;
+  bool transposed;
+  Axes out;
+};
+
+inline Form make_form(int64_t images, int64_t groups, int64_t ci, int64_t co, Axes in, Axes kernel, Axes stride,
+                      Axes padding, Axes dilation, bool transposed, Axes output_padding) {
+  Form f{images, groups, ci, co, in, kernel, stride, padding, dilation, transposed, {}};
+  for (int a = 0; a < 3; ++a) {
+    const int64_t reach = dilation[a] * (kernel[a] - 1) + 1;
+    f.out[a] = transposed ? (in[a] - 1) * stride[a] - 2 * padding[a] + reach + output_padding[a]
+                          : (in[a] + 2 * padding[a] - reach) / stride[a] + 1;
+    f.out[a] = std::max<int64_t>(f.out[a], 0);
+  }
+  return f;
+}
+
+inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+// Where a tap of an axis reads, for the outputs phase + q * out_phases.
+struct Tap {
+  int64_t out_phase, in_phase, shift;  // at place q + shift of the grid of the phase
+};
+
+inline Tap tap_of(const Form& f, int axis, int64_t k) {
+  const int64_t s = f.stride[axis];
+  if (!f.transposed) {
+    const int64_t distance = k * f.dilation[axis] - f.padding[axis];
+    return {0, distance - floor_div(distance, s) * s, floor_div(distance, s)};
+  }
+  const int64_t distance = f.padding[axis] - k * f.dilation[axis];
+  const int64_t phase = -distance - floor_div(-distance, s) * s;
+  return {phase, 0, (phase + distance) / s};
+}
+
+struct Plan {
+  Axes low, grid;             // the first place of a grid in the input, in steps of the stride; extents of a grid
+  Axes in_phases, out_phases;
+  Axes runs;                  // outputs of the first phase
+  bool copies;                // false: the input is the grid
+  int64_t unit;               // elements of the grids of one group of channels
+  int64_t units;              // groups whose grids are filled together
+};
+
+inline Plan plan_of(const Form& f) {
+  Plan p{};
+  p.copies = false;
+  for (int a = 0; a < 3; ++a) {
+    int64_t low = 0, high = 0;
+    for (int64_t k = 0; k < f.kernel[a]; ++k) {
+      const int64_t shift = tap_of(f, a, k).shift;
+      low = k ? std::min(low, shift) : shift;
+      high = k ? std::max(high, shift) : shift;
+    }
+    p.in_phases[a] = f.transposed ? 1 : std::min(f.stride[a], f.dilation[a] * (f.kernel[a] - 1) + 1);
+    if (!f.transposed && p.in_phases[a] != f.stride[a] && f.padding[a]) p.in_phases[a] = f.stride[a];
+    p.out_phases[a] = f.transposed ? f.stride[a] : 1;
+    p.runs[a] = (f.out[a] + p.out_phases[a] - 1) / p.out_phases[a];
+    p.low[a] = low;
+    p.grid[a] = p.runs[a] + high - low;
+    p.copies |= (!f.transposed && f.stride[a] > 1) || low != 0 || p.grid[a] != f.in[a];
+  }
+  // The last tile of the shortest phase would read behind the input.
+  p.copies |= (f.out[1] / p.out_phases[1] - 1) * p.grid[2] + f.out[2] / p.out_phases[2] < kWidth;
+  p.unit = f.ci * p.in_phases.volume() * p.grid.volume();
+  p.units = std::clamp<int64_t>(kBatchBytes / 4 / std::max<int64_t>(p.unit, 1), 1, f.images * f.groups);
+  return p;
+}
+
+// --- workspace: packed weights, distances of terms, taps, grids ---
+
+struct Places {
+  float* weights;       // by group, phase, block of channels: terms x channels of the block
+  int64_t* distances;   // by phase: of every term in the grids of a group
+  int64_t* taps;        // by phase: numbers of the taps
+  int64_t* first;       // of each phase, among all taps
+  float* grids;
+  int64_t bytes;
+};
+
+inline Places places_of(const Form& f, const Plan& p, void* workspace) {
+  Places found{};
+  const int64_t taps = f.kernel.volume(), phases = p.out_phases.volume();
+  char* base = static_cast<char*>(workspace);
+  int64_t at = 0;
+  const auto take = [&](int64_t bytes) {
+    char* place = base + at;
+    at += (bytes + 63) / 64 * 64;
+    return place;
+  };
+  found.weights = reinterpret_cast<float*>(take(f.groups * f.co * f.ci * taps * 4));
+  found.distances = reinterpret_cast<int64_t*>(take(f.ci * taps * 8));
+  found.taps = reinterpret_cast<int64_t*>(take(taps * 8));
+  found.first = reinterpret_cast<int64_t*>(take((phases + 1) * 8));
+  found.grids = reinterpret_cast<float*>(take(p.copies ? (p.units * p.unit + 2 * kWidth) * 4 : 0));
+  found.bytes = at;
+  return found;
+}
+
+inline int64_t workspace_of(const Form& f) {
+  static char none;
+  return f.out.volume() ? places_of(f, plan_of(f), &none).bytes : 0;
+}
+
+inline void list_taps(const Form& f, const Plan& p, const Places& at) {
+  const int64_t volume = p.grid.volume(), phases = p.out_phases.volume();
+  int64_t count = 0;
+  for (int64_t phase = 0; phase < phases; ++phase) {
+    const int64_t begin = at.first[phase] = count;
+    const Axes r{phase / p.out_phases[2] / p.out_phases[1], phase / p.out_phases[2] % p.out_phases[1],
+                 phase % p.out_phases[2]};
+    for (int64_t tap = 0; tap < f.kernel.volume(); ++tap) {
+      const Axes k{tap / f.kernel[2] / f.kernel[1], tap / f.kernel[2] % f.kernel[1], tap % f.kernel[2]};
+      int64_t place = 0, grid = 0;
+      bool reaches = true;
+      for (int a = 0; a < 3; ++a) {
+        const Tap found = tap_of(f, a, k[a]);
+        reaches &= found.out_phase == r[a];
+        place = place * p.grid[a] + found.shift - p.low[a];
+        grid = grid * p.in_phases[a] + found.in_phase;
+      }
+      if (!reaches) continue;
+      at.taps[count] = tap;
+      at.distances[f.ci * begin + count - begin] = grid * volume + place;
+      ++count;
+    }
+    const int64_t found = count - begin;
+    int64_t* distances = at.distances + f.ci * begin;
+    for (int64_t c = 1; c < f.ci; ++c)
+      for (int64_t t = 0; t < found; ++t) distances[c * found + t] = distances[t] + c * p.in_phases.volume() * volume;
+  }
+  at.first[phases] = count;
+}
+
+// The channels of a block that begins at `first`: as many as a tile has, then a power of two.
+inline int64_t block_of(int64_t first, int64_t channels) {
+  int64_t block = kChannels;
+  while (block > channels - first) block /= 2;
+  return block;
+}
+
+// Packs the weights of up to `kChannels` output channels.
+inline void pack_weights(const Form& f, const Places& at, const float* weights, int64_t group, int64_t phase,
+                         int64_t first) {
+  const int64_t taps = f.kernel.volume(), begin = at.first[phase], count = at.first[phase + 1] - begin;
+  float* to = at.weights + f.co * f.ci * (group * taps + begin) + first * f.ci * count;
+  for (const int64_t end = std::min<int64_t>(first + kChannels, f.co); first < end;) {
+    const int64_t block = block_of(first, f.co);
+    for (int64_t i = 0; i < block; ++i, ++first)
+      for (int64_t c = 0; c < f.ci; ++c) {
+        const int64_t filter = f.transposed ? (group * f.ci + c) * f.co + first : (group * f.co + first) * f.ci + c;
+        const float* from = weights + filter * taps;
+        for (int64_t t = 0; t < count; ++t) to[(c * count + t) * block + i] = from[at.taps[begin + t]];
+      }
+    to += block * f.ci * count;
+  }
+}
+
+// Fills one depth of one grid of one channel.
+inline void fill_grid(const Form& f, const Plan& p, const float* channel, float* grid, int64_t phase, int64_t depth) {
+  const Axes r{phase / p.in_phases[2] / p.in_phases[1], phase / p.in_phases[2] % p.in_phases[1], phase % p.in_phases[2]};
+  const Axes step = f.transposed ? Axes{1, 1, 1} : f.stride;
+  const int64_t d = (depth + p.low[0]) * step[0] + r[0], width = p.grid[2];
+  // Places u of a row with (u + low) * step + phase in [0, in).
+  const int64_t s = step[2], low = p.low[2];
+  const int64_t begin = std::clamp<int64_t>(floor_div(-r[2] + s - 1, s) - low, 0, width);
+  const int64_t end = std::clamp<int64_t>(floor_div(f.in[2] - r[2] + s - 1, s) - low, begin, width);
+  float* to = grid + depth * p.grid[1] * width;
+  for (int64_t row = 0; row < p.grid[1]; ++row, to += width) {
+    const int64_t h = (row + p.low[1]) * step[1] + r[1];
+    if (d < 0 || d >= f.in[0] || h < 0 || h >= f.in[1]) {
+      std::memset(to, 0, width * 4);
+      continue;
+    }
+    const float* from = channel + (d * f.in[1] + h) * f.in[2] + low * s + r[2];
+    std::memset(to, 0, begin * 4);
+    if (s == 1)
+      std::memcpy(to + begin, from + begin, (end - begin) * 4);
+    else
+      for (int64_t u = begin; u < end; ++u) to[u] = from[u * s];
+    std::memset(to + end, 0, (width - end) * 4);
+  }
+}
+
+// --- sums ---
+
+template <int M, int V>
+inline void sum_tile(const float* weights, const float* grid, const int64_t* distances, int64_t terms, float* sums,
+                     bool fresh) {
+  Vector sum[M][V] = {};
+  for (int64_t k = 0; k < terms; ++k, weights += M) {
+    const float* from = grid + distances[k];
+    Vector values[V];
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) values[v] = *reinterpret_cast<const Loose*>(from + v * kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < M; ++i) {
+#pragma GCC unroll 16
+      for (int v = 0; v < V; ++v) sum[i][v] += weights[i] * values[v];
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i) {
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+      Vector* to = reinterpret_cast<Vector*>(sums + i * kWidth + v * kLanes);
+      *to = fresh ? sum[i][v] : *to + sum[i][v];
+    }
+  }
+}
+
+template <int M>
+inline void sum_tile(int vectors, const float* weights, const float* grid, const int64_t* distances, int64_t terms,
+                     float* sums, bool fresh) {
+  if (vectors == 1) sum_tile<M, 1>(weights, grid, distances, terms, sums, fresh);
+  if (vectors == 2) sum_tile<M, 2>(weights, grid, distances, terms, sums, fresh);
+  if (vectors == 3) sum_tile<M, 3>(weights, grid, distances, terms, sums, fresh);
+}
+
+inline void sum_block(int64_t channels, int vectors, const float* weights, const float* grid, const int64_t* distances,
+                      int64_t terms, float* sums, bool fresh) {
+  if (channels == 8) sum_tile<8>(vectors, weights, grid, distances, terms, sums, fresh);
+  if (channels == 4) sum_tile<4>(vectors, weights, grid, distances, terms, sums, fresh);
+  if (channels == 2) sum_tile<2>(vectors, weights, grid, distances, terms, sums, fresh);
+  if (channels == 1) sum_tile<1>(vectors, weights, grid, distances, terms, sums, fresh);
+}
+
+// A run of outputs of one depth of one phase, along its flattened rows.
+struct Run {
+  int64_t first, end;  // of the run
+  int64_t length;      // of the flattened rows
+};
+
+struct Target {
+  float* out;              // the first pixel of the depth and phase, of the first channel of the group
+  int64_t columns;         // pixels of a row of the phase
+  int64_t row_step, step;  // between pixels of the phase in memory
+  int64_t volume;          // of a channel
+  const float* bias;       // of the group, or null
+};
+
+// Stores the sums of the places [begin, end); a tile begins at place `origin`.
+inline void store_tile(const Target& to, int64_t pitch, int64_t channel, int64_t block, const float* sums,
+                       int64_t origin, int64_t begin, int64_t end) {
+  int64_t row = begin / pitch, column = begin % pitch;
+  for (int64_t at = begin; at < end;) {
+    const int64_t count = std::min(end - at, pitch - column), kept = std::min(count, to.columns - column);
+    for (int64_t i = 0; i < block && kept > 0; ++i) {
+      float* out = to.out + (channel + i) * to.volume + row * to.row_step + column * to.step;
+      const float* from = sums + i * kWidth + at - origin;
+      const float bias = to.bias ? to.bias[channel + i] : 0.f;
+      if (to.step == 1) {
+#pragma omp simd
+        for (int64_t j = 0; j < kept; ++j) out[j] = from[j] + bias;
+      } else {
+        for (int64_t j = 0; j < kept; ++j) out[j * to.step] = from[j] + bias;
+      }
+    }
+    at += count;
+    ++row;
+    column = 0;
+  }
+}
+
+inline void sum_run(const Form& f, const Plan& p, const float* weights, const int64_t* distances, int64_t terms,
+                    const float* grid, const Target& to, Run run, int64_t first, int64_t last) {
+  alignas(64) float sums[kTiles][kChannels * kWidth];
+  const int64_t parts = std::max<int64_t>(1, (terms + kTerms - 1) / kTerms), part = (terms + parts - 1) / parts;
+  for (int64_t channel = first; channel < last;) {
+    const int64_t block = block_of(channel, f.co);
+    for (int64_t n = 0; n < parts; ++n) {
+      const int64_t begin = std::min(n * part, terms), count = std::min(part, terms - begin);
+      int tile = 0;
+      for (int64_t at = run.first; at < run.end; at += kWidth, ++tile) {
+        const int64_t width = std::min<int64_t>(kWidth, run.end - at);
+        const int vectors = static_cast<int>((width + kLanes - 1) / kLanes);
+        // Without a copy nothing may be read behind the last row: the last tile begins earlier.
+        const int64_t origin = p.copies ? at : std::min(at, run.length - vectors * kLanes);
+        sum_block(block, vectors, weights + channel * terms + begin * block, grid + origin, distances + begin, count,
+                  sums[tile], n == 0);
+        if (n + 1 == parts) store_tile(to, p.grid[2], channel, block, sums[tile], origin, at, at + width);
+      }
+    }
+    channel += block;
+  }
+}
+
+// One work item: a run of outputs of one depth, for the phases of the last axis and some channels.
+inline void sum_item(const Form& f, const Plan& p, const Places& at, const float* grids, const float* bias, float* out,
+                     int64_t unit, int64_t item, int64_t runs, int64_t chunks) {
+  const int64_t chunk = item % chunks, run = item / chunks % runs, line = item / chunks / runs;
+  const int64_t depth = line % p.runs[0], rh = line / p.runs[0] % p.out_phases[1];
+  const int64_t rd = line / p.runs[0] / p.out_phases[1];
+  const int64_t step = (f.co + chunks - 1) / chunks, share = (step + kChannels - 1) / kChannels * kChannels;
+  const int64_t first = std::min(chunk * share, f.co), last = std::min(first + share, f.co);
+  const int64_t d = rd + depth * p.out_phases[0], group = unit % f.groups;
+  if (d >= f.out[0] || first == last) return;
+  for (int64_t rw = 0; rw < p.out_phases[2]; ++rw) {
+    const int64_t phase = (rd * p.out_phases[1] + rh) * p.out_phases[2] + rw;
+    const int64_t rows = (f.out[1] - rh + p.out_phases[1] - 1) / p.out_phases[1];
+    const int64_t columns = (f.out[2] - rw + p.out_phases[2] - 1) / p.out_phases[2];
+    if (rows <= 0 || columns <= 0) continue;
+    const int64_t begin = at.first[phase], terms = f.ci * (at.first[phase + 1] - begin);
+    Target to{};
+    to.volume = f.out.volume();
+    to.out = out + unit * f.co * to.volume + (d * f.out[1] + rh) * f.out[2] + rw;
+    to.columns = columns;
+    to.row_step = p.out_phases[1] * f.out[2];
+    to.step = p.out_phases[2];
+    to.bias = bias ? bias + group * f.co : nullptr;
+    Run places{};
+    places.length = (rows - 1) * p.grid[2] + columns;
+    places.first = run * kTiles * kWidth;
+    places.end = std::min(places.first + kTiles * kWidth, places.length);
+    if (places.first >= places.end) continue;
+    sum_run(f, p, at.weights + f.co * f.ci * (group * f.kernel.volume() + begin), at.distances + f.ci * begin, terms,
+            grids + depth * p.grid[1] * p.grid[2], to, places, first, last);
+  }
+}
+
+// --- entry points ---
+
+inline int run_convolution(const Form& f, const float* x, const float* weights, const float* bias, float* out,
+                           void* workspace) {
+  if (f.images * f.groups * f.co * f.out.volume() == 0) return 0;
+  const Plan p = plan_of(f);
+  const Places at = places_of(f, p, workspace);
+  list_taps(f, p, at);
+  const int64_t phases = p.out_phases.volume(), planes = p.in_phases.volume(), all = f.images * f.groups;
+  const int64_t longest = (p.runs[1] - 1) * p.grid[2] + p.runs[2];
+  const int64_t runs = (longest + kTiles * kWidth - 1) / (kTiles * kWidth);
+  const int64_t lines = p.out_phases[0] * p.out_phases[1] * p.runs[0];
+  const int64_t step = p.copies ? p.units : all;
+  const int64_t wanted = 4 * omp_get_max_threads();
+  const int64_t blocks = (f.co + kChannels - 1) / kChannels;
+  const int64_t chunks = std::clamp<int64_t>(wanted / std::max<int64_t>(1, std::min(step, all) * lines * runs), 1, blocks);
+#pragma omp parallel
+  {
+#pragma omp for collapse(3) schedule(static) nowait
+    for (int64_t group = 0; group < f.groups; ++group)
+      for (int64_t phase = 0; phase < phases; ++phase)
+        for (int64_t block = 0; block < blocks; ++block) pack_weights(f, at, weights, group, phase, block * kChannels);
+    if (!p.copies) {
+#pragma omp barrier
+    }
+    for (int64_t from = 0; from < all; from += step) {
+      const int64_t count = std::min(step, all - from);
+      if (p.copies) {
+        const int64_t fills = count * f.ci * planes * p.grid[0], volume = p.grid.volume();
+#pragma omp for schedule(static)
+        for (int64_t fill = 0; fill < fills; ++fill) {
+          const int64_t depth = fill % p.grid[0], phase = fill / p.grid[0] % planes, channel = fill / p.grid[0] / planes;
+          fill_grid(f, p, x + (from * f.ci + channel) * f.in.volume(), at.grids + (channel * planes + phase) * volume,
+                    phase, depth);
+        }
+      }
+      const int64_t items = lines * runs * chunks;
+#pragma omp for schedule(dynamic)
+      for (int64_t item = 0; item < count * items; ++item) {
+        const int64_t unit = item / items;
+        const float* grids = p.copies ? at.grids + unit * p.unit : x + (from + unit) * f.ci * f.in.volume();
+        sum_item(f, p, at, grids, bias, out, from + unit, item % items, runs, chunks);
+      }
+    }
+  }
+  return 0;
+}
+
+// Two convolutions, the second of the result of the first, some images at a time.
+inline int64_t images_together(const Form& first) {
+  const int64_t bytes = std::max<int64_t>(1, first.groups * first.co * first.out.volume() * 4);
+  return std::clamp<int64_t>(kBatchBytes / bytes, 1, std::max<int64_t>(first.images, 1));
+}
+
+inline int64_t between_bytes(const Form& first) {
+  return (images_together(first) * first.groups * first.co * first.out.volume() * 4 + 63) / 64 * 64;
+}
+
+inline int64_t pair_workspace(const Form& first, const Form& second) {
+  return between_bytes(first) + std::max(workspace_of(first), workspace_of(second));
+}
+
+inline int run_pair(Form first, const float* x, const float* first_weights, const float* first_bias, Form second,
+                    const float* second_weights, const float* second_bias, float* out, void* workspace) {
+  const int64_t images = first.images, together = images_together(first), head = between_bytes(first);
+  float* between = static_cast<float*>(workspace);
+  void* rest = static_cast<char*>(workspace) + head;
+  for (int64_t image = 0; image < images; image += together) {
+    first.images = second.images = std::min(together, images - image);
+    run_convolution(first, x + image * first.groups * first.ci * first.in.volume(), first_weights, first_bias, between,
+                    rest);
+    run_convolution(second, between, second_weights, second_bias,
+                    out + image * second.groups * second.co * second.out.volume(), rest);
+  }
+  return 0;
+}
+
+}  // namespace warpsmith::conv

@@ -1,0 +1,93 @@
+"""Forms on the CPU: which tasks they claim, and that what they write computes what PyTorch computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.kernel_templates.bundle import MOST_ERROR, Case, errors_of, problem_of
+from warpsmith.kernels.forms import form_kernel
+from warpsmith.model.strategy import Plan
+from warpsmith.proposers.templates import TemplateProposer
+from warpsmith.tasks.load import load_task
+from warpsmith.tasks.suites import suite_tasks
+
+HEAD = "import torch\nimport torch.nn.functional as F\nfrom warpsmith import booleans, normal, task\n"
+FAMILIES = ("convolution",)
+CONVOLUTIONS = (  # extents of the input, of the weights, the operation, other extents for the names
+    ("16, h, w", "12, 16, 3, 3", "F.conv2d(x, weight, bias, stride=2, padding=1)", (7, 9), (20, 31)),
+    ("16, h, w", "14, 8, 3, 2", "F.conv2d(x, weight, None, (1, 2), (2, 0), (2, 1), 2)", (7, 9), (5, 2)),
+    ("6, h, w", "12, 1, 3, 5", "F.conv2d(x, weight, bias, padding=(1, 2), groups=6)", (7, 9), (1, 60)),
+    ("5, h, w", "5, 1, 3, 3", "F.conv2d(x, weight, groups=5)", (9, 14), (3, 70)),
+    ("7, h, w", "21, 7, 1, 1", "F.conv2d(x, weight, bias)", (8, 9), (1, 5)),
+    ("3, h, w", "9, 3, 1, 1", "F.conv2d(x, weight, stride=3)", (8, 9), (40, 41)),
+    ("300, n", "5, 300, 3", "F.conv1d(x, weight, dilation=3, stride=2, padding=4)", (11,), (130,)),
+    ("4, n", "4, 4, 2", "F.conv1d(x, weight, bias, stride=5)", (11,), (300,)),
+    ("4, d, h, w", "10, 4, 2, 3, 1", "F.conv3d(x, weight, bias, (1, 2, 1), (1, 0, 0))", (4, 5, 6), (2, 7, 30)),
+    ("16, n", "16, 5, 4", "F.conv_transpose1d(x, weight, bias, stride=4, padding=1, output_padding=2)", (9,), (1,)),
+    ("8, n", "8, 3, 1", "F.conv_transpose1d(x, weight, bias, stride=3)", (9,), (200,)),
+    ("8, h, w", "8, 3, 3, 2", "F.conv_transpose2d(x, weight, None, (2, 3), (1, 0), 0, 4, (1, 2))", (6, 7), (2, 40)),
+    ("8, h, w", "8, 9, 3, 3", "F.conv_transpose2d(x, weight, padding=2)", (6, 7), (30, 50)),
+    (
+        "4, d, h, w",
+        "4, 3, 2, 3, 2",
+        "F.conv_transpose3d(x, weight, bias, (1, 2, 9), 0, 0, 1, (2, 1, 1))",
+        (4, 5, 6),
+        (),
+    ),
+    ("6, h, w", "6, 1, 3, 3", "F.conv2d(F.conv2d(x, weight, padding=1, groups=6), mixture, bias)", (6, 7), (9, 30)),
+)
+
+
+def test_every_task_of_these_families_has_a_kernel() -> None:
+    tasks = [entry for entry in suite_tasks("warpsmith-100") if entry.family in FAMILIES]
+    problems = {entry.name: problem_of(load_task(entry.spec("small")), "cpu") for entry in tasks}
+
+    assert [name for name, problem in problems.items() if not TemplateProposer.supports(problem)] == []
+    assert len(problems) == 35
+
+
+def convolution_tasks() -> list[str]:
+    written = []
+    for number, (extents, filters, result, first, second) in enumerate(CONVOLUTIONS):
+        names = [part for part in extents.split(", ") if part.isalpha()]
+        tensors = {"x": f"b, {extents}", "weight": filters}
+        weights = [int(part) for part in filters.split(", ")]
+        if "mixture" in result:
+            tensors["mixture"] = f"10, {weights[0]}, 1, 1"
+        if "bias" in result:
+            channels = 10 if "mixture" in result else weights["transpose" in result]
+            tensors["bias"] = str(channels)
+        sizes = [dict(zip(("b", *names), (2, *each), strict=True)) for each in (first, second) if each]
+        written.append(task_text(f"mine{number}", tensors, sizes, result))
+    return written
+
+
+def task_text(name: str, tensors: dict[str, str], sizes: Sequence[dict[str, int]], result: str) -> str:
+    drawn = ", ".join(
+        f'{tensor}={"booleans" if tensor == "mask" else "normal"}("{dims}")' for tensor, dims in tensors.items()
+    )
+    head = f"@task({drawn}, workloads={list(sizes)!r}, precision='fp32')"
+    return f"{head}\ndef {name}({', '.join(tensors)}):\n    return {result}\n"
+
+
+def cases_of(tasks: Sequence[str], folder: Path) -> list[Case]:
+    file = folder / "tasks.py"
+    file.write_text("\n\n".join([HEAD, *tasks]))
+    cases = []
+    for number in range(len(tasks)):
+        program = load_task(f"{file}::mine{number}")
+        problem = problem_of(program, "cpu")
+        assert problem.outline is not None
+        written = form_kernel(program.task, problem.contract, problem.outline, problem.arch)
+        assert written is not None, tasks[number]
+        cases.append(Case(program, problem, Plan(), written.source))
+    return cases
+
+
+def test_convolutions_are_those_of_pytorch(tmp_path: Path) -> None:
+    tasks = convolution_tasks()
+
+    errors = errors_of(cases_of(tasks, tmp_path), tmp_path)
+
+    assert {tasks[n]: each for n, each in enumerate(errors) if not max(each) < MOST_ERROR} == {}
