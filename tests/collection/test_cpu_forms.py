@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 from collections.abc import Sequence
 from pathlib import Path
+
+import torch
+import torch.nn.functional as F
 
 from tests.kernel_templates.bundle import MOST_ERROR, Case, errors_of, problem_of
 from warpsmith.kernels.forms import form_kernel
@@ -13,7 +18,7 @@ from warpsmith.tasks.load import load_task
 from warpsmith.tasks.suites import suite_tasks
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom warpsmith import booleans, normal, task\n"
-FAMILIES = ("convolution",)
+FAMILIES = ("convolution", "pooling", "scan")
 CONVOLUTIONS = (  # extents of the input, of the weights, the operation, other extents for the names
     ("16, h, w", "12, 16, 3, 3", "F.conv2d(x, weight, bias, stride=2, padding=1)", (7, 9), (20, 31)),
     ("16, h, w", "14, 8, 3, 2", "F.conv2d(x, weight, None, (1, 2), (2, 0), (2, 1), 2)", (7, 9), (5, 2)),
@@ -37,6 +42,26 @@ CONVOLUTIONS = (  # extents of the input, of the weights, the operation, other e
     ),
     ("6, h, w", "6, 1, 3, 3", "F.conv2d(F.conv2d(x, weight, padding=1, groups=6), mixture, bias)", (6, 7), (9, 30)),
 )
+POOLINGS = (  # extents, the operation, two sets of extents for the names
+    ("3, n", "F.max_pool1d(x, 8, 1, 4, 3)", (40,), (17,)),
+    ("3, n", "F.avg_pool1d(x, 3, 2, 1, ceil_mode=True)", (10,), (2500,)),
+    ("n, w", "F.avg_pool1d(x, 40, 7)", (3, 41), (1, 4000)),
+    ("3, h, w", "F.avg_pool2d(x, (3, 5), (2, 3), (1, 2), count_include_pad=False)", (7, 9), (1, 60)),
+    ("3, h, w", "F.avg_pool2d(x, 3, 2, 1, ceil_mode=True)", (8, 10), (7, 9)),
+    ("3, h, w", "F.avg_pool2d(x, 3, 1, 1, divisor_override=7)", (5, 8), (2, 3)),
+    ("3, h, w", "F.max_pool2d(x, 3, 2, 1, 2, ceil_mode=True)", (8, 10), (5, 40)),
+    ("3, h, w", "F.max_pool2d(x, 2)", (9, 11), (2, 2)),
+    ("3, d, h, w", "F.avg_pool3d(x, 2)", (4, 6, 9), (2, 3, 5)),
+    ("3, d, h, w", "F.max_pool3d(x, (1, 2, 3), (2, 1, 3), (0, 1, 1))", (5, 4, 9), (1, 2, 3)),
+)
+SCANS = (
+    ("torch.cumsum(x, -1)", (3, 50), (1, 9001), (5, 1)),
+    ("torch.cumprod(x, 1)", (3, 37), (2, 8), (4, 3)),
+    ("torch.cumsum(x.flip(-1), -1).flip(-1)", (3, 50), (1, 9001), (2, 8)),
+    ("torch.cumsum(F.pad(x, (1, 0)), -1)[..., :-1].clone()", (3, 50), (1, 9001), (2, 8)),
+    ("torch.cumsum(F.pad(x.flip(-1), (1, 0)), -1)[..., :-1].flip(-1)", (3, 50), (1, 9001), (2, 1)),
+    ("torch.cumsum(x * mask, -1)", (3, 50), (1, 9001), (2, 9)),
+)
 
 
 def test_every_task_of_these_families_has_a_kernel() -> None:
@@ -44,13 +69,12 @@ def test_every_task_of_these_families_has_a_kernel() -> None:
     problems = {entry.name: problem_of(load_task(entry.spec("small")), "cpu") for entry in tasks}
 
     assert [name for name, problem in problems.items() if not TemplateProposer.supports(problem)] == []
-    assert len(problems) == 35
+    assert len(problems) == 46
 
 
 def convolution_tasks() -> list[str]:
     written = []
     for number, (extents, filters, result, first, second) in enumerate(CONVOLUTIONS):
-        names = [part for part in extents.split(", ") if part.isalpha()]
         tensors = {"x": f"b, {extents}", "weight": filters}
         weights = [int(part) for part in filters.split(", ")]
         if "mixture" in result:
@@ -58,9 +82,17 @@ def convolution_tasks() -> list[str]:
         if "bias" in result:
             channels = 10 if "mixture" in result else weights["transpose" in result]
             tensors["bias"] = str(channels)
-        sizes = [dict(zip(("b", *names), (2, *each), strict=True)) for each in (first, second) if each]
+        sizes = named(["b", *axis_names(extents)], [(2, *each) for each in (first, second) if each])
         written.append(task_text(f"mine{number}", tensors, sizes, result))
     return written
+
+
+def named(names: Sequence[str], sizes: Sequence[Sequence[int]]) -> list[dict[str, int]]:
+    return [dict(zip(names, each, strict=True)) for each in sizes]
+
+
+def axis_names(extents: str) -> list[str]:
+    return [part for part in extents.split(", ") if part.isalpha()]
 
 
 def task_text(name: str, tensors: dict[str, str], sizes: Sequence[dict[str, int]], result: str) -> str:
@@ -91,3 +123,23 @@ def test_convolutions_are_those_of_pytorch(tmp_path: Path) -> None:
     errors = errors_of(cases_of(tasks, tmp_path), tmp_path)
 
     assert {tasks[n]: each for n, each in enumerate(errors) if not max(each) < MOST_ERROR} == {}
+
+
+def test_poolings_and_scans_are_those_of_pytorch(tmp_path: Path) -> None:
+    tasks = [
+        task_text(f"mine{n}", {"x": f"b, {extents}"}, named(["b", *axis_names(extents)], [(2, *a), (1, *b)]), result)
+        for n, (extents, result, a, b) in enumerate(POOLINGS)
+    ]
+    for result, *sizes in SCANS:
+        tensors = {"x": "r, n", **({"mask": "r, n"} if "mask" in result else {})}
+        tasks.append(task_text(f"mine{len(tasks)}", tensors, named(["r", "n"], sizes), result))
+
+    errors = errors_of(cases_of(tasks, tmp_path), tmp_path)
+
+    assert {tasks[n]: each for n, each in enumerate(errors) if not max(each) < MOST_ERROR} == {}
+    library = ctypes.CDLL(str(tmp_path / "bundle.so"))
+    x, out = torch.randn(2, 3, 40), torch.zeros(2, 3, 27)  # of the first pooling
+    x[0, 1, 20] = x[1, 2, 39] = math.nan
+    numbers = [ctypes.c_int64(number) for number in (2, 40, 27)]
+    assert library.launch_0(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()), *numbers, None, None) == 0
+    assert torch.equal(out.isnan(), F.max_pool1d(x, 8, 1, 4, 3).isnan())

@@ -1,4 +1,7 @@
-"""Pooling: the largest or the average of windows along one, two or three axes, as far as `pool.cuh` has kernels."""
+"""Pooling: the largest or the average of windows along one, two or three axes.
+
+`pool.cuh` has kernels for some windows only, `cpu/pool.h` for all that its buffer holds.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from warpsmith.model.task import Dim
 _OPERATION = re.compile(r"(avg|max)_pool([123])d(?:_with_indices)?")
 _WIDEST = 64  # elements of a window along one axis that are kept in registers
 _TALLEST = 16  # rows of windows side by side
+_CPU_BUFFER = 4096  # columns of a window, at most: `kBuffer` of cpu/pool.h
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,9 @@ class Pooling:
     dilation: list[int]
     dims: tuple[Dim, ...]  # of the input
     out: tuple[Dim, ...]  # of the output
+    plain: bool  # no ceil_mode, padding counts, no other divisor
+    counts_padding: bool
+    divisor: int  # 0: the number of elements
 
     @property
     def policy(self) -> str:
@@ -37,8 +44,11 @@ def pooling(task: FormTask) -> FormKernel:
     """One pooling."""
     found = _read(task)
     axes = len(found.kernel)
-    written = {1: _one_axis, 2: _two_axes, 3: _three_axes}[axes](task, found)
     kind = f"{'max' if found.largest else 'average'} pooling, {axes}-d"
+    if task.on_cpu:
+        return FormKernel(kind, _cpu(task, found))
+    require(found.plain)
+    written = {1: _one_axis, 2: _two_axes, 3: _three_axes}[axes](task, found)
     return FormKernel(kind, text(f"// {_words(found)}\n#include <warpsmith/pool.cuh>", *written))
 
 
@@ -57,9 +67,9 @@ def _read(task: FormTask) -> Pooling:
     stride = numbers(given, axes) if given else kernel
     padding = numbers(step.argument(3, [0]), axes)
     dilation = numbers(step.argument(4, [1]), axes) if largest else [1] * axes
-    require(step.argument(5 if largest else 4, False) is False)  # ceil_mode
-    if not largest:
-        require(step.argument(5, True) is True and step.argument(6) is None)  # padding counts; no other divisor
+    ceil = step.argument(5 if largest else 4, False)
+    counts_padding, divisor = (True, None) if largest else (step.argument(5, True), step.argument(6))
+    require(type(ceil) is bool and type(counts_padding) is bool and (divisor is None or type(divisor) is int))
     out = task.task.outputs[0].dims
     if one_axis:
         require(axes == 2 and (kernel[0], stride[0], padding[0], dilation[0]) == (1, 1, 0, 1))
@@ -70,7 +80,47 @@ def _read(task: FormTask) -> Pooling:
     else:
         require(axes > 1 and len(values.dims) == axes + 2)
     require(step.result.dtype == "float32")
-    return Pooling(largest, {"$": values.name}, kernel, stride, padding, dilation, values.dims, out)
+    return Pooling(
+        largest=largest,
+        image={"$": values.name},
+        kernel=kernel,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        dims=values.dims,
+        out=out,
+        plain=not ceil and counts_padding and divisor is None,
+        counts_padding=counts_padding,
+        divisor=divisor or 0,
+    )
+
+
+def _cpu(task: FormTask, found: Pooling) -> str:
+    require((found.kernel[-1] - 1) * found.dilation[-1] < _CPU_BUFFER)
+
+    def three(values: Sequence[object], missing: int) -> str:
+        return "{" + ", ".join(map(str, [*[missing] * (3 - len(values)), *values])) + "}"
+
+    options = [
+        task.product(found.dims[:2]),
+        three([task.extent(dim) for dim in found.dims[2:]], 1),
+        three([task.extent(dim) for dim in found.out[2:]], 1),
+        three(found.kernel, 1),
+        three(found.stride, 1),
+        three(found.padding, 0),
+        three(found.dilation, 1),
+        "true" if found.counts_padding else "false",
+        str(found.divisor),
+    ]
+    policy = "Largest" if found.largest else "Average"
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/cpu/pool.h>",
+        task.launch(
+            f"const warpsmith::pool::Windows windows = {{{', '.join(options)}}};",
+            f"return warpsmith::pool::run<warpsmith::pool::{policy}>"
+            f"(windows, {task.pointer(found.image)}, {task.out});",
+        ),
+    )
 
 
 def _one_axis(task: FormTask, found: Pooling) -> Sequence[str]:

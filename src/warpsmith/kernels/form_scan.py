@@ -52,17 +52,22 @@ def scan(task: FormTask) -> FormKernel:
     )
     function = _OPERATIONS[operation.name]
     switches = ", ".join("true" if each else "false" for each in (reverse, exclusive, bool(mask)))
+    pointers = f"{task.pointer(source)}, {mask or 'nullptr'}, {task.out}"
+    extents = f"{task.product(dims[:-1])}, {task.extent(dims[-1])}"
+    said = f"// {operation.name} along the rows{f' ({kind})' if kind else ''}"
+    name = f"{kind} {operation.name}".strip()
+    if task.on_cpu:
+        call = f"return warpsmith::scan::run<warpsmith::scan::{function}, {switches}>({pointers}, {extents});"
+        return FormKernel(name, text(f"{said}.\n#include <warpsmith/cpu/scan.h>", task.launch(call)))
     written = text(
-        f"// {operation.name} along the rows{f' ({kind})' if kind else ''}: one read and one write of every element.\n"
-        "#include <warpsmith/scan.cuh>",
+        f"{said}: one read and one write of every element.\n#include <warpsmith/scan.cuh>",
         f"{tunable('TUNE_THREADS', (128, 32, 256, 512))}\n{tunable('TUNE_PACKS', (4, 2))}",
         task.launch(
             f"return warpsmith::scan<warpsmith::{function}, {switches}, TUNE_THREADS, TUNE_PACKS>("
-            f"{task.pointer(source)}, {mask or 'nullptr'}, {task.out}, {task.product(dims[:-1])}, "
-            f"{task.extent(dims[-1])}, {task.stream});"
+            f"{pointers}, {extents}, {task.stream});"
         ),
     )
-    return FormKernel(f"{kind} {operation.name}".strip(), written)
+    return FormKernel(name, written)
 
 
 def _require_chain(steps: list[Step]) -> None:

@@ -22,7 +22,7 @@ from warpsmith.model.task import Outline, Task
 Form = Callable[[FormTask], FormKernel]
 FORMS: Mapping[str, tuple[Form, ...]] = {
     "cuda": (convolution, product, scan, pooling),
-    "cpu": (convolution,),  # templates write the products
+    "cpu": (convolution, scan, pooling),  # templates write the products
 }
 """By backend. Each writes the kernel for a task of its form, or raises `NotThisForm`."""
 
