@@ -40,9 +40,10 @@ View = tuple[Group, ...]
 
 def product(task: FormTask) -> FormKernel:
     """One product."""
+    steps = task.steps
     views = {name: _whole(name, spec.dims) for name, spec in ((t.name, t) for t in task.task.inputs)}
     found: _Product | None = None
-    for step in task.steps:
+    for step in steps:
         if step.name in _PRODUCTS:
             require(found is None)
             found = _multiply(task, step, views)
@@ -52,7 +53,7 @@ def product(task: FormTask) -> FormKernel:
     if found is None:
         raise NotThisForm
     # The result must lie in memory as the product writes it.
-    written = [axis for group in _view({"$": task.output}, views) for axis in group]
+    written = [axis for group in _view({"$": task.outline.outputs[0]}, views) for axis in group]
     require(written == [axis for group in found.result for axis in group])
     kind = "batched product" if found.stack else "product"
     if found.bias:

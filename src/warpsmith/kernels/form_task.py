@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from warpsmith.model.contract import Argument, ArgumentKind, Contract
@@ -51,15 +52,19 @@ class FormTask:
 
     def __init__(self, task: Task, contract: Contract, outline: Outline) -> None:
         require(not contract.table and task.precision is Precision.FP32)
-        require(len(task.outputs) == 1 and len(outline.outputs) == 1)
-        require(all(spec.dtype in ("float32", "bool") for spec in task.tensors))
         self.task = task
+        self.outline = outline
         self.contract = contract
         self.on_cpu = contract.backend == "cpu"
         self._inputs = {value.name: value for value in outline.inputs}
-        self.steps = _steps(outline)
-        self.output = outline.outputs[0]
         self._names = {each.source: each.name for each in contract.arguments}
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The operations that the one output depends on; no other type than float32 and bool."""
+        require(len(self.task.outputs) == 1 and len(self.outline.outputs) == 1)
+        require(all(spec.dtype in ("float32", "bool") for spec in self.task.tensors))
+        return _steps(self.outline)
 
     # --- tensors ---
 
@@ -73,10 +78,14 @@ class FormTask:
         """The parameter of the contract for an input."""
         return self._names[self.tensor(value).name]
 
+    def parameter(self, name: str) -> str:
+        """The parameter of the contract for a tensor of the task."""
+        return self._names[name]
+
     @property
     def out(self) -> str:
         """The parameter of the contract for the output."""
-        return self._names[self.task.outputs[0].name]
+        return self.parameter(self.task.outputs[0].name)
 
     # --- extents ---
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from warpsmith.kernels.form_chain import chain
 from warpsmith.kernels.form_convolution import convolution
 from warpsmith.kernels.form_pool import pooling
 from warpsmith.kernels.form_product import product
@@ -26,6 +27,9 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
 }
 """By backend. Each writes the kernel for a task of its form, or raises `NotThisForm`."""
 
+LAST_FORMS: Mapping[str, tuple[Form, ...]] = {"cpu": (chain,)}
+"""Forms for what no template can write, by backend."""
+
 ARCH = "sm_90a"
 """The architecture that the CUDA headers are written for; those for the CPU suit every processor."""
 
@@ -35,7 +39,19 @@ def form_kernel(task: Task, contract: Contract, outline: Outline, arch: str = AR
     """The kernel of the form that a task has; None where no form fits."""
     if contract.backend == "cuda" and arch != ARCH:
         return None
-    for form in FORMS.get(contract.backend, ()):
+    return _first(FORMS, task, contract, outline)
+
+
+@lru_cache(maxsize=64)
+def last_kernel(task: Task, contract: Contract, outline: Outline) -> FormKernel | None:
+    """A kernel where neither a form nor a template fits; None where none of `LAST_FORMS` does."""
+    return _first(LAST_FORMS, task, contract, outline)
+
+
+def _first(
+    forms: Mapping[str, tuple[Form, ...]], task: Task, contract: Contract, outline: Outline
+) -> FormKernel | None:
+    for form in forms.get(contract.backend, ()):
         try:
             return form(FormTask(task, contract, outline))
         except NotThisForm:

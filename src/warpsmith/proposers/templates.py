@@ -16,7 +16,7 @@ from typing import Protocol
 
 from warpsmith.backends.c_contract import code_block
 from warpsmith.kernels.form_task import FormKernel
-from warpsmith.kernels.forms import form_kernel
+from warpsmith.kernels.forms import form_kernel, last_kernel
 from warpsmith.model.brief import Brief, Message, Problem, Prompt, Reply, Role, ShownCandidate
 from warpsmith.model.errors import ProposerRefused
 from warpsmith.model.evaluation import Status
@@ -147,7 +147,8 @@ class TemplateProposer:
     @classmethod
     def supports(cls, problem: Problem, templates: Templates | None = None) -> bool:
         """True if a form or a template fits the problem."""
-        return _collected(problem) is not None or bool((templates or _own_templates()).abilities(problem))
+        known = templates or _own_templates()
+        return _collected(problem, known) is not None or bool(known.abilities(problem))
 
     @classmethod
     def check_supported(cls, problem: Problem) -> None:
@@ -186,7 +187,7 @@ class TemplateProposer:
         if brief.product is Product.ALIGNMENT:
             return _reply(self._aligned(brief))
         abilities = self._templates.abilities(brief.problem)
-        collected = _collected(brief.problem)
+        collected = _collected(brief.problem, self._templates)
         if not abilities and collected is None:
             raise ProposerRefused(_no_template(brief.problem))
         rng = Random(brief.seed)
@@ -229,7 +230,7 @@ class TemplateProposer:
     def _strategies(self, brief: Brief, abilities: tuple[Strategy, ...], rng: Random, tried: set[str]) -> str:
         """As the strategist: different plans with the highest predicted gain."""
         known = {each.name: each for each in abilities}
-        collected = _collected(brief.problem) if COLLECTED not in tried else None
+        collected = _collected(brief.problem, self._templates) if COLLECTED not in tried else None
         first = [f"strategy: {COLLECTED}\nthought: {_collected_thought(collected)}\n"] if collected else []
         told: list[tuple[Plan, _Origin]] = []
         for precedent in brief.precedents if brief.move is Move.INIT else ():
@@ -260,7 +261,7 @@ class TemplateProposer:
         cause is tried for the same strategy.
         """
         assert brief.idea is not None, "a translation has a strategy"
-        collected = _collected(brief.problem)
+        collected = _collected(brief.problem, self._templates)
         if collected is not None and brief.idea.strategy.strip() == COLLECTED and not brief.idea.failures:
             return _collected_answer(brief.problem, collected)
         if not abilities:
@@ -279,7 +280,7 @@ class TemplateProposer:
         """As the aligner: the strategy that the code contains."""
         assert brief.subject is not None, "an alignment has a kernel"
         subject = brief.subject
-        collected = _collected(brief.problem)
+        collected = _collected(brief.problem, self._templates)
         if collected is not None and subject.files and subject.files[0].text.strip() == collected.source.strip():
             return f"strategy: {COLLECTED}\nthought: none\n"
         truth = self._templates.plan_in_source(brief.problem, subject.files[0].text) if subject.files else None
@@ -332,11 +333,14 @@ class TemplateProposer:
         return plan_space.fit(found, abilities) if found is not None else Plan()
 
 
-def _collected(problem: Problem) -> FormKernel | None:
-    """The collection's kernel for the form of a problem; None where no form fits."""
+def _collected(problem: Problem, templates: Templates) -> FormKernel | None:
+    """The collection's kernel for the form of a problem; None where no form fits, or templates do better."""
     if problem.backend != problem.contract.backend or problem.outline is None:
         return None
-    return form_kernel(problem.task, problem.contract, problem.outline, problem.arch)
+    found = form_kernel(problem.task, problem.contract, problem.outline, problem.arch)
+    if found is not None or templates.abilities(problem):
+        return found
+    return last_kernel(problem.task, problem.contract, problem.outline)
 
 
 def _collected_answer(problem: Problem, collected: FormKernel) -> str:
@@ -372,9 +376,9 @@ def _reference(problem: Problem) -> str:
 def _no_template(problem: Problem) -> str:
     return (
         f"no template fits {problem.task.name} in {problem.backend}: they write element-wise chains, row reductions, "
-        "full reductions and matrix products in CUDA C++ and C++, and forms write convolutions, scans and pooling in "
-        "C++ and in CUDA C++ for sm_90a; connect a model with --proposer openai:MODEL, anthropic:MODEL or command:CMD, "
-        "or write the kernels yourself with `warpsmith ask TASK`."
+        "full reductions and matrix products in CUDA C++ and C++; forms write convolutions, scans and pooling in C++ "
+        "and in CUDA C++ for sm_90a, and other common operations in C++; connect a model with --proposer openai:MODEL, "
+        "anthropic:MODEL or command:CMD, or write the kernels yourself with `warpsmith ask TASK`."
     )
 
 

@@ -29,6 +29,7 @@ constexpr int kWidth = kVectors * kLanes;    // outputs of a tile
 constexpr int kTiles = 8;                    // tiles that use a block of weights while it is in the cache
 constexpr int64_t kTerms = 256;              // terms that are added up in registers: more would cost accuracy
 constexpr int64_t kBatchBytes = 4 << 20;     // of grids that are filled before they are read
+constexpr int64_t kAlone = 1 << 20;          // products that one thread computes before others would have begun
 
 typedef float Vector __attribute__((vector_size(kLanes * 4)));
 typedef float Loose __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
@@ -375,10 +376,11 @@ inline int run_convolution(const Form& f, const float* x, const float* weights, 
   const int64_t runs = (longest + kTiles * kWidth - 1) / (kTiles * kWidth);
   const int64_t lines = p.out_phases[0] * p.out_phases[1] * p.runs[0];
   const int64_t step = p.copies ? p.units : all;
-  const int64_t wanted = 4 * omp_get_max_threads();
+  const bool shared = all * f.co * f.ci * f.kernel.volume() * p.runs.volume() > kAlone;
+  const int64_t wanted = shared ? 4 * omp_get_max_threads() : 1;
   const int64_t blocks = (f.co + kChannels - 1) / kChannels;
   const int64_t chunks = std::clamp<int64_t>(wanted / std::max<int64_t>(1, std::min(step, all) * lines * runs), 1, blocks);
-#pragma omp parallel
+#pragma omp parallel if (shared)
   {
 #pragma omp for collapse(3) schedule(static) nowait
     for (int64_t group = 0; group < f.groups; ++group)

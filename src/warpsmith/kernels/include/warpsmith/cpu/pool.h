@@ -11,6 +11,7 @@ namespace warpsmith::pool {
 
 constexpr int64_t kBuffer = 4096;  // columns of the buffer
 constexpr int64_t kPiece = 1024;   // outputs of a piece, at most
+constexpr int64_t kAlone = 32768;  // elements that one thread reads before others would have begun
 
 struct Axes {
   int64_t at[3];  // depth, height, width
@@ -99,7 +100,7 @@ template <class Op>
 inline int run(const Windows& w, const float* x, float* out) {
   const int64_t piece = piece_of(w), pieces = (w.out[2] + piece - 1) / piece, lines = w.out[0] * w.out[1];
   const int64_t items = w.planes * lines * pieces, plane = w.in[0] * w.in[1] * w.in[2];
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (w.planes * plane > kAlone)
   for (int64_t item = 0; item < items; ++item) {
     alignas(64) float buffer[kBuffer];
     const int64_t line = item / pieces, begin = item % pieces * piece, count = std::min(piece, w.out[2] - begin);

@@ -14,6 +14,7 @@ namespace warpsmith::scan {
 constexpr int kLanes = 8;
 constexpr int64_t kParts = 64;       // of a row, at most
 constexpr int64_t kShortest = 4096;  // elements of a part, at least
+constexpr int64_t kAlone = 32768;    // elements that one thread scans before others would have begun
 
 typedef double Values __attribute__((vector_size(kLanes * 8)));
 typedef float Singles __attribute__((vector_size(kLanes * 4)));
@@ -126,13 +127,13 @@ inline double total_of(const Row& row, int64_t begin, int64_t end, int64_t colum
 
 template <class Op, bool REVERSE, bool EXCLUSIVE, bool MASKED>
 inline int run(const float* x, const bool* mask, float* out, int64_t rows, int64_t columns) {
-  const int64_t threads = omp_get_max_threads();
+  const int64_t threads = rows * columns > kAlone ? omp_get_max_threads() : 1;
   const int64_t parts = rows >= threads ? 1 : std::clamp<int64_t>(columns / kShortest, 1, std::min(threads, kParts));
   const auto row_at = [&](int64_t row) {
     return Row{x + row * columns, MASKED ? mask + row * columns : nullptr, out + row * columns};
   };
   if (parts == 1) {
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (threads > 1)
     for (int64_t row = 0; row < rows; ++row)
       scan_part<Op, REVERSE, EXCLUSIVE, MASKED>(row_at(row), 0, columns, columns, Op::kNeutral);
     return 0;

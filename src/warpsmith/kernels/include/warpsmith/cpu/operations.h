@@ -1,0 +1,210 @@
+// Single operations on dense float matrices on the CPU, for kernels that are written operation by operation.
+#pragma once
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include <warpsmith/cpu/convolution.h>
+
+namespace warpsmith::ops {
+
+constexpr int64_t kAlone = 32768;  // elements that one thread computes before others would have begun
+
+// e^x without a branch or a call, so that loops vectorise; NaN and infinities as usual.
+inline float exp(float x) {
+  const float bounded = x < -87.3f ? -87.3f : (x > 88.37f ? 88.37f : x);
+  const float n = __builtin_rintf(bounded * 1.44269504f);
+  const float r = (bounded - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.395067899e-3f;
+  p = p * r + 8.369021118e-3f;
+  p = p * r + 4.166620225e-2f;
+  p = p * r + 1.666651815e-1f;
+  p = p * r + 0.5f;
+  const uint32_t bits = static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23;
+  float scale;
+  std::memcpy(&scale, &bits, 4);
+  const float value = (p * r * r + r) * scale + scale;
+  const float high = x > 88.72f ? std::numeric_limits<float>::infinity() : value;
+  return x != x ? x : (x < -103.f ? 0.f : high);
+}
+
+inline float silu(float x) { return x / (1.f + exp(-x)); }
+inline float gelu(float x) { return x * 0.5f * (1.f + std::erf(x * 0.70710678f)); }
+
+inline int32_t exponent_of(float x) {
+  int exponent = 0;
+  std::frexp(x, &exponent);
+  return exponent;
+}
+
+inline float mantissa_of(float x) {
+  int exponent = 0;
+  return std::frexp(x, &exponent);
+}
+
+inline float larger(float a, float b) { return (b > a) | (b != b) ? b : a; }
+inline float smaller(float a, float b) { return (b < a) | (b != b) ? b : a; }
+
+// --- products: out[s] = a[s] (rows x terms) times b[s] (terms x columns) for every s of a stack ---
+
+inline conv::Form product_form(int64_t stack, int64_t rows, int64_t terms, int64_t columns) {
+  return conv::make_form(1, stack, terms, rows, {1, 1, columns}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, false,
+                         {0, 0, 0});
+}
+
+inline int64_t product_bytes(int64_t stack, int64_t rows, int64_t terms, int64_t columns) {
+  return conv::workspace_of(product_form(stack, rows, terms, columns));
+}
+
+inline void multiply(int64_t stack, int64_t rows, int64_t terms, int64_t columns, const float* a, const float* b,
+                     float* out, void* workspace) {
+  conv::run_convolution(product_form(stack, rows, terms, columns), b, a, nullptr, out, workspace);
+}
+
+// --- rows ---
+
+// In place: softmax, or its logarithm. A row that is -inf everywhere gives zeros where `safe`.
+inline void softmax_rows(float* values, int64_t rows, int64_t columns, bool log, bool safe) {
+#pragma omp parallel for schedule(static) if (rows * columns > kAlone)
+  for (int64_t row = 0; row < rows; ++row) {
+    float* at = values + row * columns;
+    float most = -std::numeric_limits<float>::infinity(), total = 0;
+    bool none = false;
+#pragma omp simd reduction(max : most)
+    for (int64_t j = 0; j < columns; ++j) most = at[j] > most ? at[j] : most;
+    for (int64_t j = 0; j < columns; ++j) none |= at[j] != at[j];
+    if (safe && !none && most == -std::numeric_limits<float>::infinity()) {
+      std::fill(at, at + columns, 0.f);
+      continue;
+    }
+    if (log) {
+#pragma omp simd reduction(+ : total)
+      for (int64_t j = 0; j < columns; ++j) total += exp(at[j] - most);
+      const float shift = std::log(total);
+#pragma omp simd
+      for (int64_t j = 0; j < columns; ++j) at[j] = at[j] - most - shift;
+    } else {
+#pragma omp simd reduction(+ : total)
+      for (int64_t j = 0; j < columns; ++j) {
+        at[j] = exp(at[j] - most);
+        total += at[j];
+      }
+      const float factor = 1.f / total;
+#pragma omp simd
+      for (int64_t j = 0; j < columns; ++j) at[j] *= factor;
+    }
+  }
+}
+
+struct Moments {
+  double sum, squares;  // of x - shift
+};
+
+inline Moments moments_of(const float* x, int64_t count, float shift) {
+  double sum = 0, squares = 0;
+  for (int64_t begin = 0; begin < count; begin += 256) {
+    float part = 0, square = 0;
+    const int64_t end = std::min<int64_t>(begin + 256, count);
+#pragma omp simd reduction(+ : part, square)
+    for (int64_t j = begin; j < end; ++j) {
+      const float value = x[j] - shift;
+      part += value;
+      square += value * value;
+    }
+    sum += part;
+    squares += square;
+  }
+  return {sum, squares};
+}
+
+struct Scale {
+  float mean, factor;
+};
+
+inline Scale scale_of(Moments found, double count, float shift, double eps) {
+  const double mean = found.sum / count, variance = std::max(0.0, found.squares / count - mean * mean);
+  return {static_cast<float>(mean + shift), static_cast<float>(1 / std::sqrt(variance + eps))};
+}
+
+// Rows of `outer` x channels x inner elements; the channels in groups. Gain and bias of a channel, or null.
+inline void group_norm(const float* x, const float* gain, const float* bias, float* out, int64_t outer,
+                       int64_t channels, int64_t inner, int64_t groups, double eps) {
+  const int64_t share = channels / groups, count = share * inner;
+#pragma omp parallel for schedule(static) if (outer * channels * inner > kAlone)
+  for (int64_t row = 0; row < outer * groups; ++row) {
+    const float* from = x + row * count;
+    const Scale scale = scale_of(moments_of(from, count, from[0]), static_cast<double>(count), from[0], eps);
+    for (int64_t c = 0; c < share; ++c) {
+      const int64_t channel = row % groups * share + c;
+      const float factor = scale.factor * (gain ? gain[channel] : 1.f), plus = bias ? bias[channel] : 0.f;
+#pragma omp simd
+      for (int64_t j = c * inner; j < (c + 1) * inner; ++j)
+        out[row * count + j] = (from[j] - scale.mean) * factor + plus;
+    }
+  }
+}
+
+inline void layer_norm(const float* x, const float* gain, const float* bias, float* out, int64_t rows, int64_t columns,
+                       double eps) {
+#pragma omp parallel for schedule(static) if (rows * columns > kAlone)
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* from = x + row * columns;
+    float* to = out + row * columns;
+    const Scale scale = scale_of(moments_of(from, columns, from[0]), static_cast<double>(columns), from[0], eps);
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j)
+      to[j] = (from[j] - scale.mean) * scale.factor * (gain ? gain[j] : 1.f) + (bias ? bias[j] : 0.f);
+  }
+}
+
+// By the moments of each channel over all images.
+inline void batch_norm(const float* x, const float* gain, const float* bias, float* out, int64_t images,
+                       int64_t channels, int64_t inner, double eps) {
+#pragma omp parallel for schedule(static) if (images * channels * inner > kAlone)
+  for (int64_t channel = 0; channel < channels; ++channel) {
+    const float shift = x[channel * inner];
+    Moments found{0, 0};
+    for (int64_t image = 0; image < images; ++image) {
+      const Moments part = moments_of(x + (image * channels + channel) * inner, inner, shift);
+      found = {found.sum + part.sum, found.squares + part.squares};
+    }
+    const Scale scale = scale_of(found, static_cast<double>(images * inner), shift, eps);
+    const float factor = scale.factor * (gain ? gain[channel] : 1.f), plus = bias ? bias[channel] : 0.f;
+    for (int64_t image = 0; image < images; ++image) {
+      const int64_t at = (image * channels + channel) * inner;
+#pragma omp simd
+      for (int64_t j = at; j < at + inner; ++j) out[j] = (x[j] - scale.mean) * factor + plus;
+    }
+  }
+}
+
+// The largest or smallest `count` elements of each row in order, and their places; NaN counts as the largest.
+inline void top_rows(const float* x, int64_t rows, int64_t columns, int64_t count, bool largest, float* values,
+                     int64_t* places) {
+#pragma omp parallel for schedule(static) if (rows * columns > kAlone)
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* from = x + row * columns;
+    float* best = values + row * count;
+    int64_t* at = places + row * count;
+    int64_t found = 0;
+    const auto before = [&](float a, float b) {
+      return largest ? (a > b || (a != a && b == b)) : (a < b || (b != b && a == a));
+    };
+    for (int64_t j = 0; j < columns; ++j) {
+      if (found == count && !before(from[j], best[count - 1])) continue;
+      int64_t place = found < count ? found++ : count - 1;
+      for (; place > 0 && before(from[j], best[place - 1]); --place) {
+        best[place] = best[place - 1];
+        at[place] = at[place - 1];
+      }
+      best[place] = from[j];
+      at[place] = j;
+    }
+  }
+}
+
+}  // namespace warpsmith::ops
