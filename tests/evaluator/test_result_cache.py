@@ -2,15 +2,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from warpsmith.backends import library
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.evaluator.supervisor.result_cache import ResultCache, ResultKey
+from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.evaluation import Baseline, Environment, Evaluation, Interval, Resources, Status, WorkloadResult
 from warpsmith.model.settings import Limits, Settings
+from warpsmith.tasks.load import load_task
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "src/warpsmith/examples/softmax.py"
 KEY = ResultKey("task-digest", "0123456789ab", "g++ 12.2.0", "cpu-key", "2.13.0", Settings())
 ENVIRONMENT = Environment("a CPU", "cpu", "g++ 12", "2.13", sandbox=("namespaces", "seccomp"), threads=2, harness="0")
 WORKLOAD = WorkloadResult(
@@ -156,3 +163,15 @@ def test_no_digit_and_no_letter_is_lost(
     for verdict in (measured, replace(FAILED, reason=reason)):
         cache.put(KEY, verdict)
         assert cache.get(KEY) == verdict
+
+
+def test_a_changed_header_of_the_library_is_judged_again(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Candidate((SourceFile("kernel.cpp", "#include <warpsmith/cpu/pool.h>\n"),), "cpu")
+    judge: Any = SimpleNamespace(task=load_task(EXAMPLE).task, facts=SimpleNamespace(torch="2.13"))
+    before = evaluator._job(judge, 0, kernel).key
+    files = dict(library._library_files(library.LIBRARY))
+
+    for name, same in (("warpsmith/cpu/scan.h", True), ("warpsmith/cpu/pool.h", False)):
+        changed = {**files, name: files[name] + "\n"}
+        monkeypatch.setattr(library, "_library_files", lambda _folder, changed=changed: changed)
+        assert (evaluator._job(judge, 0, kernel).key == before) is same

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from warpsmith.model.candidate import Candidate
+
 LIBRARY = Path(__file__).resolve().parent.parent / "kernels" / "include"
 """The folder of the headers."""
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](warpsmith/[\w./]+)[>"]', re.MULTILINE)
@@ -29,6 +31,12 @@ def library_headers(*texts: str, folder: Path = LIBRARY) -> Mapping[str, str]:
 def library_digest(headers: Mapping[str, str]) -> str:
     """A hash of headers, so that a changed header gives another build."""
     return hashlib.sha256("\0".join(f"{name}\0{text}" for name, text in headers.items()).encode()).hexdigest()[:16]
+
+
+def digest_with_headers(candidate: Candidate) -> str:
+    """The digest of a candidate and of the headers that it includes: what its build depends on."""
+    headers = library_headers(*(file.text for file in candidate.files))
+    return f"{candidate.digest}-{library_digest(headers)}" if headers else candidate.digest
 
 
 @cache

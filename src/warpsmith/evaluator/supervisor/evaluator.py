@@ -19,6 +19,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from warpsmith.backends.library import digest_with_headers
 from warpsmith.backends.source import backend_named, devices_of
 from warpsmith.evaluator.guards import check_guard_names
 from warpsmith.evaluator.judge.records import CalibrationMode, JudgeConfig, JudgeReport
@@ -207,7 +208,7 @@ class Evaluator:
             )
         key = ResultKey(
             task=judge.task.digest,
-            candidate=candidate.digest,
+            candidate=digest_with_headers(candidate),
             compiler=backend.available().detail,
             device=self.device.key,
             torch=judge.facts.torch,

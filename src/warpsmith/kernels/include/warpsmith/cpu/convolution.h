@@ -29,7 +29,7 @@ constexpr int kWidth = kVectors * kLanes;    // outputs of a tile
 constexpr int kTiles = 8;                    // tiles that use a block of weights while it is in the cache
 constexpr int64_t kTerms = 256;              // terms that are added up in registers: more would cost accuracy
 constexpr int64_t kBatchBytes = 4 << 20;     // of grids that are filled before they are read
-constexpr int64_t kAlone = 1 << 20;          // products that one thread computes before others would have begun
+constexpr int64_t kAlone = 1 << 22;          // products that one thread computes before others would have begun
 
 typedef float Vector __attribute__((vector_size(kLanes * 4)));
 typedef float Loose __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));

@@ -12,7 +12,7 @@
 
 namespace warpsmith::ops {
 
-constexpr int64_t kAlone = 32768;  // elements that one thread computes before others would have begun
+constexpr int64_t kAlone = 1 << 17;  // elements that one thread computes before others would have begun
 
 // e^x without a branch or a call, so that loops vectorise; NaN and infinities as usual.
 inline float exp(float x) {

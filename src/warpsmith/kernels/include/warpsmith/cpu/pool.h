@@ -11,7 +11,7 @@ namespace warpsmith::pool {
 
 constexpr int64_t kBuffer = 4096;  // columns of the buffer
 constexpr int64_t kPiece = 1024;   // outputs of a piece, at most
-constexpr int64_t kAlone = 32768;  // elements that one thread reads before others would have begun
+constexpr int64_t kAlone = 1 << 17;  // elements that one thread reads before others would have begun
 
 struct Axes {
   int64_t at[3];  // depth, height, width

@@ -14,7 +14,7 @@ namespace warpsmith::scan {
 constexpr int kLanes = 8;
 constexpr int64_t kParts = 64;       // of a row, at most
 constexpr int64_t kShortest = 4096;  // elements of a part, at least
-constexpr int64_t kAlone = 32768;    // elements that one thread scans before others would have begun
+constexpr int64_t kAlone = 1 << 17;    // elements that one thread scans before others would have begun
 
 typedef double Values __attribute__((vector_size(kLanes * 8)));
 typedef float Singles __attribute__((vector_size(kLanes * 4)));
