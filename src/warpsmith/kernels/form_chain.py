@@ -70,6 +70,7 @@ class Value:
     at: At
     buffer: str = ""  # the name of the dense array that holds it; "" if it is an expression
     heavy: bool = False  # the expression computes something
+    turned: str = ""  # the dense array that holds it with the last two axes exchanged
 
     @property
     def rank(self) -> int:
@@ -188,7 +189,12 @@ class _Writer:
         return made
 
     def _dense(self, value: Value) -> Value:
-        return value if value.buffer else self._store(value)
+        if value.buffer or not value.turned:
+            return value if value.buffer else self._store(value)
+        made = self._array(value.dims, "float")
+        sizes = f"{_product(value.dims[:-2])}, {value.dims[-1]}, {value.dims[-2]}"
+        self.lines.append(f"warpsmith::ops::transpose({value.turned}, {made.buffer}, {sizes});")
+        return made
 
     # --- operations ---
 
@@ -548,7 +554,9 @@ def _mapped(pattern: str, operands: Sequence[Value], ctype: str) -> Value:
 def _cast(value: Value, ctype: str) -> Value:
     if value.ctype == ctype:
         return value
-    return replace(value, ctype=ctype, at=lambda index: f"static_cast<{ctype}>({value.at(index)})", buffer="")
+    return replace(
+        value, ctype=ctype, at=lambda index: f"static_cast<{ctype}>({value.at(index)})", buffer="", turned=""
+    )
 
 
 def _expanded(value: Value, dims: Sequence[str]) -> Value:
@@ -590,7 +598,9 @@ def _ordered(value: Value, order: Sequence[int]) -> Value:
             own[old] = index[new]
         return value.at(own)
 
-    return Value(tuple(value.dims[old] for old in order), value.ctype, at, heavy=value.heavy)
+    exchanged = [*range(value.rank - 2), value.rank - 1, value.rank - 2]
+    turned = value.buffer if value.rank > 1 and list(order) == exchanged and value.ctype == "float" else ""
+    return Value(tuple(value.dims[old] for old in order), value.ctype, at, heavy=value.heavy, turned=turned)
 
 
 def _swapped(value: Value, one: int, other: int) -> Value:

@@ -65,6 +65,21 @@ inline void multiply(int64_t stack, int64_t rows, int64_t terms, int64_t columns
   conv::run_convolution(product_form(stack, rows, terms, columns), b, a, nullptr, out, workspace);
 }
 
+// Every matrix of a stack with its axes exchanged, in blocks that stay in the cache.
+inline void transpose(const float* from, float* to, int64_t stack, int64_t rows, int64_t columns) {
+  constexpr int64_t kBlock = 16;
+  const int64_t high = (rows + kBlock - 1) / kBlock;
+#pragma omp parallel for collapse(2) schedule(static) if (stack * rows * columns > kAlone)
+  for (int64_t s = 0; s < stack; ++s)
+    for (int64_t block = 0; block < high; ++block) {
+      const float* matrix = from + s * rows * columns;
+      float* turned = to + s * rows * columns;
+      const int64_t end = std::min(rows, (block + 1) * kBlock);
+      for (int64_t j = 0; j < columns; ++j)
+        for (int64_t i = block * kBlock; i < end; ++i) turned[j * rows + i] = matrix[i * columns + j];
+    }
+}
+
 // --- rows ---
 
 // In place: softmax, or its logarithm. A row that is -inf everywhere gives zeros where `safe`.
