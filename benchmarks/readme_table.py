@@ -3,8 +3,9 @@
     python -m benchmarks.readme_table
     python -m benchmarks.readme_table --check
 
-README has a line per family, docs/suites.md a line per workload, each between two marks. Only verified kernels count;
-those that are not are named apart. Where there is no record yet, the tables say so. It measures nothing.
+README has a line per family, docs/suites.md a line per workload, each between two marks. PyTorch's times come from
+`benchmarks/h200/suite.json`, the kernels of the collection from `src/warpsmith/kernels/facts/h200.json`. Where there is
+no record yet, the tables say so. It measures nothing.
 """
 
 from __future__ import annotations
@@ -15,24 +16,18 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.suite_figures import (
-    BestFigures,
-    BestRecord,
-    SuiteRecord,
-    TaskFigures,
-    WorkloadFigures,
-    read_best,
-    read_suite,
-)
+from benchmarks.suite_figures import SuiteRecord, TaskFigures, WorkloadFigures, read_suite
 
+from warpsmith.kernels.facts import FACTS, DeviceFacts, KernelFacts, read_device
 from warpsmith.model.errors import UsageError, WarpsmithError
 from warpsmith.system.files import put_in_place
 
 ROOT = Path(__file__).resolve().parent.parent
 SUITE = ROOT / "benchmarks" / "h200" / "suite.json"
-BEST = ROOT / "benchmarks" / "h200" / "suite_best.json"
+KERNELS = FACTS / "h200.json"
 BEGIN, END = "<!-- suite table -->", "<!-- /suite table -->"
 _PRECISION = "fp32"  # what the tables compare in; docs/suites.md has PyTorch's tf32 times too
+_SPLIT = 3.0  # products of fp16 parts that together give one of the fp32 class
 _NONE = "–"
 _NOTHING = (
     "Not measured yet. On a machine with a GPU, `python -m benchmarks.suite_record --json benchmarks/h200/suite.json` "
@@ -43,75 +38,108 @@ _NOTHING = (
 # --- figures ---
 
 
-def mean(values: Iterable[float]) -> float | None:
-    """The geometric mean; None of nothing."""
-    logs = [math.log(value) for value in values if value > 0]
+def mean(values: Iterable[float | None]) -> float | None:
+    """The geometric mean of what is known; None of nothing."""
+    logs = [math.log(value) for value in values if value]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
-def gain(task: TaskFigures) -> float | None:
-    """How much faster torch.compile is than eager, over the task's workloads."""
-    return _ratio(task, lambda w: (w.ms("eager", _PRECISION), w.ms("compile", _PRECISION)))
+class Figures:
+    """What the table says of one task."""
 
+    def __init__(self, suite: SuiteRecord, task: TaskFigures, kernel: KernelFacts | None) -> None:
+        self._suite, self._task = suite, task
+        self.kernel = kernel if kernel and kernel.status == "ok" and kernel.speedup else None
 
-def share(task: TaskFigures) -> float | None:
-    """Of the hardware limit: what eager reaches."""
-    return _ratio(task, lambda w: (_floor_ms(w), w.ms("eager", _PRECISION)))
+    @property
+    def compile(self) -> float | None:
+        """How much faster torch.compile is than eager."""
+        return self._ratio(lambda w: (w.ms("eager", _PRECISION), w.ms("compile", _PRECISION)))
 
+    @property
+    def best_of_pytorch(self) -> float | None:
+        """How much faster the faster of both is than eager."""
+        return max(1.0, self.compile or 1.0)
 
-def over_compile(task: TaskFigures, best: BestFigures) -> float | None:
-    """How much faster a kernel is than torch.compile."""
-    return _ratio(task, lambda w: (w.ms("compile", _PRECISION), best.latency_ms.get(w.workload)))
+    @property
+    def eager_share(self) -> float | None:
+        """What eager reaches of the hardware's limit."""
+        return self._ratio(lambda w: (self.limit_ms(w), w.ms("eager", _PRECISION)))
 
+    @property
+    def over_eager(self) -> float | None:
+        """How much faster the kernel is than eager, both measured in one run."""
+        return self.kernel.speedup if self.kernel else None
 
-def best_share(task: TaskFigures, best: BestFigures) -> float | None:
-    """Of the hardware limit: what a kernel reaches."""
-    return _ratio(task, lambda w: (_floor_ms(w), best.latency_ms.get(w.workload)))
+    @property
+    def over_compile(self) -> float | None:
+        """How much faster the kernel is than torch.compile."""
+        return self.over_eager / self.compile if self.over_eager and self.compile else None
 
+    @property
+    def over_best_of_pytorch(self) -> float | None:
+        """How much faster the kernel is than the faster of both."""
+        return self.over_eager / self.best_of_pytorch if self.over_eager and self.best_of_pytorch else None
 
-def _ratio(task: TaskFigures, pair: Callable[[WorkloadFigures], tuple[float | None, float | None]]) -> float | None:
-    """The mean over the workloads of one time divided by another; None where one of them is missing somewhere."""
-    pairs = [pair(workload) for workload in task.workloads]
-    found = [above / below for above, below in pairs if above and below]
-    return mean(found) if len(found) == len(pairs) else None
+    @property
+    def share(self) -> float | None:
+        """What the kernel reaches of the hardware's limit."""
+        times = self.latencies()
+        return self._ratio(lambda w: (self.limit_ms(w), times.get(w.workload)))
 
+    def latencies(self) -> dict[str, float]:
+        """The kernel's time on each workload."""
+        names = [workload.workload for workload in self._task.workloads]
+        return dict(zip(names, self.kernel.latency_ms, strict=False)) if self.kernel else {}
 
-def _floor_ms(workload: WorkloadFigures) -> float | None:
-    bound = workload.bound(_PRECISION)
-    return bound.floor_ms if bound else None
+    def limit_ms(self, workload: WorkloadFigures) -> float:
+        """The larger of bytes ÷ bandwidth and flops ÷ the rate of fp32-class products on tensor cores."""
+        rates = self._suite.flops_s
+        flops_s = max(rates[_PRECISION], rates.get("fp16", 0.0) / _SPLIT)
+        return 1e3 * max(workload.bytes / self._suite.bandwidth_bytes_s, workload.flops / flops_s)
+
+    def _ratio(self, pair: Callable[[WorkloadFigures], tuple[float | None, float | None]]) -> float | None:
+        """The mean over the workloads of one time divided by another; None where one of them is missing."""
+        pairs = [pair(workload) for workload in self._task.workloads]
+        found = [above / below for above, below in pairs if above and below]
+        return mean(found) if len(found) == len(pairs) else None
 
 
 # --- the table of families ---
 
 
-def families(suite: SuiteRecord | None, best: BestRecord | None) -> str:
+def families(suite: SuiteRecord | None, facts: DeviceFacts | None) -> str:
     """A line per family, for README."""
     if suite is None or not suite.tasks:
         return _NOTHING
-    found = {each.task: each for each in best.tasks} if best else {}
-    kinds = list(dict.fromkeys(task.family for task in suite.tasks))
-    rows = [(kind, [task for task in suite.tasks if task.family == kind]) for kind in sorted(kinds)]
-    rows.append(("all", list(suite.tasks)))
+    known = facts.kernels if facts else {}
+    kinds = sorted({task.family for task in suite.tasks})
+    figures = {task.task: Figures(suite, task, known.get(task.task)) for task in suite.tasks}
+    rows = [(kind, [figures[task.task] for task in suite.tasks if task.family == kind]) for kind in kinds]
+    rows.append(("all", list(figures.values())))
     lines = [
-        "| family | tasks | eager, of roofline | torch.compile over eager "
-        "| kernels of the catalogue, verified | over eager | over torch.compile | of roofline |",
-        "|---|---|---|---|---|---|---|---|",
-        *(_family(kind, tasks, found) for kind, tasks in rows),
+        "| family | tasks | eager, of the limit | torch.compile | best of PyTorch | kernels valid | verified "
+        "| over eager | over torch.compile | over the best of PyTorch | of the limit |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+        *(_family(kind, tasks) for kind, tasks in rows),
     ]
-    return "\n".join([_measured(suite), "", *lines, "", *_searched(best)])
+    return "\n".join([_measured(suite), "", *lines, "", *_judged(facts)])
 
 
-def _family(kind: str, tasks: Sequence[TaskFigures], found: dict[str, BestFigures]) -> str:
-    kernels = [(task, found[task.task]) for task in tasks if task.task in found and found[task.task].verified]
+def _family(kind: str, tasks: Sequence[Figures]) -> str:
+    kernels = [task for task in tasks if task.kernel]
     cells = [
         kind,
         str(len(tasks)),
-        _percent(mean(filter(None, map(share, tasks)))),
-        _times(mean(filter(None, map(gain, tasks)))),
+        _percent(mean(task.eager_share for task in tasks)),
+        _times(mean(task.compile for task in tasks)),
+        _times(mean(task.best_of_pytorch for task in tasks)),
         str(len(kernels)) if kernels else _NONE,
-        _times(mean(best.speedup for _, best in kernels if best.speedup)),
-        _times(mean(filter(None, (over_compile(task, best) for task, best in kernels)))),
-        _percent(mean(filter(None, (best_share(task, best) for task, best in kernels)))),
+        str(sum(task.kernel.verified is True for task in kernels if task.kernel)) if kernels else _NONE,
+        _times(mean(task.over_eager for task in kernels)),
+        _times(mean(task.over_compile for task in kernels)),
+        _times(mean(task.over_best_of_pytorch for task in kernels)),
+        _percent(mean(task.share for task in kernels)),
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -121,52 +149,38 @@ def _measured(suite: SuiteRecord) -> str:
     small = "" if suite.size == "full" else f" at the {suite.size} size"
     return (
         f"{len(suite.tasks)} tasks on {suite.device}{small}, {suite.date[:10]}; {versions}; {_PRECISION}; "
-        "geometric means over the tasks of a family."
+        "geometric means over the tasks of a family. The limit counts fp32-class products at the rate of tensor cores."
     )
 
 
-def _searched(best: BestRecord | None) -> list[str]:
-    if best is None or not best.tasks:
-        return ["The catalogue has not been run on these tasks yet (`python -m benchmarks.suite_best`)."]
-    kernels = [task for task in best.tasks if task.verified]
-    faster = sum(task.low is not None and task.low > 1.0 for task in kernels)
-    trials = max(task.trials for task in best.tasks)
-    ran = "all" if len(best.tasks) == best.covered else str(len(best.tasks))
-    right = "all" if len(kernels) == len(best.tasks) else str(len(kernels))
+def _judged(facts: DeviceFacts | None) -> list[str]:
+    if facts is None or not facts.kernels:
+        return ["The kernels of the collection have not been judged on this device (`benchmarks.collection_record`)."]
+    valid = [kernel for kernel in facts.kernels.values() if kernel.status == "ok"]
+    verified = sum(kernel.verified is True for kernel in valid)
+    faster = sum(kernel.interval is not None and kernel.interval[0] > 1.0 for kernel in valid)
     said = [
-        f"The catalogue's templates cover {best.covered} of the tasks; {ran} had a run of at most {trials} trials "
-        f"without a model ({best.tasks[0].method}, {best.date[:10]}), {right} of the kernels found are verified, and "
-        f"{faster} of those are faster than eager beyond their intervals. A family without a figure there has none."
+        f"{len(valid)} kernels of the collection are valid on {facts.device} ({facts.date[:10]}), {faster} of them "
+        f"faster than eager beyond their intervals; {verified} are verified. The figures are those of the kernels as "
+        "they were judged; `warpsmith kernels list` says which of them have changed since."
     ]
-    apart: dict[str, list[str]] = {}
-    for task in best.tasks:
-        if not task.verified:
-            apart.setdefault(_against(task), []).append(f"`{task.name}`")
-    listed = "; ".join(f"{why}: {', '.join(names)}" for why, names in apart.items())
-    return [*said, "", f"Not counted: {listed}."] if apart else said
-
-
-def _against(task: BestFigures) -> str:
-    """Why a kernel does not count, in few words; the record has all of them."""
-    if task.failure:
-        return "could not be judged"
-    if task.speedup is None:
-        return "nothing valid found"
-    return "not verified yet" if task.verified is None else "not verified, with a reason against it"
+    refused = [f"`{each.task}` ({each.status})" for each in facts.kernels.values() if each.status != "ok"]
+    return [*said, "", f"Not valid: {', '.join(refused)}."] if refused else said
 
 
 # --- the table of workloads ---
 
 
-def workloads(suite: SuiteRecord | None, best: BestRecord | None) -> str:
+def workloads(suite: SuiteRecord | None, facts: DeviceFacts | None) -> str:
     """A line per workload, for docs/suites.md."""
     if suite is None or not suite.tasks:
         return _NOTHING
-    found = {each.task: each for each in best.tasks} if best else {}
+    known = facts.kernels if facts else {}
+    figures = [(task, Figures(suite, task, known.get(task.task))) for task in suite.tasks]
     lines = [
-        "| task | zone | floor | eager | torch.compile | eager, tf32 | torch.compile, tf32 | catalogue | over eager |",
+        "| task | zone | limit | eager | torch.compile | eager, tf32 | torch.compile, tf32 | collection | over eager |",
         "|---|---|---|---|---|---|---|---|---|",
-        *(_workload(task, each, found.get(task.task)) for task in suite.tasks for each in task.workloads),
+        *(_workload(task, each, ours) for task, ours in figures for each in task.workloads),
     ]
     left = [f"`{t.name}`: {why}" for t in suite.tasks for w in t.workloads for why in w.missing]
     left += [f"`{t.name}`: {t.failure}" for t in suite.tasks if t.failure]
@@ -174,17 +188,17 @@ def workloads(suite: SuiteRecord | None, best: BestRecord | None) -> str:
     return "\n".join([said, "", *lines, *(["", f"Missing: {'; '.join(left)}."] if left else [])])
 
 
-def _workload(task: TaskFigures, workload: WorkloadFigures, best: BestFigures | None) -> str:
+def _workload(task: TaskFigures, workload: WorkloadFigures, ours: Figures) -> str:
     bound = workload.bound(_PRECISION)
     several = len(task.workloads) > 1
-    ours = best.latency_ms.get(workload.workload) if best and best.verified else None
+    kernel_ms = ours.latencies().get(workload.workload)
     cells = [
         f"{task.name} {workload.workload}" if several else task.name,
         bound.zone if bound else _NONE,
-        _ms(bound.floor_ms if bound else None),
+        _ms(ours.limit_ms(workload)),
         *(_ms(workload.ms(side, precision)) for precision in ("fp32", "tf32") for side in ("eager", "compile")),
-        _ms(ours),
-        _times(best.speedup if best and ours else None),
+        _ms(kernel_ms),
+        _times(ours.over_eager if kernel_ms else None),
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -215,9 +229,9 @@ def filled(text: str, table: str, name: str) -> str:
     return f"{before}{BEGIN}\n{table}\n{END}{after}"
 
 
-def documents(suite: SuiteRecord | None, best: BestRecord | None) -> dict[Path, str]:
+def documents(suite: SuiteRecord | None, facts: DeviceFacts | None) -> dict[Path, str]:
     """Every file with a table, as it should read."""
-    tables = {ROOT / "README.md": families(suite, best), ROOT / "docs" / "suites.md": workloads(suite, best)}
+    tables = {ROOT / "README.md": families(suite, facts), ROOT / "docs" / "suites.md": workloads(suite, facts)}
     return {path: filled(path.read_text(encoding="utf-8"), table, path.name) for path, table in tables.items()}
 
 
@@ -229,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     try:
-        wanted = documents(read_suite(SUITE), read_best(BEST))
+        wanted = documents(read_suite(SUITE), read_device(KERNELS))
     except WarpsmithError as fault:
         print(f"error: {fault}", file=sys.stderr)
         return 2

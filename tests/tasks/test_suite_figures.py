@@ -26,6 +26,7 @@ from benchmarks.suite_figures import (
     write,
 )
 
+from warpsmith.kernels.facts import DeviceFacts, KernelFacts, read_device
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import UsageError
 from warpsmith.model.task import Precision
@@ -38,36 +39,38 @@ def workload(eager_ms: float, compile_ms: float, floor_ms: float, name: str = "f
         for precision, part in (("fp32", 1), ("tf32", 2))
         for side, ms in (("eager", eager_ms), ("compile", compile_ms))
     )
-    return WorkloadFigures(name, (("n", 8),), 64, 8, (Bound("fp32", floor_ms, "memory"),), sides)
+    bound = Bound("fp32", floor_ms, "memory")
+    return WorkloadFigures(name, (("n", 8),), int(floor_ms * 1e9), 8, (bound,), sides)
 
 
 def record(*tasks: TaskFigures) -> SuiteRecord:
-    return SuiteRecord("2026-01-02T03:04:05+00:00", "A GPU", {"torch": "2.9"}, "full", "somehow", 1e12, {}, 9.0, tasks)
+    return SuiteRecord(
+        "2026-01-02T03:04:05+00:00", "A GPU", {"torch": "2.9"}, "full", "somehow", 1e12, {"fp32": 1e12}, 9.0, tasks
+    )
 
 
 RELU = TaskFigures("warpsmith-100/relu", "activation", 19, (workload(3.0, 1.5, 1.5),), 1.0)
 SUM = TaskFigures("warpsmith-100/sum_reduction", "reduction", 47, (workload(2.0, 2.2, 1.0),), 1.0)
-KERNEL = Candidate((SourceFile("kernel.cu", "int x;"),), "cuda", (("BLOCK", "128"),))
-FASTER = BestFigures(
+FASTER = KernelFacts(
     task=RELU.task,
     family="activation",
-    method="cupilot",
-    trials=12,
-    valid=11,
-    compiled=12,
-    seconds=20.0,
-    stopped="trials",
+    candidate="abc",
+    status="ok",
+    reason="",
     speedup=1.5,
-    low=1.4,
-    high=1.6,
-    latency_ms={"full": 2.0},
-    kernel=KERNEL,
+    interval=(1.4, 1.6),
+    latency_ms=(2.0,),
+    eager_ms=(3.0,),
+    share_of_floor=(0.75,),
+    error=0.1,
     verified=True,
+    objection="",
+    seconds=3.0,
 )
 
 
-def found(*tasks: BestFigures) -> BestRecord:
-    return BestRecord("2026-01-02T03:04:05+00:00", "A GPU", {}, "full", "fp32", 9.0, 51, tasks)
+def found(*kernels: KernelFacts) -> DeviceFacts:
+    return DeviceFacts("A GPU", "2026-01-02T03:04:05+00:00", {}, {kernel.task: kernel for kernel in kernels})
 
 
 def cells(table: str, first: str) -> list[str]:
@@ -79,7 +82,7 @@ def cells(table: str, first: str) -> list[str]:
 
 
 def test_the_tables_are_what_the_script_makes_of_the_records() -> None:
-    made = readme_table.documents(read_suite(readme_table.SUITE), read_best(readme_table.BEST))
+    made = readme_table.documents(read_suite(readme_table.SUITE), read_device(readme_table.KERNELS))
 
     assert {path.name for path in made} == {"README.md", "suites.md"}
     for path, text in made.items():
@@ -90,7 +93,7 @@ def test_without_records_the_tables_say_so() -> None:
     for table in (readme_table.families(None, None), readme_table.workloads(None, None)):
         assert table.startswith("Not measured yet.")
         assert "|" not in table
-    assert "has not been run on these tasks yet" in readme_table.families(record(RELU), None)
+    assert "have not been judged on this device" in readme_table.families(record(RELU), None)
 
 
 def test_families_are_compared_by_geometric_means() -> None:
@@ -98,23 +101,31 @@ def test_families_are_compared_by_geometric_means() -> None:
 
     table = readme_table.families(record(RELU, twice, SUM), found(FASTER))
 
-    assert cells(table, "activation") == ["activation", "2", "25 %", "4.00×", "1", "1.50×", "0.75×", "75 %"]
-    assert cells(table, "reduction") == ["reduction", "1", "50 %", "0.91×", "–", "–", "–", "–"]
+    ours = ["1", "1", "1.50×", "0.75×", "0.75×", "75 %"]
+    assert cells(table, "activation") == ["activation", "2", "25 %", "4.00×", "4.00×", *ours]
+    assert cells(table, "reduction") == ["reduction", "1", "50 %", "0.91×", "1.00×", *["–"] * 6]
     assert cells(table, "all")[1] == "3"
-    assert "cover 51 of the tasks" in table
-    assert "Not counted" not in table
+    assert "1 kernels of the collection are valid on A GPU" in table
+    assert "Not valid" not in table
 
 
-def test_only_verified_kernels_count() -> None:
-    refused = replace(FASTER, verified=False, objection="shapes failed: wrong on 3 rows.")
+def test_only_valid_kernels_count_and_verified_ones_are_counted_apart() -> None:
+    refused = replace(FASTER, status="wrong", speedup=None, verified=None)
     untried = replace(FASTER, task=SUM.task, family="reduction", verified=None)
 
     table = readme_table.families(record(RELU, SUM), found(refused, untried))
     lines = readme_table.workloads(record(RELU, SUM), found(refused, untried))
 
-    assert cells(table, "all")[4:] == ["–", "–", "–", "–"]
-    assert "with a reason against it: `relu`; not verified yet: `sum_reduction`." in table
+    assert cells(table, "all")[5:8] == ["1", "0", "1.50×"]
+    assert "Not valid: `warpsmith-100/relu` (wrong)." in table
     assert cells(lines, "relu")[-2:] == ["–", "–"]
+
+
+def test_the_limit_counts_products_of_the_fp32_class_on_tensor_cores() -> None:
+    product = replace(RELU, workloads=(replace(RELU.workloads[0], bytes=8, flops=int(6e9)),))
+    suite = replace(record(product), flops_s={"fp32": 1e12, "fp16": 9e12})
+
+    assert readme_table.Figures(suite, product, None).limit_ms(product.workloads[0]) == pytest.approx(2.0)
 
 
 def test_every_workload_has_its_line() -> None:
@@ -139,10 +150,15 @@ def test_a_file_without_its_marks_is_refused() -> None:
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     write(tmp_path / "suite.json", record(RELU, SUM))
-    write(tmp_path / "best.json", found(FASTER))
+    kernel = Candidate((SourceFile("kernel.cu", "int x;"),), "cuda", (("BLOCK", "128"),))
+    run = BestFigures(
+        RELU.task, "activation", "cupilot", 12, 11, 12, 20.0, "trials", latency_ms={"full": 2.0}, kernel=kernel
+    )
+    best = BestRecord("2026-01-02T03:04:05+00:00", "A GPU", {}, "full", "fp32", 9.0, 51, (run,))
+    write(tmp_path / "best.json", best)
 
     assert read_suite(tmp_path / "suite.json") == record(RELU, SUM)
-    assert read_best(tmp_path / "best.json") == found(FASTER)
+    assert read_best(tmp_path / "best.json") == best
     assert read_suite(tmp_path / "none.json") is None
     with pytest.raises(UsageError, match="is no such record"):
         read_suite(tmp_path / "best.json")

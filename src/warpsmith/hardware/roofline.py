@@ -125,14 +125,17 @@ _SPLITS: dict[Precision, tuple[tuple[str, float], ...]] = {
 
 
 def floor_ms(work: Work, peaks: Peaks, precision: Precision) -> float:
-    """The hardware limit in milliseconds: the larger of bytes ÷ bandwidth and flops ÷ peak."""
-    return 1e3 * max(work.bytes / peaks.bandwidth_bytes_s, work.flops / peaks.flops_s(precision))
+    """The hardware limit in milliseconds: bytes ÷ bandwidth or flops ÷ the rate that the class permits, the larger."""
+    return 1e3 * max(work.bytes / peaks.bandwidth_bytes_s, work.flops / permitted_flops_s(peaks, precision))
 
 
 def permitted_flops_s(peaks: Peaks, precision: Precision) -> float:
-    """The rate of the fastest known arithmetic that gives results of this precision class, in FLOP/s."""
+    """The rate of the fastest known arithmetic that gives results of this precision class, in FLOP/s.
+
+    Products of the fp32 class can be computed on tensor cores from parts of their factors.
+    """
     rates = dict(peaks.flops)
-    return GEMM_MARGIN * max(rates[name] / parts for name, parts in _SPLITS[precision] if name in rates)
+    return max(rates[name] / parts for name, parts in _SPLITS[precision] if name in rates)
 
 
 def reject_below_ms(work: Work, peaks: Peaks, precision: Precision, *, cold: bool = True) -> float:
@@ -152,7 +155,7 @@ def reject_below_ms(work: Work, peaks: Peaks, precision: Precision, *, cold: boo
     from_memory = read if cold and peaks.kind is not DeviceKind.CPU else max(0, read - cached)
     memory_s = (from_memory + max(0, written - cached)) / peaks.bandwidth_bytes_s
     cache_s = CACHE_MARGIN * (read + written) / max(peaks.cache_bandwidth_bytes_s, peaks.bandwidth_bytes_s)
-    arithmetic_s = work.essential_flops / permitted_flops_s(peaks, precision)
+    arithmetic_s = work.essential_flops / (GEMM_MARGIN * permitted_flops_s(peaks, precision))
     return 1e3 * MARGINS[peaks.kind] * peaks.certainty * max(memory_s, cache_s, arithmetic_s)
 
 
@@ -163,8 +166,7 @@ def ridges(peaks: Peaks, precision: Precision) -> tuple[float, float]:
     """
     plain_name = Precision.FP64 if precision is Precision.FP64 else Precision.FP32
     plain = peaks.flops_s(plain_name)
-    rates = dict(peaks.flops)
-    best = max(rates[name] / parts for name, parts in _SPLITS[precision] if name in rates)
+    best = permitted_flops_s(peaks, precision)
     return plain / peaks.bandwidth_bytes_s, max(plain, best) / peaks.bandwidth_bytes_s
 
 
@@ -269,8 +271,8 @@ def ceilings(problem: Problem, peaks: Peaks | None = None) -> Ceilings:
         )
     # A floor is the larger of two times; the zone says which of them, and so which rate it gives.
     measured = [bound for bound in problem.bounds if bound.floor_ms > 0]
-    by_bytes = [1e3 * each.bytes / each.floor_ms for each in measured if each.zone == Zone.MEMORY]
-    by_flops = [1e3 * each.flops / each.floor_ms for each in measured if each.zone in (Zone.MIDDLE, Zone.COMPUTE)]
+    by_bytes = [1e3 * each.bytes / each.floor_ms for each in measured if each.zone in (Zone.MEMORY, Zone.MIDDLE)]
+    by_flops = [1e3 * each.flops / each.floor_ms for each in measured if each.zone == Zone.COMPUTE]
     rate = max(by_flops, default=None)
     return Ceilings(max(by_bytes, default=None), rate, rate)
 
