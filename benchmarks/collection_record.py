@@ -84,28 +84,50 @@ class Sitting:
         self._record = record
         self._began = began
         self._limit_s = limit_s
+        self._stages: dict[str, float] = {}  # seconds by what was done
+        self._stage, self._since = "", time.monotonic()
 
     def record_batch(self, batch: Sequence[CollectedKernel], at_once: int) -> None:
         """Judge kernels, and verify them with the checks of `at_once` kernels side by side; 0: do not verify."""
         found: list[tuple[CollectedKernel, Evaluation]] = []
-        with Evaluator(self._device) as evaluator:
+        with Evaluator(
+            self._device, on_progress=lambda progress: self._reached(f"judge: {progress.stage}")
+        ) as evaluator:
             for kernel in batch:
                 if self._over():
                     break
+                self._reached("judge: open")
                 evaluation = self._judge(evaluator, kernel)
                 if evaluation is not None and evaluation.ok:
                     found.append((kernel, evaluation))
         if not at_once or self._over() or not found:
             return
         began = time.monotonic()
+        self._reached("examine")
         with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as processes:
             checks = list(processes.map(examine, [self._device] * len(found), [kernel for kernel, _ in found]))
         print(f"{len(found)} kernels examined in {time.monotonic() - began:.0f} s", flush=True)
-        with Evaluator(self._device) as evaluator:
+        with Evaluator(
+            self._device, on_progress=lambda progress: self._reached(f"again: {progress.stage}")
+        ) as evaluator:
             for (kernel, evaluation), examined in zip(found, checks, strict=True):
                 if self._over():
                     break
+                self._reached("again: open")
                 self._certify(evaluator, kernel, evaluation, examined)
+        self._reached("")
+        print(
+            "; ".join(
+                f"{stage} {seconds:.0f} s" for stage, seconds in sorted(self._stages.items(), key=lambda each: -each[1])
+            ),
+            flush=True,
+        )
+
+    def _reached(self, stage: str) -> None:
+        """Something new begins: the time until the next call is counted for it."""
+        now = time.monotonic()
+        self._stages[self._stage] = self._stages.get(self._stage, 0.0) + now - self._since
+        self._stage, self._since = stage, now
 
     def _over(self) -> bool:
         return time.monotonic() - self._began > self._limit_s
