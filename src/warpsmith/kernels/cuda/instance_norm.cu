@@ -3,6 +3,9 @@
 
 #include <warpsmith/group_norm.cuh>
 
+#ifndef TUNE_CLUSTER
+#define TUNE_CLUSTER 65536  // planes of so many elements are kept in the registers of a cluster of blocks
+#endif
 #ifndef TUNE_THREADS
 #define TUNE_THREADS 256
 #endif
@@ -27,5 +30,7 @@ extern "C" int launch(const float* x, float* out, double eps, int64_t batch, int
                       int64_t width, void* workspace, void* stream) {
   const auto g = warpsmith::group_norm_policy<warpsmith::Same, false>(x, nullptr, nullptr, out, eps, channels, channels,
                                                                       height * width);
+  if (height * width <= TUNE_CLUSTER)
+    return warpsmith::reduce_rows(g, batch * channels, height * width, stream);
   return warpsmith::launch_lagged<Policy, TUNE_THREADS, TUNE_PACKS, TUNE_SLOTS, TUNE_RESIDENT>(g, batch * channels, height * width, workspace, stream);
 }

@@ -20,6 +20,9 @@ struct LogSoftmax : SoftmaxStat {
 };
 }  // namespace
 
+#ifndef TUNE_CLUSTER
+#define TUNE_CLUSTER 65536  // rows of so many elements are kept in the registers of a cluster of blocks
+#endif
 #ifndef TUNE_THREADS
 #define TUNE_THREADS 256
 #endif
@@ -39,6 +42,6 @@ extern "C" int64_t workspace_bytes(int64_t rows, int64_t cols) {
 extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
   LogSoftmax p;
   p.x = x, p.out = out;
-  if (cols <= 4096) return launch_rows<LogSoftmax, 128, 9, 4>(p, rows, cols, 1, stream);
+  if (cols <= TUNE_CLUSTER) return reduce_rows(p, rows, cols, stream);
   return launch_lagged<LogSoftmax, TUNE_THREADS, TUNE_PACKS, TUNE_SLOTS, TUNE_RESIDENT>(p, rows, cols, workspace, stream);
 }

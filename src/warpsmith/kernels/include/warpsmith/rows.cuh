@@ -186,6 +186,7 @@ int reduce_rows(const P& policy, int64_t rows, int64_t cols, void* stream) {
   if (packs <= 8 * 256 * 9) return launch_rows<P, 256, 9, 4>(policy, rows, cols, 8, stream);
   if (packs <= 16 * 256 * 8) return launch_rows<P, 256, 8, 4>(policy, rows, cols, 16, stream);
   if (packs <= 16 * 512 * 9) return launch_rows<P, 512, 9, 2>(policy, rows, cols, 16, stream);
+  if (packs <= 16 * 1024 * 6) return launch_rows<P, 1024, 6, 1>(policy, rows, cols, 16, stream);
   return launch_rows_twice(policy, rows, cols, stream);
 }
 
