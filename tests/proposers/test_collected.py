@@ -52,7 +52,7 @@ def test_the_first_kernel_is_the_forms() -> None:
     assert field(reply, "strategy") == COLLECTED
     assert field(reply, "name") == "cumsum"
     assert source_of(SCAN).strip() in reply.text
-    assert "// tune: TUNE_THREADS = 256, 32, 128, 512" in reply.text
+    assert "// tune: TUNE_THREADS = " in reply.text
     assert TemplateProposer.supports(SCAN)
 
 
