@@ -39,6 +39,7 @@ FORMAT = 1
 RESULTS = "results.json"
 _LEAST_RATIO = 1e-12  # of two times that somebody measured
 _MOST_TRIALS = 1_000_000_000
+_MOST_EPOCHS = 1000
 
 
 class CellStatus(StrEnum):
@@ -141,6 +142,10 @@ class Cell:
     wall_seconds: float = 0.0  # of the search, without verification
     curve: tuple[CurvePoint, ...] = ()
     device: str = ""  # for people; "" until it was started
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epochs <= _MOST_EPOCHS:
+            raise ValueError("no number of epochs")
 
     @property
     def done(self) -> bool:
