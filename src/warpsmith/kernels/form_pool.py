@@ -1,15 +1,16 @@
 """Pooling: the largest or the average of windows along one, two or three axes.
 
-`pool.cuh` has kernels for some windows only, `cpu/pool.h` for all that its buffer holds.
+`pool.cuh` has fast kernels for some windows and a general one for all others, `cpu/pool.h` one for all that its buffer
+holds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from warpsmith.kernels.form_task import FormKernel, FormTask, numbers, require, text, tunable, value_name
+from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, numbers, require, text, tunable, value_name
 from warpsmith.model.task import Dim
 
 _OPERATION = re.compile(r"(avg|max)_pool([123])d(?:_with_indices)?")
@@ -47,8 +48,11 @@ def pooling(task: FormTask) -> FormKernel:
     kind = f"{'max' if found.largest else 'average'} pooling, {axes}-d"
     if task.on_cpu:
         return FormKernel(kind, _cpu(task, found))
-    require(found.plain)
-    written = {1: _one_axis, 2: _two_axes, 3: _three_axes}[axes](task, found)
+    try:
+        require(found.plain)
+        written = {1: _one_axis, 2: _two_axes, 3: _three_axes}[axes](task, found)
+    except NotThisForm:
+        written = _any_windows(task, found)
     return FormKernel(kind, text(f"// {_words(found)}\n#include <warpsmith/pool.cuh>", *written))
 
 
@@ -97,14 +101,37 @@ def _read(task: FormTask) -> Pooling:
 
 def _cpu(task: FormTask, found: Pooling) -> str:
     require((found.kernel[-1] - 1) * found.dilation[-1] < _CPU_BUFFER)
+    policy = "Largest" if found.largest else "Average"
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/cpu/pool.h>",
+        task.launch(
+            f"const warpsmith::pool::Windows windows = {_windows(task, found, str)};",
+            f"return warpsmith::pool::run<warpsmith::pool::{policy}>"
+            f"(windows, {task.pointer(found.image)}, {task.out});",
+        ),
+    )
+
+
+def _any_windows(task: FormTask, found: Pooling) -> Sequence[str]:
+    return (
+        task.launch(
+            f"const warpsmith::Windows windows = {_windows(task, found, 'int({})'.format)};",
+            f"return warpsmith::pool_windows<{found.policy}>"
+            f"({task.pointer(found.image)}, {task.out}, windows, {task.stream});",
+        ),
+    )
+
+
+def _windows(task: FormTask, found: Pooling, extent: Callable[[str], str]) -> str:
+    """All options as the initialiser of `Windows`, which both headers have; `extent` writes a size."""
 
     def three(values: Sequence[object], missing: int) -> str:
         return "{" + ", ".join(map(str, [*[missing] * (3 - len(values)), *values])) + "}"
 
     options = [
         task.product(found.dims[:2]),
-        three([task.extent(dim) for dim in found.dims[2:]], 1),
-        three([task.extent(dim) for dim in found.out[2:]], 1),
+        three([extent(task.extent(dim)) for dim in found.dims[2:]], 1),
+        three([extent(task.extent(dim)) for dim in found.out[2:]], 1),
         three(found.kernel, 1),
         three(found.stride, 1),
         three(found.padding, 0),
@@ -112,15 +139,7 @@ def _cpu(task: FormTask, found: Pooling) -> str:
         "true" if found.counts_padding else "false",
         str(found.divisor),
     ]
-    policy = "Largest" if found.largest else "Average"
-    return text(
-        f"// {_words(found)}\n#include <warpsmith/cpu/pool.h>",
-        task.launch(
-            f"const warpsmith::pool::Windows windows = {{{', '.join(options)}}};",
-            f"return warpsmith::pool::run<warpsmith::pool::{policy}>"
-            f"(windows, {task.pointer(found.image)}, {task.out});",
-        ),
-    )
+    return f"{{{', '.join(options)}}}"
 
 
 def _one_axis(task: FormTask, found: Pooling) -> Sequence[str]:
@@ -155,19 +174,7 @@ def _two_axes(task: FormTask, found: Pooling) -> Sequence[str]:
                 f"{_arguments(task, found)});"
             ),
         )
-    image, planes, *extents = _places(task, found)
-    return (
-        task.launch(
-            f"const int64_t planes = {planes}, total = planes * {extents[2]} * {extents[3]};",
-            "const int64_t blocks = (total + 255) / 256;",
-            "if (total == 0) return 0;",
-            "const unsigned grid = unsigned(blocks < 1 << 20 ? blocks : 1 << 20);",
-            f"warpsmith::pool2_windows<{found.policy}, {kernel}, {padding}>"
-            f"<<<grid, 256, 0, static_cast<cudaStream_t>({task.stream})>>>"
-            f"({image}, {task.out}, planes, {', '.join(extents)}, {stride});",
-            "return int(cudaGetLastError());",
-        ),
-    )
+    raise NotThisForm
 
 
 def _three_axes(task: FormTask, found: Pooling) -> Sequence[str]:

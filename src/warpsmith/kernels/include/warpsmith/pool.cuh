@@ -20,6 +20,57 @@ struct AvgPool {
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Any windows along three axes (the first ones have one element where there are fewer): a thread for each output.
+
+struct Windows {
+  int64_t planes;
+  int in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
+  bool counts_padding;  // in the number that an average is divided by
+  int divisor;          // of averages; 0: the number of elements
+};
+
+template <typename P, typename Index>
+__global__ void pool_each(const float* __restrict__ x, float* __restrict__ out, const __grid_constant__ Windows w) {
+  const Index n = Index(w.planes) * w.out[0] * w.out[1] * w.out[2];
+  for (Index i = Index(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += Index(gridDim.x) * blockDim.x) {
+    Index rest = i;
+    int from[3], begin[3], end[3], padded = 1, inside = 1;
+#pragma unroll
+    for (int a = 2; a >= 0; --a) {
+      from[a] = int(rest % w.out[a]) * w.stride[a] - w.padding[a];
+      rest /= w.out[a];
+      const int room = w.in[a] - from[a];  // elements from the window's first one to the end of the input
+      begin[a] = from[a] < 0 ? (w.dilation[a] - 1 - from[a]) / w.dilation[a] : 0;
+      end[a] = min(w.kernel[a], (room + w.dilation[a] - 1) / w.dilation[a]);
+      padded *= min(w.kernel[a], room + w.padding[a]);
+      inside *= end[a] - begin[a];
+    }
+    const float* plane = x + int64_t(rest) * w.in[0] * w.in[1] * w.in[2];
+    float acc = P::identity();
+    for (int k = begin[0]; k < end[0]; ++k)
+      for (int r = begin[1]; r < end[1]; ++r) {
+        const float* row = plane + (int64_t(from[0] + k * w.dilation[0]) * w.in[1] + from[1] + r * w.dilation[1]) * w.in[2];
+        for (int c = begin[2]; c < end[2]; ++c) acc = P::apply(acc, __ldg(row + from[2] + c * w.dilation[2]));
+      }
+    const int count = w.divisor ? w.divisor : w.counts_padding ? padded : inside;
+    out[i] = P::finish(acc, 1.0f / float(count));
+  }
+}
+template <typename P>
+int pool_windows(const float* x, float* out, const Windows& w, void* stream) {
+  const int64_t n = w.planes * w.out[0] * w.out[1] * w.out[2];
+  if (n == 0) return 0;
+  const int64_t blocks = ceil_div(n, 256);
+  const unsigned grid = unsigned(blocks < 1 << 20 ? blocks : 1 << 20);
+  const auto s = static_cast<cudaStream_t>(stream);
+  if (n < (int64_t(1) << 31))
+    pool_each<P, uint32_t><<<grid, 256, 0, s>>>(x, out, w);
+  else
+    pool_each<P, int64_t><<<grid, 256, 0, s>>>(x, out, w);
+  return int(cudaGetLastError());
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // One axis, stride one. A thread writes one aligned pack of the output; the window of inputs that it needs is read as
 // aligned packs too. How far the two are shifted against each other is the same for a whole row.
 
@@ -113,23 +164,6 @@ int pool1(const float* x, float* out, int64_t rows, int64_t length, int64_t out_
 // Two axes, stride one, square windows. A warp takes 128 columns (a pack per lane) and walks down a strip of rows; the
 // last K rows live in registers. Outputs go through a small buffer of the warp so that they are stored side by side
 // whatever the alignment of the output's rows is.
-
-template <typename P, int K, int PAD>
-__global__ void pool2_windows(const float* __restrict__ x, float* __restrict__ out, int64_t planes, int64_t height,
-                              int64_t width, int64_t out_height, int64_t out_width, int stride) {
-  const int64_t n = planes * out_height * out_width;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += int64_t(gridDim.x) * blockDim.x) {
-    const int64_t ox = i % out_width, oy = i / out_width % out_height, plane = i / out_width / out_height;
-    float acc = P::identity();
-    for (int r = 0; r < K; ++r)
-      for (int c = 0; c < K; ++c) {
-        const int64_t y = oy * stride - PAD + r, xx = ox * stride - PAD + c;
-        if (y >= 0 && y < height && xx >= 0 && xx < width)
-          acc = P::apply(acc, x[(plane * height + y) * width + xx]);
-      }
-    out[i] = P::finish(acc, 1.0f / (K * K));
-  }
-}
 
 template <typename P, int K, int PAD, int WARPS, int STRIP, int U>
 __global__ void __launch_bounds__(WARPS * 32) pool2_strips(const float* __restrict__ x, float* __restrict__ out,
@@ -234,10 +268,10 @@ int pool2(const float* x, float* out, int64_t planes, int64_t height, int64_t wi
     pool2_strips<P, K, PAD, WARPS, STRIP, U><<<unsigned(ceil_div(units, WARPS)), WARPS * 32, 0, s>>>(
         x, out, int(height), int(width), int(out_height), int(out_width), tiles, strips, units);
   } else {
-    const int64_t n = planes * out_height * out_width;
-    const int64_t blocks = ceil_div(n, 256);
-    pool2_windows<P, K, PAD><<<unsigned(blocks < 1 << 20 ? blocks : 1 << 20), 256, 0, s>>>(x, out, planes, height, width,
-                                                                                         out_height, out_width, 1);
+    return pool_windows<P>(x, out,
+                           {planes, {1, int(height), int(width)}, {1, int(out_height), int(out_width)}, {1, K, K},
+                            {1, 1, 1}, {0, PAD, PAD}, {1, 1, 1}, true, 0},
+                           stream);
   }
   return int(cudaGetLastError());
 }
@@ -288,11 +322,12 @@ int pool2_side_by_side(const float* x, float* out, int64_t planes, int64_t heigh
   const auto s = static_cast<cudaStream_t>(stream);
   if (planes == 0 || out_height <= 0 || out_width <= 0) return 0;
   const size_t bytes = size_t(ceil_div(width, 4)) * 16;
-  if (bytes > 48 * 1024) {
-    const int64_t blocks = ceil_div(planes * out_height * out_width, 256);
-    pool2_windows<P, K, 0><<<unsigned(blocks < 1 << 20 ? blocks : 1 << 20), 256, 0, s>>>(x, out, planes, height, width,
-                                                                                       out_height, out_width, K);
-  } else if (width % 4 == 0) {
+  if (bytes > 48 * 1024)
+    return pool_windows<P>(x, out,
+                           {planes, {1, int(height), int(width)}, {1, int(out_height), int(out_width)}, {1, K, K},
+                            {1, K, K}, {0, 0, 0}, {1, 1, 1}, true, 0},
+                           stream);
+  if (width % 4 == 0) {
     pool2_tiles<P, K, THREADS, 4><<<unsigned(planes * out_height), THREADS, bytes, s>>>(
         x, out, int(height), int(width), int(out_height), int(out_width));
   } else {
