@@ -19,7 +19,8 @@ COMPILER = f"{OTHER}-linux-gnu-g++"
 NATIVE = sorted((ROOT / "src/warpsmith/evaluator/candidate/native").glob("*.c"))
 EMULATOR = ROOT / "tests/kernel_templates/emulator.h"
 KERNELS = sorted((ROOT / "src/warpsmith/examples").glob("*.cpp"))
-HEADERS = sorted((ROOT / "src/warpsmith/kernels/include/warpsmith/cpu").glob("*.h"))
+LIBRARY = ROOT / "src/warpsmith/kernels/include"
+HEADERS = sorted((LIBRARY / "warpsmith/cpu").glob("*.h"))
 
 needs_compiler = pytest.mark.skipif(
     shutil.which(COMPILER) is None,
@@ -33,6 +34,7 @@ def compiled(language: str, text: str, folder: Path) -> subprocess.CompletedProc
     source.write_text(text, encoding="utf-8")
     standard = "-std=c11" if language == "c" else "-std=c++17"
     command = [COMPILER, "-x", language, standard, "-O1", "-fPIC", "-fopenmp", "-Wall", "-Wcast-align=strict", "-c"]
+    command.append(f"-I{LIBRARY}")
     return subprocess.run(
         [*command, str(source), "-o", str(folder / "part.o")], capture_output=True, text=True, timeout=120, check=False
     )
