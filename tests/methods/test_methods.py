@@ -72,7 +72,7 @@ FACTS = {
         (Until(share=0.25), Until(share=0.5), Until(share=0.75), LASTS),  # four epochs
         {
             *(Show.ROOFLINE, Show.STRATEGIES, Show.RETRIEVED, Show.IDEAS, Show.EFFECTS),
-            *(Show.PARENTS, Show.PROFILE, Show.CARDS),
+            *(Show.START, Show.PARENTS, Show.PROFILE, Show.CARDS),
         },
         "tournament",
         5,

@@ -6,20 +6,37 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from tests.searching import CannedJudge, CannedProposer, answer_to, factor, invalid, judged, new_session, valid
+from tests.searching import (
+    CannedJudge,
+    CannedProposer,
+    answer_to,
+    factor,
+    invalid,
+    judged,
+    new_session,
+    run_setup,
+    valid,
+)
+from tests.strategies.problems import make_problem
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.methods.load import ablated, load
 from warpsmith.model.brief import Brief, Prompt, Reply, ShownCandidate
-from warpsmith.model.candidate import Candidate
+from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.evaluation import Evaluation, Status
+from warpsmith.model.settings import Settings
 from warpsmith.model.strategy import Plan, StrategyChoice
-from warpsmith.profiling.digest import Bottleneck, Digest
+from warpsmith.model.task import Family, Precision
+from warpsmith.profiling.digest import STRATEGIES, Bottleneck, Digest
 from warpsmith.prompts.renderer import render
 from warpsmith.proposers.templates import predicted_gain
 from warpsmith.run_log.events import BriefAsked, Budget, NoteAdded, PromptSent, TrialProfiled
 from warpsmith.run_log.log import RunLog
+from warpsmith.search import profiles
 from warpsmith.search.loop import SearchLoop, SearchObserver
 from warpsmith.search.profiles import ProfileResult, profile_next, reads_profiles
 from warpsmith.search.session import Session, read_state
@@ -210,3 +227,39 @@ def test_the_catalogue_prefers_what_a_profile_asks_for_until_it_is_measured(tmp_
 
 def _with_parent(brief: Brief, profile: str) -> Brief:
     return replace(brief, parents=(ShownCandidate("1", "a", (), "", "", Status.OK, "", 1, profile=profile),))
+
+
+@pytest.mark.parametrize(
+    ("precision", "advised"),
+    [(Precision.FP32, "split-product, strength-reduction"), (Precision.TF32, "tensor-cores, strength-reduction")],
+)
+def test_a_digest_advises_nothing_that_the_precision_of_the_task_rules_out(
+    precision: Precision, advised: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Planted:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def __enter__(self) -> Planted:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def profile(self, *_: object) -> SimpleNamespace:
+            digest = Digest(Bottleneck.COMPUTE, "The arithmetic is the limit.", (), STRATEGIES[Bottleneck.COMPUTE][:3])
+            return SimpleNamespace(digest=digest, reason="")
+
+    monkeypatch.setattr(profiles, "Profiler", Planted)
+    monkeypatch.setattr(profiles, "task_to_execute", lambda *_: "task.py")
+    product = make_problem(
+        family=Family.MATMUL,
+        operations=("aten.mm.default",),
+        precision=precision,
+        source="def f(a, b):\n    return a @ b",
+    )
+    evaluator = cast(Evaluator, SimpleNamespace(settings=Settings(), device=None))
+    with (
+        Session.create(tmp_path / "run", replace(run_setup(CUPILOT), problem=product)) as session,
+        profiles.kernel_profiler(session, evaluator) as profile,
+    ):
+        candidate = Candidate((SourceFile("k.cu", "int launch();"),), "cuda")
+        assert profile(candidate, valid(candidate, 1.5)).digest.splitlines()[-1] == f"Try: {advised}."

@@ -119,3 +119,15 @@ def test_a_start_is_a_file_of_the_runs_language_or_what_is_written_offline(tmp_p
         read_start(str(tmp_path / "nowhere.cpp"), "cpu")
     with pytest.raises(CandidateError, match="--start: the offline proposer has no kernel for double in cpu"):
         offline_start(PROBLEM, AUTO)  # no outline: no template fits
+
+
+def test_the_strategist_sees_the_start_that_its_strategies_are_applied_to(tmp_path: Path) -> None:
+    with begun(tmp_path / "run", "cupilot") as session:
+        judged(session, by_factor)
+        brief = session.ask()
+        assert brief is not None
+        assert brief.product is Product.STRATEGIES
+        asked = render(brief).messages[1].text
+        assert "# The kernel to start from" in asked
+        assert source(3).strip() in asked
+        assert "carried out on the kernel above" in asked

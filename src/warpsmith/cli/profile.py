@@ -42,6 +42,7 @@ from warpsmith.model.task import Precision
 from warpsmith.profiling.profiler import Profile, Profiler
 from warpsmith.report import roofline_svg
 from warpsmith.report.roofline import DrawnCandidate, RooflinePicture, picture_of, text_lines
+from warpsmith.strategies.catalogue import unfit_strategies
 
 _BLOCK = 256  # threads per block for the occupancy: the compiler does not know the block size
 _KERNELS = 4
@@ -119,7 +120,7 @@ def profile_candidate(
         found = profiler.profile(task, candidate, problem, evaluation, precision)
     if found.digest:
         known = strategies_in_source(candidate.backend, candidate.main.text)
-        found = replace(found, digest=found.digest.without(known))
+        found = replace(found, digest=found.digest.without(known | unfit_strategies(problem)))
     analysis = analyse(problem, known_peaks(paths.cache, device.key))
     drawn = [DrawnCandidate(candidate.id, Path(file).name, evaluation, best=True)] if evaluation.ok else []
     picture = picture_of(problem, analysis.ceilings, drawn)

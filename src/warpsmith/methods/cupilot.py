@@ -19,7 +19,7 @@ TRANSLATE = MethodOperator(
 REVISE = MethodOperator("revise", Move.REPAIR, "cupilot/revise", shows=KERNELS, role="revisor", then=ALIGN)
 INITIALISE = MethodOperator(
     *("initialise", Move.INIT, "cupilot/initialise"),
-    shows=GUIDANCE,
+    shows=GUIDANCE | {Show.START},
     role="strategist",
     product=Product.STRATEGIES,
     yields=6,

@@ -169,6 +169,7 @@ class Brief:
     problem: Problem
     seed: int  # for proposers that draw; the same brief always has the same
     best: ShownCandidate | None = None
+    start: ShownCandidate | None = None  # the starting kernel of the run
     parents: tuple[ShownCandidate, ...] = ()
     insights: tuple[Insight, ...] = ()
     failure: ShownCandidate | None = None  # what is to be repaired

@@ -14,6 +14,7 @@ class Show(StrEnum):
     """A kind of information a brief may carry. The task and the contract are always there."""
 
     BEST = "best"  # the best kernel so far, with its code and what was measured
+    START = "start"  # the starting kernel of the run, with its code
     PARENTS = "parents"  # kernels picked from the population
     INSIGHTS = "insights"  # what earlier proposals thought, tied to what was measured
     STRATEGIES = "strategies"  # advice of the catalogue for this zone and family

@@ -64,7 +64,7 @@ class Digest:
     seconds: float = 0.0  # the time that profiling took
 
     def without(self, strategies: Collection[str]) -> Digest:
-        """The same digest, without the strategies that the kernel has already."""
+        """The same digest, without these strategies: those that the kernel has, and those that do not fit the task."""
         return replace(self, strategies=tuple(name for name in self.strategies if name not in strategies))
 
     @property
@@ -91,7 +91,7 @@ STRATEGIES: dict[Bottleneck, tuple[str, ...]] = {
     Bottleneck.SPILLS: ("launch-bounds", "occupancy-balance", "row-in-shared"),
     Bottleneck.LOW_OCCUPANCY: ("occupancy-balance", "block-size", "launch-bounds"),
     Bottleneck.BANDWIDTH: ("kernel-fusion", "row-in-registers", "streaming-stores"),
-    Bottleneck.COMPUTE: ("tensor-cores", "strength-reduction", "fast-intrinsics"),
+    Bottleneck.COMPUTE: ("tensor-cores", "split-product", "strength-reduction", "fast-intrinsics"),
     Bottleneck.PARALLELISM: ("split-k", "split-rows", "two-stage-reduction", "warp-per-row"),
     Bottleneck.LATENCY: ("vector-loads", "independent-chains", "async-copy"),
     Bottleneck.LAUNCH: ("single-kernel-launch", "small-problem-one-block", "kernel-fusion"),

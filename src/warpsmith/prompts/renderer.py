@@ -54,7 +54,7 @@ LIMIT_CHARS = 120_000
 TEMPLATES = Path(__file__).parent / "templates"
 SUFFIX = ".j2"
 SECTIONS = (
-    *("task", "device", "forbidden", "notes", "roofline", "best", "parents", "subject", "failure"),
+    *("task", "device", "forbidden", "notes", "roofline", "start", "best", "parents", "subject", "failure"),
     *("insights", "failures", "retrieved", "precedents", "strategies", "ideas", "effects", "idea", "cards"),
 )
 REPLIES = {Product.STRATEGIES: "reply_strategies", Product.ALIGNMENT: "reply_alignment", Product.TEXT: "reply_text"}

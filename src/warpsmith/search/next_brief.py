@@ -166,6 +166,7 @@ class NextBrief:
             problem=state.setup.problem,
             seed=event.seed,
             best=self._exhibit(event.best, operator) if event.best else None,
+            start=self._exhibit(state.starting, operator) if self._shows_start(operator) else None,
             parents=tuple(self._exhibit(each, operator) for each in event.parents) if not event.repaired_trial else (),
             insights=tuple(reader.insight(each) for each in event.insights),
             failure=self._failure(event, operator),
@@ -278,6 +279,9 @@ class NextBrief:
         return replace(event, brief=number, seed=self._seed(number), attempt=event.attempt + 1, purpose=purpose)
 
     # --- what a brief shows ---
+
+    def _shows_start(self, operator: MethodOperator) -> bool:
+        return Show.START in operator.shows and self._state.starting in self._state.found
 
     def _best(self, operator: MethodOperator) -> int | None:
         return (self._state.best or None) if Show.BEST in operator.shows else None

@@ -21,6 +21,7 @@ from warpsmith.proposers.recorded import is_recording
 from warpsmith.search.options import precision_of
 from warpsmith.search.session import Session
 from warpsmith.search.trust import task_to_execute
+from warpsmith.strategies.catalogue import unfit_strategies
 
 if TYPE_CHECKING:
     from warpsmith.evaluator.supervisor.evaluator import Evaluator
@@ -71,7 +72,8 @@ def kernel_profiler(
             except _PROFILING_ERRORS as fault:
                 reason = f"{candidate.main.name} could not be profiled ({fault})."
                 return ProfileResult("", time.monotonic() - since, reason)
-            digest = found.digest and found.digest.without(strategies_in_source(candidate.backend, candidate.main.text))
+            known = strategies_in_source(candidate.backend, candidate.main.text)
+            digest = found.digest and found.digest.without(known | unfit_strategies(problem))
             return ProfileResult(digest.text if digest else "", time.monotonic() - since, found.reason)
 
         yield profile

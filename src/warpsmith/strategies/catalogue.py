@@ -57,10 +57,20 @@ def work_families(problem: Problem) -> frozenset[str]:
     return frozenset(found)
 
 
+def unfit_strategies(problem: Problem) -> frozenset[str]:
+    """The names of strategies that the backend, device, family or precision of a problem rules out."""
+    words = work_families(problem)
+    return frozenset(name for name, each in strategies().items() if not _fits(each, problem, words))
+
+
 def _applies(strategy: Strategy, problem: Problem, words: frozenset[str]) -> bool:
+    near = not strategy.zones or not problem.zone or _zone_hit(strategy, problem.zone)
+    return near and _fits(strategy, problem, words)
+
+
+def _fits(strategy: Strategy, problem: Problem, words: frozenset[str]) -> bool:
     return (
         fits_backend(strategy, problem)
-        and (not strategy.zones or not problem.zone or _zone_hit(strategy, problem.zone))
         and (not strategy.families or not words or bool(words & set(strategy.families)))
         and (not strategy.precisions or problem.task.precision.value in strategy.precisions)
         and (not strategy.least_arch or arch_number(problem.arch) >= strategy.least_arch)
