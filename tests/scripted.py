@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -44,6 +44,8 @@ class Step:
     delay_s: float = 0.0  # before the answer
     drop: str = ""  # "before" the answer, or in the middle of the "body"
     hang: bool = False  # never answers
+    whole: bool = False  # answers with one object, though a stream was asked for
+    events_s: float = 0.0  # between the events of a stream
     drip_s: float = 0.0  # between single bytes of the body
     drip_head_s: float = 0.0  # between single bytes of the headers
 
@@ -186,7 +188,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         anthropic = self.path.startswith("/v1/messages")
         content = step.raw if step.raw is not None else json.dumps(_content(step, body, anthropic)).encode()
-        if step.drop or step.drip_s or step.drip_head_s:
+        if body.get("stream") and step.raw is None and step.status < 300 and not step.whole:
+            content = (_anthropic_events if anthropic else _openai_events)(json.loads(content))
+            step = replace(step, content_type="text/event-stream")
+        if step.events_s:
+            self._send_events(step, content)
+        elif step.drop or step.drip_s or step.drip_head_s:
             self._send_badly(step, content)
         else:
             self._send(step.status, content, step.content_type, step.headers)
@@ -199,6 +206,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
+
+    def _send_events(self, step: Step, content: bytes) -> None:
+        self.close_connection = True
+        self.send_response(step.status)
+        self.send_header("content-type", step.content_type)
+        self.end_headers()
+        with suppress(OSError):
+            for event in content.split(b"\n\n"):
+                self.wfile.write(event + b"\n\n")
+                self.wfile.flush()
+                if self.server.scripted.wait(step.events_s):
+                    return
 
     def _send_badly(self, step: Step, content: bytes) -> None:
         head = f"HTTP/1.1 {step.status} scripted\r\ncontent-type: {step.content_type}\r\n"
@@ -286,3 +305,39 @@ def _anthropic(step: Step, body: Body) -> Body:
             "cache_creation_input_tokens": 0,
         }
     return content
+
+
+def _events(*bodies: Body) -> bytes:
+    return b"".join(b"data: " + json.dumps(body).encode() + b"\n\n" for body in bodies)
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[start : start + 4000] for start in range(0, len(text), 4000)] or [""]
+
+
+def _openai_events(content: Body) -> bytes:
+    """An answer as chunks: the text in pieces, the reason of its end, then what it cost."""
+    choice = content["choices"][0]
+    message = choice["message"]
+    field = "refusal" if message.get("refusal") else "content"
+    said = [{"choices": [{"index": 0, "delta": {field: piece}}]} for piece in _pieces(message[field] or "")]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
+    usage = [{"choices": [], "usage": content["usage"]}] if "usage" in content else []
+    return _events(*said, end, *usage) + b"data: [DONE]\n\n"
+
+
+def _anthropic_events(content: Body) -> bytes:
+    """An answer as events of the protocol; thoughts are a block of their own."""
+    usage = content.get("usage", {})
+    begun = {**content, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1} if usage else {}}
+    found: list[Body] = [{"type": "message_start", "message": begun}]
+    for number, block in enumerate(content["content"]):
+        kind = "text" if block["type"] == "text" else "thinking"
+        found.append({"type": "content_block_start", "index": number, "content_block": {"type": kind, kind: ""}})
+        for piece in _pieces(block[kind]):
+            delta = {"type": f"{kind}_delta", kind: piece}
+            found.append({"type": "content_block_delta", "index": number, "delta": delta})
+        found.append({"type": "content_block_stop", "index": number})
+    spent = {"output_tokens": usage["output_tokens"]} if usage else {}
+    found.append({"type": "message_delta", "delta": {"stop_reason": content["stop_reason"]}, "usage": spent})
+    return _events(*found, {"type": "ping"}, {"type": "message_stop"})

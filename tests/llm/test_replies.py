@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.llm.connections import KEY, PROMPT, PROVIDERS, base_url, connected, provider_named
 from tests.scripted import Body, ScriptedServer, Step, say, status
 from warpsmith.llm.model import ModelContext, ModelOptions, RetryPolicy
+from warpsmith.llm.request_deadline import Call
 from warpsmith.model.brief import Message, Prompt, Role
 from warpsmith.model.errors import ProposerRefused
 
@@ -45,6 +47,8 @@ def test_openai_is_asked_in_its_own_form() -> None:
             {"role": "user", "content": "Write one."},
         ],
         "max_tokens": 50,
+        "stream": True,
+        "stream_options": {"include_usage": True},
     }
 
 
@@ -67,7 +71,96 @@ def test_anthropic_is_asked_in_its_own_form() -> None:
             {"role": "assistant", "content": "Like this?"},
             {"role": "user", "content": "Faster."},
         ],
+        "stream": True,
     }
+
+
+def test_what_all_prompts_of_a_run_share_is_cached_by_anthropic() -> None:
+    asked = Prompt((PROMPT.messages[0], Message(Role.USER, "# Task\n\n# What is wanted", len("# Task"))))
+    with ScriptedServer([say("yes")], repeat=True) as server:
+        for provider in PROVIDERS:
+            with connected(server, provider) as model:
+                model.complete(asked)
+
+    openai, anthropic = (seen.body["messages"][-1]["content"] for seen in server.requests)
+    assert openai == "# Task\n\n# What is wanted"  # caches what it has seen by itself
+    assert anthropic == [
+        {"type": "text", "text": "# Task", "cache_control": {"type": "ephemeral"}},
+        {"type": "text", "text": "\n\n# What is wanted"},
+    ]
+
+
+def test_the_effort_of_reasoning_is_sent_in_each_ones_form() -> None:
+    with ScriptedServer([say("yes")], repeat=True) as server:
+        for provider in PROVIDERS:
+            with connected(server, provider, options=ModelOptions(effort="high")) as model:
+                model.complete(PROMPT)
+
+    openai, anthropic = (seen.body for seen in server.requests)
+    assert openai["reasoning_effort"] == "high"
+    assert anthropic["output_config"] == {"effort": "high"}
+
+
+@by_provider
+def test_a_long_reply_comes_in_pieces_and_thoughts_are_not_part_of_it(provider: str) -> None:
+    said = "a kernel\n" * 2000
+    step = say(said, prompt=120, completion=30, cached=100, reasoning="let me see", finish="length")
+    with ScriptedServer([step]) as server, connected(server, provider) as model:
+        reply = model.complete(PROMPT)
+
+    assert (reply.text, reply.finish) == (said, "length")
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.cached_tokens) == (120, 30, 100)
+
+
+@by_provider
+def test_an_endpoint_that_does_not_stream_is_understood(provider: str) -> None:
+    refusal = status(400, error="stream is not supported here")
+    with ScriptedServer([say("whole", whole=True), refusal, say("again", whole=True), say("third")]) as server:
+        with connected(server, provider) as model:
+            assert [model.complete(PROMPT).text for _ in range(3)] == ["whole", "again", "third"]
+
+    assert ["stream" in seen.body for seen in server.requests] == [True, True, False, False]
+
+
+@by_provider
+def test_a_stream_that_ends_early_or_reports_an_error_is_asked_for_again(provider: str) -> None:
+    broken = b'data: {"type": "message_start", "choices": [{"delta": {"content": "half of"}}]}\n\n'
+    failed = b'data: {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}\n\n'
+    steps = [Step(raw=raw, content_type="text/event-stream") for raw in (broken, failed)]
+    with ScriptedServer([*steps, say("whole")]) as server, connected(server, provider) as model:
+        assert model.complete(PROMPT).text == "whole"
+
+    assert len(server.requests) == 3
+
+
+@dataclass
+class Arriving:
+    """A body of which more and more is there."""
+
+    num_bytes_downloaded: int = 0
+
+
+def expired(call: Call, request: int) -> bool:
+    call._expire(request)
+    return call.timed_out
+
+
+def test_a_stream_has_time_while_it_goes_on_but_not_for_ever() -> None:
+    call, body = Call(), Arriving()
+    call.begin(1000.0)
+    call.watch(body)
+    for _ in range(11):
+        body.num_bytes_downloaded += 4000
+        assert not expired(call, call.requests)
+    body.num_bytes_downloaded += 4000
+    assert expired(call, call.requests)  # twelve times the time of a request
+    call.begin(1000.0)
+    call.watch(body)
+    body.num_bytes_downloaded += 100
+    assert not expired(call, call.requests - 1)  # of the request before: late
+    call.watch(Arriving(100))
+    assert expired(call, call.requests)  # a byte now and then is no stream
+    call.end()
 
 
 @by_provider

@@ -214,3 +214,11 @@ def test_figures_are_rounded_for_reading() -> None:
 def test_unknown_architectures_get_no_facts() -> None:
     assert "227 KiB" in facts("sm_90a")
     assert facts("") == facts("sm_999") == facts("gfx942") == ""
+
+
+def test_the_beginning_that_all_prompts_share_is_named() -> None:
+    first, second = (render(brief(each)).messages[1] for each in (cupilot.CROSS, cupilot.MUTATE))
+
+    assert first.stable == second.stable > 500
+    assert first.text[: first.stable] == second.text[: second.stable]
+    assert "# What is wanted" not in first.text[: first.stable]

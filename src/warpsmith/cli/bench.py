@@ -30,6 +30,7 @@ from warpsmith.cli.options import (
     Choice,
     Cost,
     DeviceTime,
+    Effort,
     EpochSize,
     Family,
     KeyFile,
@@ -165,6 +166,7 @@ def bench_run(
     prices: Prices = "",
     temperature: Temperature = None,
     max_tokens: MaxTokens = None,
+    effort: Effort = "",
     request_time: RequestTime = None,
     retry_failed: RetryFailed = False,
     out: Annotated[
@@ -194,6 +196,7 @@ def bench_run(
         prices=prices,
         temperature=temperature,
         max_tokens=max_tokens,
+        effort=effort,
         request_s=request_time,
         choice=choice,
         models=tuple(model or ()),

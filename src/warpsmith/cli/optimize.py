@@ -25,6 +25,7 @@ from warpsmith.cli.options import (
     Cost,
     DeviceOfSearch,
     DeviceTime,
+    Effort,
     EpochSize,
     KeyFile,
     MaxTokens,
@@ -136,6 +137,7 @@ def optimize(
     prices: Prices = "",
     temperature: Temperature = None,
     max_tokens: MaxTokens = None,
+    effort: Effort = "",
     request_time: RequestTime = None,
     out: Annotated[
         str, typer.Option(metavar="FILE|DIR", help="The best kernel's source, or its bundle.  [RUN/best.*, RUN/best]")
@@ -156,6 +158,7 @@ def optimize(
         prices=prices,
         temperature=temperature,
         max_tokens=max_tokens,
+        effort=effort,
         request_s=request_time,
         choice=choice,
         models=tuple(model or ()),

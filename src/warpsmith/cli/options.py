@@ -137,7 +137,10 @@ KeyFile = Annotated[str, typer.Option(metavar="FILE", help="Keys as NAME=value l
 Prices = Annotated[str, typer.Option(metavar="FILE", help="A price table (TOML) for cost accounting.")]
 Temperature = Annotated[float | None, typer.Option(metavar="T", help="Of the models; not sent if not given.")]
 MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Of one reply.")]
+Effort = Annotated[
+    str, typer.Option(metavar="low|medium|high", help="Effort of reasoning, where the model has it.  [the model's own]")
+]
 RequestTime = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", help="Longest one request to a model may take.  [default: 600]"),
+    typer.Option(metavar="SECONDS", help="Longest a model may take for a reply, or may pause in one.  [default: 600]"),
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,6 +52,8 @@ class HttpResponse(Protocol):
     def headers(self) -> MutableMapping[str, str]: ...
     @property
     def text(self) -> str: ...
+    @property
+    def num_bytes_downloaded(self) -> int: ...
     def read(self) -> bytes: ...
 
 
@@ -63,6 +65,8 @@ class ProviderAdapter(ABC):
         self._sdk = sdk
         self._model = model
         self._temperature = {} if options.temperature is None else {"temperature": options.temperature}
+        self._effort = options.effort
+        self._streams = True  # until the endpoint refuses to
         limit_s = options.retries.request_s
         self._client = getattr(sdk, self.client_class)(
             api_key=secret.reveal(),
@@ -85,7 +89,19 @@ class ProviderAdapter(ABC):
 
     def adapt(self, response: Response) -> bool:
         """True if later requests are changed so that this refusal does not occur again."""
+        if self._streams and response.status in (400, 422) and "stream" in response.body:
+            self._streams = False
+            return True
         return False
+
+    def content(self, body: str) -> Mapping[str, object]:
+        """The reply in a body, as one object; a stream of events is put together."""
+        events = stream_events(body)
+        return self.folded(events) if events else object_of(body)
+
+    @abstractmethod
+    def folded(self, events: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+        """The reply that a stream of events gives, as one object; without text if the stream was cut off."""
 
     @abstractmethod
     def completion(self, content: Mapping[str, object]) -> Completion | None:
@@ -128,8 +144,9 @@ class ProviderAdapter(ABC):
     def _on_response(self, response: HttpResponse) -> None:
         if response.request.method == "GET":
             return  # a list of models
+        self.deadlines.on_body(response)
         response.read()
-        content = object_of(response.text)
+        content = self.content(response.text)
         if 200 <= response.status_code < 300 and self.completion(content) is None:
             error = content.get("error")
             code = error.get("code") if isinstance(error, dict) else None
@@ -140,6 +157,17 @@ class ProviderAdapter(ABC):
             self.deadlines.add_tokens(self.tokens(content))
             if is_out_of_credit(response.status_code, response.text):
                 response.headers["x-should-retry"] = "false"
+
+
+def stream_events(body: str) -> tuple[Mapping[str, object], ...]:
+    """The events of a body that is a stream; none for other bodies."""
+    lines = body.splitlines() if body.lstrip().startswith(("data:", "event:", ":")) else ()
+    return tuple(object_of(line.removeprefix("data:")) for line in lines if line.startswith("data:"))
+
+
+def error_in(events: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+    """The error that a stream reports, as a body of its own; empty if there is none."""
+    return next(({"error": event["error"]} for event in events if event.get("error")), {})
 
 
 def object_of(body: str) -> Mapping[str, object]:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from warpsmith.llm.adapter import Completion, ProviderAdapter, Response, count, joined_text, mappings, text
+from warpsmith.llm.adapter import (
+    Completion,
+    ProviderAdapter,
+    Response,
+    count,
+    error_in,
+    joined_text,
+    mapping,
+    mappings,
+    text,
+)
 from warpsmith.llm.model import ModelOptions
 from warpsmith.llm.prices import Tokens
 from warpsmith.llm.provider import Provider
 from warpsmith.llm.secrets import Secret
-from warpsmith.model.brief import Prompt, Role
+from warpsmith.model.brief import Message, Prompt, Role
 
 _MAX_TOKENS = 32_000  # the protocol needs a limit, which includes reasoning
 _FINISH = {
@@ -36,18 +46,37 @@ class AnthropicAdapter(ProviderAdapter):
     def send(self, prompt: Prompt) -> Response:
         """See `ProviderAdapter`."""
         system = "\n\n".join(message.text for message in prompt.messages if message.role is Role.SYSTEM)
+        more: dict[str, object] = {"system": system} if system else {}
+        more |= {"output_config": {"effort": self._effort}} if self._effort else {}
+        more |= {"stream": True} if self._streams else {}
         return self._response(
             lambda: self._create(
                 model=self._model,
                 max_tokens=self._max_tokens,
                 messages=[
-                    {"role": message.role.value, "content": message.text}
+                    {"role": message.role.value, "content": _blocks(message)}
                     for message in prompt.messages
                     if message.role is not Role.SYSTEM
                 ],
-                extra_body={**({"system": system} if system else {}), **self._temperature},
+                extra_body={**more, **self._temperature},
             )
         )
+
+    def folded(self, events: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+        """See `ProviderAdapter`."""
+        if not any(event.get("type") == "message_stop" for event in events):  # cut off
+            return error_in(events)
+        said: list[str] = []
+        usage: dict[str, object] = {}
+        reason: object = ""
+        for event in events:
+            begun, delta = mapping(event.get("message")), mapping(event.get("delta"))
+            usage |= {**mapping(begun.get("usage")), **mapping(event.get("usage"))}
+            said.append(text(mapping(event.get("content_block")).get("text")))
+            said.append(text(delta.get("text")))
+            reason = delta.get("stop_reason") or reason
+        content = {"content": [{"type": "text", "text": "".join(said)}], "stop_reason": reason}
+        return content | ({"usage": usage} if usage else {})
 
     def completion(self, content: Mapping[str, object]) -> Completion | None:
         """See `ProviderAdapter`."""
@@ -65,6 +94,15 @@ class AnthropicAdapter(ProviderAdapter):
         written = count(usage.get("cache_creation_input_tokens"))
         fresh = count(usage.get("input_tokens"))
         return Tokens(fresh + cached + written, count(usage.get("output_tokens")), cached, written)
+
+
+def _blocks(message: Message) -> str | list[dict[str, object]]:
+    """The content of a message; what all prompts of a run share is a block of its own, which the provider caches."""
+    shared, rest = message.text[: message.stable], message.text[message.stable :]
+    if not shared or not rest.strip():
+        return message.text
+    cached: dict[str, object] = {"type": "text", "text": shared, "cache_control": {"type": "ephemeral"}}
+    return [cached, {"type": "text", "text": rest}]
 
 
 PLUGIN = Provider(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from warpsmith.llm.adapter import Completion, ProviderAdapter, Response, object_of
+from warpsmith.llm.adapter import Completion, ProviderAdapter, Response
 from warpsmith.llm.failures import EndpointInfo, RequestFailure, classify_status
 from warpsmith.llm.model import ModelContext, ModelOptions
 from warpsmith.llm.prices import Tokens
@@ -73,7 +73,7 @@ class Endpoint:
             response = self._adapter.send(prompt)
         if not 200 <= response.status < 300:
             return response
-        content = object_of(response.body)
+        content = self._adapter.content(response.body)
         self._adapter.deadlines.add_tokens(self._adapter.tokens(content))
         self._answered = True
         return self._adapter.completion(content) or response

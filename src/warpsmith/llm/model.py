@@ -52,6 +52,7 @@ class ModelOptions:
     base_url: str = ""  # "": the provider's variable, else its own address
     temperature: float | None = None  # None: not sent; some models accept none
     max_tokens: int | None = None  # of one reply; None: the provider's own limit
+    effort: str = ""  # of reasoning: "low", "medium", "high", …; "": not sent
     concurrency: int = 4  # most requests at one endpoint at the same time
     retries: RetryPolicy = RetryPolicy()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from warpsmith.llm.adapter import (
     Completion,
     ProviderAdapter,
     Response,
     count,
+    error_in,
     joined_text,
     mapping,
     mappings,
@@ -46,16 +47,20 @@ class OpenAIAdapter(ProviderAdapter):
         """See `ProviderAdapter`."""
         self._sent.limit = self._limit_name
         limit = {} if self._max_tokens is None else {self._sent.limit: self._max_tokens}
+        effort = {"reasoning_effort": self._effort} if self._effort else {}
+        stream = {"stream": True, "stream_options": {"include_usage": True}} if self._streams else {}
         return self._response(
             lambda: self._create(
                 model=self._model,
                 messages=[{"role": message.role.value, "content": message.text} for message in prompt.messages],
-                extra_body={**limit, **self._temperature},
+                extra_body={**limit, **effort, **stream, **self._temperature},
             )
         )
 
     def adapt(self, response: Response) -> bool:
-        """Use the other name of the limit, once, if a refusal names the one that was sent."""
+        """Do not stream if that is refused; use the other name of the limit, once, if a refusal names the one sent."""
+        if super().adapt(response):
+            return True
         sent = self._sent.limit
         if self._max_tokens is None or response.status not in (400, 422) or sent not in response.body:
             return False
@@ -66,6 +71,22 @@ class OpenAIAdapter(ProviderAdapter):
                 self._limit_name = _OLD_LIMIT if sent == _NEW_LIMIT else _NEW_LIMIT
                 self._renamed = True
             return True  # also if another thread has changed it meanwhile
+
+    def folded(self, events: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+        """See `ProviderAdapter`."""
+        said, refused, finish = [], [], ""
+        usage: object = None
+        for event in events:
+            usage = event.get("usage") or usage
+            for choice in mappings(event.get("choices"))[:1]:
+                delta = mapping(choice.get("delta"))
+                said.append(text(delta.get("content")))
+                refused.append(text(delta.get("refusal")))
+                finish = text(choice.get("finish_reason")) or finish
+        if not finish:  # cut off
+            return error_in(events)
+        message = {"content": "".join(said), "refusal": "".join(refused)}
+        return {"choices": [{"message": message, "finish_reason": finish}], "usage": usage}
 
     def completion(self, content: Mapping[str, object]) -> Completion | None:
         """See `ProviderAdapter`."""

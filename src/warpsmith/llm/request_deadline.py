@@ -2,7 +2,8 @@
 
 The time limits of the SDKs count from one byte to the next: a server that sends a byte now and then never exceeds
 them. Here a timer shuts down the socket of a request when its time is over; the SDK sees a lost connection and repeats
-the request. The socket comes from the `trace` extension of the HTTP client, which reports each connection that it
+the request. A reply that is being streamed gets the same time again and again, a bounded number of times, while its
+text comes in. The socket comes from the `trace` extension of the HTTP client, which reports each connection that it
 opens; so every request opens its own connection (`Connection: close`).
 """
 
@@ -16,6 +17,8 @@ from typing import Protocol
 
 from warpsmith.llm.prices import Tokens
 
+_LEAST_BYTES = 200  # of a stream in the time of a request, for it to go on: far below the text of the slowest model
+_MOST_TIMES = 12  # the time of a request that a stream may take
 _CLOSE_S = 5.0  # for calls to notice that the client was closed
 
 
@@ -29,6 +32,13 @@ class HttpRequest(Protocol):
     extensions: dict[str, object]
 
 
+class ResponseBody(Protocol):
+    """The part of an HTTP client's response that is used here."""
+
+    @property
+    def num_bytes_downloaded(self) -> int: ...
+
+
 class Call:
     """One call of an SDK: all requests until it returns."""
 
@@ -39,6 +49,11 @@ class Call:
         self._socket: socket.socket | None = None
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
+        self._limit_s = 0.0
+        self._ended = False
+        self._body: ResponseBody | None = None  # being read
+        self._read_bytes = 0  # of it when the timer was started
+        self._times = 0  # that the timer was started for this request
 
     def begin(self, limit_s: float) -> None:
         """Start the time limit of a request that is about to be sent."""
@@ -46,12 +61,33 @@ class Call:
         self.requests += 1
         with self._lock:
             self.timed_out, self._socket = False, None
-        self._timer = threading.Timer(limit_s, self.cut)
+        self._limit_s, self._body, self._read_bytes, self._times, self._ended = limit_s, None, 0, 0, False
+        self._start_timer()
+
+    def watch(self, body: ResponseBody) -> None:
+        """The body of the response is about to be read."""
+        self._body = body
+
+    def _start_timer(self) -> None:
+        self._times += 1
+        self._timer = threading.Timer(self._limit_s, self._expire, (self.requests,))
         self._timer.daemon = True
         self._timer.start()
 
+    def _expire(self, request: int) -> None:
+        """The time is over: cut the connection, unless a stream has gone on meanwhile."""
+        if self._ended or request != self.requests:
+            return
+        read = self._body.num_bytes_downloaded if self._body is not None else 0
+        if read - self._read_bytes >= _LEAST_BYTES and self._times < _MOST_TIMES:
+            self._read_bytes = read
+            self._start_timer()
+        else:
+            self.cut()
+
     def end(self) -> None:
         """Stop the timer."""
+        self._ended = True
         if self._timer is not None:
             self._timer.cancel()
 
@@ -110,6 +146,12 @@ class RequestDeadlines:
         if call is not None:
             call.begin(self.limit_s)
             request.extensions = {**request.extensions, "trace": call.trace}
+
+    def on_body(self, body: ResponseBody) -> None:
+        """The body of a response to this thread is about to be read."""
+        call: Call | None = getattr(self._current, "call", None)
+        if call is not None:
+            call.watch(body)
 
     def add_tokens(self, tokens: Tokens | None) -> None:
         """Count the tokens that a response reports for the call of this thread."""

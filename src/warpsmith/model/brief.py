@@ -209,6 +209,7 @@ class Message:
 
     role: Role
     text: str
+    stable: int = 0  # characters at its beginning that all prompts of a run share: what a provider may cache
 
 
 @dataclass(frozen=True)

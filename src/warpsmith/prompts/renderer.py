@@ -89,15 +89,15 @@ def render(brief: Brief, limit_chars: int = LIMIT_CHARS) -> Prompt:
     """The prompt for a brief, of at most `limit_chars` characters."""
     system = _rendered("system", brief, 0)
     room = limit_chars - len(system)
-    text = ""
+    text, stable = "", 0
     for fewer, code_chars in _economies(brief, limit_chars):
-        text = _user_text(fewer, brief, code_chars)
+        text, stable = _user_text(fewer, brief, code_chars)
         if len(text) <= room:
             break
     else:
         # Still too long because of the contract: cut its middle; the request and the form of the reply are at the end.
-        text = figures.clipped(text, max(0, room - 60))
-    return Prompt((Message(Role.SYSTEM, system), Message(Role.USER, text)))
+        text, stable = figures.clipped(text, max(0, room - 60)), 0
+    return Prompt((Message(Role.SYSTEM, system), Message(Role.USER, text, stable)))
 
 
 def _economies(brief: Brief, limit_chars: int) -> Iterator[tuple[Brief, int]]:
@@ -114,11 +114,13 @@ def _economies(brief: Brief, limit_chars: int) -> Iterator[tuple[Brief, int]]:
         yield brief, code_chars
 
 
-def _user_text(brief: Brief, whole: Brief, code_chars: int) -> str:
-    said = (
-        name for name in SECTIONS if getattr(brief, name, True)
-    )  # most sections are named after a field of the brief
-    parts = [_rendered(f"sections/{name}", brief, code_chars) for name in said]
+def _user_text(brief: Brief, whole: Brief, code_chars: int) -> tuple[str, int]:
+    """The user message, and how many of its first characters are the same in all prompts of a run."""
+    said = [
+        f"sections/{name}" for name in SECTIONS if getattr(brief, name, True)
+    ]  # most sections are named after a field of the brief
+    parts = [_rendered(name, brief, code_chars) for name in said]
+    shared = "\n\n".join(part for name, part in zip(said, parts, strict=True) if part and name in _FIXED)
     dropped = [
         f"{len(getattr(whole, field)) - len(getattr(brief, field))} of {len(getattr(whole, field))} {words}"
         for field, words in _SPARED
@@ -129,7 +131,8 @@ def _user_text(brief: Brief, whole: Brief, code_chars: int) -> str:
     parts.append(f"# What is wanted\n\n{_rendered(brief.wording, brief, code_chars)}")
     product = Product.TEXT if brief.move is Move.WRITE else brief.product
     parts.append(_rendered(REPLIES.get(product, "reply"), brief, code_chars))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    return text, len(shared) if text.startswith(shared) else 0
 
 
 _kept: dict[tuple[str, int, Product, Move], tuple[Problem, str]] = {}

@@ -31,6 +31,7 @@ class ProposerOptions:
     prices: str = ""
     temperature: float | None = None
     max_tokens: int | None = None
+    effort: str = ""
     request_s: float | None = None
     choice: str = "weighted"
     models: tuple[str, ...] = ()  # "ROLE=PROVIDER:MODEL": another model for one role of a method
@@ -39,7 +40,11 @@ class ProposerOptions:
         known = RetryPolicy()
         retries = known if self.request_s is None else replace(known, request_s=self.request_s)
         return ModelOptions(
-            base_url=self.base_url, temperature=self.temperature, max_tokens=self.max_tokens, retries=retries
+            base_url=self.base_url,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            effort=self.effort,
+            retries=retries,
         )
 
 

@@ -53,6 +53,7 @@ def config_text(config: RunConfig, method: str, options: RunOptions) -> str:
         "prices": models.prices,
         "temperature": models.temperature,
         "max-tokens": models.max_tokens,
+        "effort": models.effort,
         "request-time": models.request_s,
         "choice": models.choice,
         "model": list(models.models),
