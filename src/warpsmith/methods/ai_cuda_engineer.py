@@ -45,9 +45,7 @@ PLUGIN = Method(
         STEADY,
         "The converted function is shown to the translation and never run; candidates are always checked against the "
         "task's own reference, so that an error of the conversion cannot become the yardstick.",
-        "Similar kernels come from this run, all judged by this evaluator, and not from an archive of kernels for "
-        "other tasks.",
-        "One model proposes unless several are given (`--proposer A:M=2,B:N=1`); the paper uses an ensemble.",
+        "Similar kernels come from this run, all judged by this evaluator, and not from an archive apart from the run.",
         *RUNS,
     ),
 )

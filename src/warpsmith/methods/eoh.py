@@ -25,9 +25,8 @@ PLUGIN = Method(
     deviations=(
         ERRORS,
         PARENTS,
-        "E1 and E2 get 2 parents, as in the EvoEngineer paper; the EoH paper gives up to 5. Run times of parents are "
-        "shown, as EvoEngineer's historical solutions have them; the EoH paper shows code and descriptions.",
-        "M3, the operator of EoH that simplifies a heuristic, is not used, as in the EvoEngineer paper.",
+        "E1 and E2 get 2 parents, M1 and M2 get 1; the published numbers were not available here. Run times of parents "
+        "are shown, as EvoEngineer's historical solutions have them, beside code and description.",
         STEADY,
         *RUNS,
     ),
