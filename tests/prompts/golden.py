@@ -5,9 +5,10 @@ A changed prompt is a changed experiment: the difference belongs in the commit t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from tests.prompts.briefs import EVERYTHING, REPAIR, brief
+from tests.prompts.briefs import BEST, EVERYTHING, REPAIR, brief, on_cpu
 from warpsmith.model.brief import Brief, Prompt
 from warpsmith.model.method import Method
 from warpsmith.prompts.renderer import render
@@ -17,17 +18,32 @@ FOLDER = Path(__file__).parent / "golden"
 
 
 def briefs() -> dict[str, Brief]:
-    """By file name. `run` repairs in the same words for all methods."""
+    """By file name: each operator in a run, first prompts and later ones on a GPU and a CPU, and repairs.
+
+    Methods without a revisor repair in the same words: `common.repair`.
+    """
     methods: dict[str, Method] = plugins("warpsmith.methods")
     found = {
         f"{name}.{operator.name}.txt": brief(operator)
         for name, method in sorted(methods.items())
         for operator in method.operators
     }
-    found |= {
-        f"{name}.first.txt": brief(method.operators[0], "cpu", first=True) for name, method in sorted(methods.items())
+    for name, method in sorted(methods.items()):
+        first, later = method.operators[0], method.stages[-1].operators[0]
+        found[f"{name}.first.txt"] = brief(first, first=True)
+        found[f"{name}.first.cpu.txt"] = on_cpu(brief(first, "cpu", first=True))
+        found[f"{name}.{later.name}.cpu.txt"] = on_cpu(brief(later, "cpu"))
+        repair = replace(method.revise or REPAIR, name="repair")
+        if method.revise:
+            found[f"{name}.repair.cpu.txt"] = on_cpu(brief(repair, "cpu"))
+            found[f"{name}.revise-slow.txt"] = replace(
+                brief(repair), failure=replace(BEST, share_of_floor=0.2), idea=None
+            )
+    return found | {
+        "common.repair.txt": brief(REPAIR),
+        "common.repair.cpu.txt": on_cpu(brief(REPAIR, "cpu")),
+        "common.everything.txt": brief(EVERYTHING),
     }
-    return found | {"common.repair.txt": brief(REPAIR), "common.everything.txt": brief(EVERYTHING)}
 
 
 def shown(prompt: Prompt) -> str:

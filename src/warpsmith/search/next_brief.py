@@ -385,6 +385,7 @@ class NextBrief:
 def as_shown_by(operator: MethodOperator, exhibit: ShownCandidate) -> ShownCandidate:
     """A kernel with those facts alone that the operator says of kernels."""
     hidden: dict[str, Any] = {} if Show.PROFILE in operator.shows else {"profile": ""}
+    hidden |= {} if Show.ROOFLINE in operator.shows else {"share_of_floor": None}
     for fact in KernelFact:
         hidden |= {} if fact in operator.facts else _UNSAID[fact]
     return replace(exhibit, **hidden)
