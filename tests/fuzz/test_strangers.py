@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +18,12 @@ from tests.fuzz.strangers import KEY, Case, cases, outside, read_run, run_seed, 
 
 _PARTS = 4
 _EVERY = 14  # of the cases, in a usual run
+
+
+@pytest.fixture(autouse=True)
+def no_bytecode_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of ours that a command imports first here would be written to its cache, which the watch sees."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
 
 @pytest.fixture(autouse=True)
