@@ -29,6 +29,8 @@ class _MainCommands(CommandGroup):
         "suite": ("main:suite_app", "List the tasks that come with Warpsmith."),
         "kernels": ("main:kernels_app", "List and show the kernels that come with Warpsmith."),
         "pool": ("pool:pool", "Add runs to the pool of known kernels, or search it."),
+        "mcp": ("mcp:mcp", "Serve tools to coding agents over MCP."),
+        "agent-guide": ("mcp:agent_guide", "Print a guide for coding agents."),
         "contract": ("contract:contract", "Show the entry point a kernel must have."),
         "demo": ("demo:demo", "Optimise RMSNorm on this machine, to see how it works."),
         "doctor": ("doctor:doctor", "Show what this machine can do."),

@@ -29,6 +29,9 @@ from warpsmith.tasks.suites import resolve_task
 ExampleInputs = Sequence[object] | Mapping[str, object]
 """The arguments of one call: in order, or by name."""
 
+DECORATION_NAMES = ("booleans", "integers", "normal", "scalar", "task")
+"""The names of `warpsmith` that `task_decoration` uses."""
+
 _LITERALS = (bool, int, float, complex, str, bytes, type(None))
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _CLASSES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -56,7 +59,7 @@ def task_file(task: object, folder: Path, example_inputs: ExampleInputs | Sequen
         raise TaskError(
             f"{task.__name__} has no @task above it; add one, or give example_inputs=(...), one tensor per argument."
         )
-    decoration = "" if declared else _decoration(task, _sets(task, example_inputs))
+    decoration = "" if declared else task_decoration(task.__name__, _sets(task, example_inputs))
     text = _Capture(task, decoration).text()
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     path = folder / f"{task.__name__}-{digest}.py"
@@ -83,7 +86,7 @@ class _Capture:
         imports = sorted({*self._imports.values(), *(["import torch"] if self._decoration else [])})
         if self._decoration:
             source = f"{self._decoration}\n{source}"
-            imports.append("from warpsmith import booleans, integers, normal, scalar, task")
+            imports.append(f"from warpsmith import {', '.join(DECORATION_NAMES)}")
         blocks = ["from __future__ import annotations", "\n".join(imports), *self._parts.values(), source]
         return "\n\n".join(block.rstrip() for block in blocks if block) + "\n"
 
@@ -228,7 +231,7 @@ def _sets(function: FunctionType, given: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _decoration(function: FunctionType, examples: list[dict[str, Any]]) -> str:
+def task_decoration(function: str, examples: Sequence[Mapping[str, Any]]) -> str:
     """The `@task(...)` for a function from examples of its arguments.
 
     Dimensions that have the same size in every example are one axis; a dimension of 1 stays 1. Floating-point tensors
@@ -243,16 +246,16 @@ def _decoration(function: FunctionType, examples: list[dict[str, Any]]) -> str:
         if isinstance(first, bool | int | float):
             if any(value != first for value in values):
                 raise TaskError(
-                    f"{name} of {function.__name__} differs between the examples; a number must be the same."
+                    f"{name} of {function} differs between the examples; a number must be the same."
                 )
             lines.append(f"{name}=scalar({first!r})")
             continue
         if not hasattr(first, "shape") or not hasattr(first, "dtype"):
             raise TaskError(
-                f"{name} of {function.__name__} is {_described(first)}; an example input is a tensor or a number."
+                f"{name} of {function} is {_described(first)}; an example input is a tensor or a number."
             )
         if len({(len(value.shape), str(value.dtype)) for value in values}) > 1:
-            raise TaskError(f"{name} of {function.__name__} has another type or rank in another example.")
+            raise TaskError(f"{name} of {function} has another type or rank in another example.")
         dims = [_axis(axes, tuple(int(value.shape[at]) for value in values)) for at in range(len(first.shape))]
         shape, dtype = ", ".join(dims), str(first.dtype).removeprefix("torch.")
         if dtype in _FLOATS:
