@@ -54,6 +54,10 @@ def in_session(folder: Path, work: Callable[[Client], Awaitable[None]]) -> None:
     anyio.run(main)
 
 
+def text_of(content: Any) -> str:
+    return str(content.text)
+
+
 async def ok(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
@@ -68,12 +72,12 @@ def test_tools_resources_and_prompts_are_offered(tmp_path: Path) -> None:
         assert tools["evaluate"].input_schema["required"] == ["task", "kernels"]
         assert "call" not in tools["evaluate"].input_schema["properties"]
 
-        found = await ok(client, "list_tasks", where="warpsmith-100", words="softmax", limit=2)
+        found = await ok(client, "list_tasks", where="warpsmith-100", words="elementwise", limit=2)
         assert len(found["tasks"]) == 2 < found["total"]
 
         refused = await client.call_tool("read_task", {"task": "../\x1b[31msecret.py"})
         assert refused.is_error
-        assert refused.content[0].text.endswith(".")  # type: ignore[union-attr]
+        assert text_of(refused.content[0]).endswith(".")
         assert "\x1b" not in str(refused.content)
 
         uris = [str(each.uri) for each in (await client.list_resources()).resources]
@@ -81,14 +85,14 @@ def test_tools_resources_and_prompts_are_offered(tmp_path: Path) -> None:
         card = next(uri for uri in uris if "/strategy/" in uri)
         for uri in ("warpsmith://guide", "warpsmith://library", card):
             (content,) = (await client.read_resource(uri)).contents
-            assert content.text.startswith(("---", "#"))  # type: ignore[union-attr]
+            assert text_of(content).startswith(("---", "#"))
         with pytest.raises(MCPError, match="no run"):
             await client.read_resource("warpsmith://best/missing")
         assert len((await client.list_resource_templates()).resource_templates) == 5
 
         assert (await client.list_prompts()).prompts[0].name == PROMPT
         prompt = await client.get_prompt(PROMPT, {"operator": "model.py::\x1bscaled", "backend": "cuda"})
-        said = prompt.messages[0].content.text  # type: ignore[union-attr]
+        said = text_of(prompt.messages[0].content)
         assert "model.py::␛scaled" in said
         assert "get_contract (backend cuda)" in said
 
@@ -109,8 +113,8 @@ def test_a_long_call_reports_progress_and_ends_when_it_is_cancelled(
         said: list[tuple[float, str | None]] = []
         reported = anyio.Event()
 
-        async def progress(done: float, _total: float | None, message: str | None) -> None:
-            said.append((done, message))
+        async def progress(progress: float, total: float | None, message: str | None) -> None:
+            said.append((progress, message))
             if len(said) == 2:
                 reported.set()
 
@@ -172,7 +176,7 @@ def test_a_session_takes_a_function_to_a_verified_loaded_kernel(
     )
     heard: list[str | None] = []
 
-    async def progress(_done: float, _total: float | None, message: str | None) -> None:
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message)
 
     async def main() -> None:

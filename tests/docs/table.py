@@ -22,6 +22,7 @@ class Why(StrEnum):
     GPU = "it needs an NVIDIA GPU"
     WHOLE = "it is made for hours on a GPU"
     MODEL = "its model is a placeholder"
+    AGENT = "it is a command of another program, or it serves until it is ended; tests/agents has the server"
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,10 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
         ),
     ),
     "docs/agents.md": (
+        Excepted("claude mcp add warpsmith -- warpsmith mcp --folder .", Why.AGENT),
+        Excepted('codex mcp add warpsmith -- warpsmith mcp --folder "$PWD"', Why.AGENT),
+        Run("warpsmith agent-guide", says="name: warpsmith"),
+        Excepted("warpsmith mcp --folder . --http --port 8321", Why.AGENT),
         Run("warpsmith ask softmax.py --run runs/mine", more=f"{_TIMED} --stop-at 0", says=r"launch\("),
         Run("warpsmith tell runs/mine kernel.cpp", says="✓ ok"),
         Run("warpsmith ask runs/mine", says=r"Brief 2"),
