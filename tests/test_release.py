@@ -73,6 +73,7 @@ def test_the_forge_runs_what_a_checkout_must_pass() -> None:
 EXTRAS = {
     "": "warpsmith",
     "llm": "anthropic, openai",
+    "mcp": "mcp, warpsmith.agents.mcp_server",
     "report": "matplotlib",
     "kernelbench": "einops",
     "notebook": "ipykernel, nbclient, pandas",
