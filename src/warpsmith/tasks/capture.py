@@ -245,15 +245,11 @@ def task_decoration(function: str, examples: Sequence[Mapping[str, Any]]) -> str
         values = [each[name] for each in examples]
         if isinstance(first, bool | int | float):
             if any(value != first for value in values):
-                raise TaskError(
-                    f"{name} of {function} differs between the examples; a number must be the same."
-                )
+                raise TaskError(f"{name} of {function} differs between the examples; a number must be the same.")
             lines.append(f"{name}=scalar({first!r})")
             continue
         if not hasattr(first, "shape") or not hasattr(first, "dtype"):
-            raise TaskError(
-                f"{name} of {function} is {_described(first)}; an example input is a tensor or a number."
-            )
+            raise TaskError(f"{name} of {function} is {_described(first)}; an example input is a tensor or a number.")
         if len({(len(value.shape), str(value.dtype)) for value in values}) > 1:
             raise TaskError(f"{name} of {function} has another type or rank in another example.")
         dims = [_axis(axes, tuple(int(value.shape[at]) for value in values)) for at in range(len(first.shape))]
