@@ -183,7 +183,7 @@ def test_knowledge_is_searched(tools: AgentTools) -> None:
     assert "text" not in strategies["entries"][0]
     assert headers["entries"][0]["name"] == "packs.cuh"
     assert "load_once" in headers["entries"][0]["text"]
-    assert "packs.cuh" in tools.resource("library", "")[0]
+    assert all(f"## {name}" in tools.resource("library", "")[0] for name in ("packs.cuh", "cpu/scan.h"))
     with pytest.raises(UsageError):
         tools.resource("library", "../../../etc/passwd")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpsmith.backends.cuda import DEVICE_LIBRARY
+from warpsmith.backends.library import LIBRARY
 from warpsmith.model.errors import UsageError
 from warpsmith.model.strategy import Strategy
 from warpsmith.strategies.catalogue import strategies
@@ -41,15 +41,20 @@ def strategy_card(name: str) -> str:
 
 def library_page() -> str:
     """What each header of the device library offers, in its own words."""
-    lines = ["# The device library", "", "A CUDA kernel may include these headers as `<warpsmith/NAME.cuh>`.", ""]
-    for path in _headers():
-        lines += [f"## {path.name}", "", _about(path), ""]
+    lines = [
+        "# The device library",
+        "",
+        "A kernel may include these headers as `<warpsmith/NAME>`: `.cuh` in CUDA, `cpu/*.h` in C++.",
+        "",
+    ]
+    for name, path in _headers().items():
+        lines += [f"## {name}", "", _about(path), ""]
     return "\n".join(lines)
 
 
 def library_header(name: str) -> str:
     """The text of a header of the device library."""
-    found = {path.name: path for path in _headers()}
+    found = _headers()
     if name not in found:
         raise UsageError(f"there is no header {name}; the headers are {', '.join(found)}.")
     return found[name].read_text(encoding="utf-8")
@@ -73,8 +78,9 @@ def search_entries(words: str, kind: str, backend: str, limit: int) -> list[Know
 def _entries() -> Iterator[KnowledgeEntry]:
     for each in strategies().values():
         yield KnowledgeEntry("strategy", each.name, each.title, _card(each), each.backends)
-    for path in _headers():
-        yield KnowledgeEntry("header", path.name, _about(path).partition(".")[0], path.read_text("utf-8"), ("cuda",))
+    for name, path in _headers().items():
+        backend = "cuda" if path.suffix == ".cuh" else "cpu"
+        yield KnowledgeEntry("header", name, _about(path).partition(".")[0], path.read_text("utf-8"), (backend,))
     for record in (*pool_records(), *shipped_records()):
         yield KnowledgeEntry(
             "pool", record.key, f"{record.task}: {record.strategy}", record_text(record), (record.backend,)
@@ -102,8 +108,11 @@ def _card(strategy: Strategy) -> str:
     return "\n\n".join([*parts, *([f"```cpp\n{strategy.example.strip()}\n```"] if strategy.example else [])])
 
 
-def _headers() -> list[Path]:
-    return sorted((DEVICE_LIBRARY / "warpsmith").glob("*.cuh"))
+def _headers() -> dict[str, Path]:
+    """The headers by the name that follows `warpsmith/` in an include."""
+    folder = LIBRARY / "warpsmith"
+    found = sorted((*folder.glob("*.cuh"), *folder.glob("cpu/*.h")))
+    return {path.relative_to(folder).as_posix(): path for path in found}
 
 
 def _about(path: Path) -> str:
