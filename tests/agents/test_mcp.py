@@ -99,6 +99,21 @@ def test_tools_resources_and_prompts_are_offered(tmp_path: Path) -> None:
     in_session(tmp_path, work)
 
 
+def test_a_fault_of_a_tool_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_call: ToolCall, *_words: str, **_options: Any) -> list[dict[str, Any]]:
+        raise RuntimeError("two\nlines \x1b")
+
+    monkeypatch.setattr(ToolCall, "command", broken)
+
+    async def work(client: Client) -> None:
+        result = await client.call_tool("get_contract", {"task": "relu"})
+        assert result.is_error
+        said = text_of(result.content[0])
+        assert said.startswith("internal error in get_contract: RuntimeError: two lines ␛")
+
+    in_session(tmp_path, work)
+
+
 def test_a_long_call_reports_progress_and_ends_when_it_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,6 +169,9 @@ def test_tasks_are_listed_and_read_without_the_held_out_shapes(tools: AgentTools
     own = tools.call("list_tasks", {"where": str(opened(tools))})
     shipped = tools.call("list_tasks", {"words": "activation relu", "full": True})
 
+    (opened(tools) / "own.py").write_text("def f(:")
+    (note,) = tools.call("list_tasks", {})["notes"]
+    assert "cannot be read as Python" in note
     assert own["tasks"][0]["task"] == f"{opened(tools) / 'own.py'}::softmax"
     assert "workloads" not in own["tasks"][0]
     assert "warpsmith-100/relu" in [each["task"] for each in shipped["tasks"]]
@@ -218,8 +221,9 @@ def test_a_run_is_read_with_its_lineage(tools: AgentTools) -> None:
     assert tools.resource("best", "mine")[0] == best["source"]
     assert tools.resource("report", "mine")[1] == "text/html"
     assert tools.call("list_runs", {})["runs"][0]["task"] == read["task"]
-    with pytest.raises(WarpsmithError, match="has no trial 9"):
-        tools.call("read_run", {"run": "mine", "trial": "9"})
+    for name in ("9", "²", "9" * 5000):
+        with pytest.raises(WarpsmithError, match="has no trial"):
+            tools.call("read_run", {"run": "mine", "trial": name})
 
 
 # --- a task from a function ---

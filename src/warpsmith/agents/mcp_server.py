@@ -194,6 +194,8 @@ def _outcome(tools: AgentTools, name: str, arguments: Mapping[str, Any], call: T
         return tools.call(name, arguments, call)
     except WarpsmithError as refused:
         return one_line(str(refused))
+    except Exception as fault:  # noqa: BLE001 - the top frame of a call: any other exception is a bug
+        return one_line(f"internal error in {name}: {type(fault).__name__}: {fault}; report it and try another way.")
 
 
 def _listed(tools: AgentTools) -> list[tuple[str, str, str]]:

@@ -114,14 +114,17 @@ class AgentTools:
     ) -> Document:
         """List tasks: of the suites that come with Warpsmith, and of files in the folders."""
         wanted = words.lower().split()
-        found = [each for each in self._listed(where) if all(word in _words(each) for word in wanted)]
+        notes: list[str] = []
+        found = [each for each in self._listed(where, notes) if all(word in _words(each) for word in wanted)]
         return {
             "tasks": [_task(each, full=full) for each in found[:limit]],
             "total": len(found),
             "folders": [str(folder) for folder in self.workspace.folders],
+            "notes": notes,
         }
 
-    def _listed(self, where: str) -> Iterator[SuiteTask]:
+    def _listed(self, where: str, notes: list[str]) -> Iterator[SuiteTask]:
+        """The tasks of a place; `notes` gets a sentence for each folder whose tasks cannot be listed."""
         if where in SHIPPED:
             yield from suite_tasks(where)
         elif where.startswith("kernelbench:"):
@@ -132,8 +135,8 @@ class AgentTools:
             for folder in self.workspace.folders:
                 try:
                     yield from suite_tasks(str(folder))
-                except WarpsmithError:
-                    continue  # no task files in it, or one that is not valid Python
+                except WarpsmithError as unlisted:
+                    notes.append(str(unlisted))
             for suite in SHIPPED:
                 yield from suite_tasks(suite)
 
@@ -387,7 +390,7 @@ class AgentTools:
         state = session.state
         if name == "best" and not state.best:
             raise RunError(why_no_best(session))
-        number = state.best if name == "best" else int(name) if name.isdigit() else 0
+        number = state.best if name == "best" else int(name) if name.isdecimal() and len(name) < 10 else 0
         proposed = session.proposed(number) if number in state.trials else None
         if proposed is None:
             raise RunError(f"{session.folder} has no trial {name[:40]}; read_run without trial lists them.")
