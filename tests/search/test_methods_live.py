@@ -106,9 +106,10 @@ def test_a_method_finds_a_valid_kernel_and_its_log_replays(
         assert read_state(log, log.setup()).population.members == members
         events = [entry.event for entry in log.entries()]
     digests = {event.trial: event.digest for event in events if isinstance(event, TrialProfiled)}
-    assert set(digests) == {
-        each for event in events if isinstance(event, BriefAsked) and profiler for each in event.parents
-    }
+    parents = {each for event in events if isinstance(event, BriefAsked) and profiler for each in event.parents}
+    valid = {number for number, trial in state.trials.items() if trial.status is Status.OK}
+    # Kernels that are parents, and valid ones that are so slow that they are revised.
+    assert parents <= set(digests) <= (valid if profiler else set())
     assert all(digest.startswith("Bottleneck: ") for digest in digests.values())
     with Session.resume(tmp_path / "run") as resumed:
         assert resumed.state.population.members == members

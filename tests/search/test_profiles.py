@@ -248,7 +248,7 @@ def test_a_digest_advises_nothing_that_the_precision_of_the_task_rules_out(
             digest = Digest(Bottleneck.COMPUTE, "The arithmetic is the limit.", (), STRATEGIES[Bottleneck.COMPUTE][:3])
             return SimpleNamespace(digest=digest, reason="")
 
-    monkeypatch.setattr(profiles, "Profiler", Planted)
+    monkeypatch.setattr("warpsmith.profiling.profiler.Profiler", Planted)
     monkeypatch.setattr(profiles, "task_to_execute", lambda *_: "task.py")
     product = make_problem(
         family=Family.MATMUL,
