@@ -12,12 +12,12 @@ from typing import Annotated
 
 import typer
 
+from warpsmith.backends.source import backend_named
 from warpsmith.cli import cards
-from warpsmith.cli.checks import find_task, writable_paths
+from warpsmith.cli.checks import find_task
 from warpsmith.cli.json_documents import print_document
 from warpsmith.cli.options import AsJson
 from warpsmith.cli.terminal import print_columns
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import Device, select_device, visible_gpus
 from warpsmith.model import numbers
 from warpsmith.model.brief import Problem
@@ -86,11 +86,8 @@ def pool(
         return _add(target, json)
     if action is PoolAction.REMOVE:
         return _remove(target, json)
-    task = find_task(target)
     chosen, language = _device(device, backend)
-    with Evaluator(chosen, paths=writable_paths()) as evaluator:
-        problem = evaluator.survey(task, language)
-    return show_matches(problem, limit, as_json=json)
+    return show_matches(_problem(find_task(target), chosen, language), limit, as_json=json)
 
 
 def _device(device: str, backend: str) -> tuple[Device, str]:
@@ -98,6 +95,16 @@ def _device(device: str, backend: str) -> tuple[Device, str]:
     if device == "auto" and backend in ("cuda", "triton") and not visible_gpus():
         return select_device("cpu"), backend
     return open_run.choose(device, backend)
+
+
+def _problem(task: str, device: Device, backend: str) -> Problem:
+    """The task as the pool needs it. It is read in this process and nothing is judged, so it may be of any size."""
+    from warpsmith.tasks.load import load_task
+    from warpsmith.tasks.outline import outline
+
+    program = load_task(task)
+    contract = backend_named(backend).contract(program.task)
+    return Problem(program.task, contract, backend, device.label, device.kind, device.arch, (), outline(program))
 
 
 def harvest(session: Session) -> PoolSubmission:

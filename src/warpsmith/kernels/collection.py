@@ -159,5 +159,5 @@ def find_kernel(name: str) -> CollectedKernel:
         if name in (kernel.task.title, kernel.task.name):
             return kernel
     near = difflib.get_close_matches(name, [k.task.name for k in known] + [k.task.title for k in known], n=3)
-    hint = f"did you mean {' or '.join(near)}" if near else "`warpsmith kernels list` shows all"
-    raise UsageError(f"the collection has no kernel {name!r}; {hint}.")
+    hint = f"did you mean {' or '.join(near)}?" if near else "`warpsmith kernels list` shows all."
+    raise UsageError(f"the collection has no kernel {name!r}; {hint}")
