@@ -320,6 +320,15 @@ def test_one_file_is_one_object_and_then_a_card_from_the_cache(desk: Desk) -> No
     assert max(map(len, again.out.splitlines())) <= 80
 
 
+def test_the_pool_is_searched_for_a_task_that_is_too_large_to_be_judged_here(desk: Desk) -> None:
+    outcome = desk.run("pool", "search", "conv2d", "--backend", "cuda", "--json")
+
+    assert outcome.status == 0, outcome.err
+    (first, *_) = json.loads(outcome.out)["records"]
+    assert first["task"].startswith("conv2d")
+    assert first["speedup"]["eager"] > 1
+
+
 def test_a_file_that_is_no_task_is_one_line(desk: Desk) -> None:
     line = desk.wrong("evaluate", "--json", "no_task.py", "right.cpp")
     assert "is not a task: it has neither a function under warpsmith's @task nor class Model" in line
