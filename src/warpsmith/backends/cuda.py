@@ -82,7 +82,7 @@ DIALECT = CDialect(
         ),
         ("elementwise.cuh", "`map<F, THREADS, PACKS>(x, out, n, stream)`: a function of single elements"),
         ("rows.cuh", "`reduce_rows(policy, rows, cols, stream)`: a reduction over each row, then a value per element"),
-        ("lagged.cuh", "`launch_lagged`: the same for long rows, which are read again from the second-level cache"),
+        ("lagged.cuh", "`reduce_any_rows`: the same, with rows too long for registers read again from the cache"),
         ("columns.cuh", "`reduce_columns(x, batch, rows, cols, policy, stream)`: a reduction over the middle axis"),
         ("whole.cuh", "`sum_all(policy, n, workspace, finish, stream)`: one number from all elements"),
         ("blocks.cuh", "`meet`, `bulk_fetch`: what blocks tell each other, copies into shared memory"),

@@ -1,13 +1,6 @@
 // elu of every element.
 #include <warpsmith/elementwise.cuh>
 
-#ifndef TUNE_THREADS
-#define TUNE_THREADS 256
-#endif
-#ifndef TUNE_PACKS
-#define TUNE_PACKS 1
-#endif
-
 extern "C" int launch(const float* x, float* out, double alpha, int64_t rows, int64_t cols, void* workspace, void* stream) {
-  return warpsmith::map<warpsmith::Elu, TUNE_THREADS, TUNE_PACKS>(x, out, rows * cols, stream, {float(alpha)});
+  return warpsmith::map<warpsmith::Elu>(x, out, rows * cols, stream, {float(alpha)});
 }

@@ -20,28 +20,11 @@ struct Softmax : SoftmaxStat {
 };
 }  // namespace
 
-#ifndef TUNE_CLUSTER
-#define TUNE_CLUSTER 65536  // rows of so many elements are kept in the registers of a cluster of blocks
-#endif
-#ifndef TUNE_THREADS
-#define TUNE_THREADS 256
-#endif
-#ifndef TUNE_PACKS
-#define TUNE_PACKS 8
-#endif
-#ifndef TUNE_SLOTS
-#define TUNE_SLOTS 2
-#endif
-#ifndef TUNE_RESIDENT
-#define TUNE_RESIDENT 3
-#endif
-
 extern "C" int64_t workspace_bytes(int64_t rows, int64_t cols) {
-  return lagged_workspace<Softmax>(rows, cols, TUNE_THREADS, TUNE_PACKS);
+  return rows_workspace<Softmax>(rows, cols);
 }
 extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
   Softmax p;
   p.x = x, p.out = out;
-  if (cols <= TUNE_CLUSTER) return reduce_rows(p, rows, cols, stream);
-  return launch_lagged<Softmax, TUNE_THREADS, TUNE_PACKS, TUNE_SLOTS, TUNE_RESIDENT>(p, rows, cols, workspace, stream);
+  return reduce_any_rows(p, rows, cols, workspace, stream);
 }

@@ -3,6 +3,12 @@
 #ifndef TUNE_STORE
 #define TUNE_STORE 1
 #endif
+#ifndef TUNE_THREADS
+#define TUNE_THREADS 256
+#endif
+#ifndef TUNE_PACKS
+#define TUNE_PACKS 1
+#endif
 #include <warpsmith/packs.cuh>
 
 namespace warpsmith {
@@ -23,7 +29,7 @@ __global__ void __launch_bounds__(THREADS)
                  make_float4(f.apply(v[p].x), f.apply(v[p].y), f.apply(v[p].z), f.apply(v[p].w)));
   if (blockIdx.x == 0 && threadIdx.x < n % 4) out[packs * 4 + threadIdx.x] = f.apply(x[packs * 4 + threadIdx.x]);
 }
-template <typename F, int THREADS, int PACKS>
+template <typename F, int THREADS = TUNE_THREADS, int PACKS = TUNE_PACKS>
 int map(const float* x, float* out, int64_t n, void* stream, F f = F{}) {
   if (n == 0) return 0;
   const int64_t blocks = ceil_div(n / 4 + 1, int64_t(THREADS) * PACKS);

@@ -12,6 +12,21 @@
 #ifndef TUNE_STORE
 #define TUNE_STORE 1
 #endif
+#ifndef TUNE_CLUSTER
+#define TUNE_CLUSTER 65536  // rows of so many elements are kept in the registers of a cluster of blocks
+#endif
+#ifndef TUNE_THREADS
+#define TUNE_THREADS 256
+#endif
+#ifndef TUNE_PACKS
+#define TUNE_PACKS 8
+#endif
+#ifndef TUNE_SLOTS
+#define TUNE_SLOTS 2
+#endif
+#ifndef TUNE_RESIDENT
+#define TUNE_RESIDENT 3
+#endif
 #ifndef TUNE_LAG
 #define TUNE_LAG 2
 #endif
@@ -223,6 +238,17 @@ int launch_lagged(const P& policy, int64_t rows, int64_t cols, void* workspace, 
   e = cudaLaunchKernelEx(&config, kernel, policy, rows, cols, int(parts), int(ceil_div(packs, parts)), int(lag),
                          static_cast<unsigned*>(workspace), totals, totals + rows);
   return int(e != cudaSuccess ? e : cudaGetLastError());
+}
+
+// Rows of any length: short ones stay in registers, long ones are read again from the cache.
+template <typename P>
+int64_t rows_workspace(int64_t rows, int64_t cols) {
+  return cols <= TUNE_CLUSTER ? 0 : lagged_workspace<P>(rows, cols, TUNE_THREADS, TUNE_PACKS);
+}
+template <typename P>
+int reduce_any_rows(const P& policy, int64_t rows, int64_t cols, void* workspace, void* stream) {
+  if (cols <= TUNE_CLUSTER) return reduce_rows(policy, rows, cols, stream);
+  return launch_lagged<P, TUNE_THREADS, TUNE_PACKS, TUNE_SLOTS, TUNE_RESIDENT>(policy, rows, cols, workspace, stream);
 }
 
 }  // namespace warpsmith
