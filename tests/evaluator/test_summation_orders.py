@@ -12,7 +12,7 @@ import torch
 from warpsmith.evaluator.judge.numerics import tolerance
 from warpsmith.evaluator.judge.numerics.compare import Errors
 from warpsmith.evaluator.judge.numerics.reference import Case, Reference, output_share
-from warpsmith.evaluator.judge.numerics.summation_orders import LANES, OtherOrder
+from warpsmith.evaluator.judge.numerics.summation_orders import ORDERS, STARTS, Order, OtherOrder
 from warpsmith.hardware.work import count_work
 from warpsmith.model.task import Precision
 from warpsmith.tasks.load import load_task
@@ -40,7 +40,7 @@ def drawn(*shape: int) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_another_order_gives_another_rounding_of_the_same_result(name: str, dtype: torch.dtype) -> None:
     x, operator = (drawn(24, 3000) + 0.5).to(dtype), OPERATORS[name]
-    with OtherOrder(1) as order:
+    with OtherOrder(Order(1)) as order:
         found = operator(x)
     assert order.complete
     assert order.replaced == 1
@@ -55,13 +55,13 @@ def test_one_lane_adds_one_value_after_the_other() -> None:
     total = torch.zeros(())
     for value in x:
         total += value
-    with OtherOrder(1):
+    with OtherOrder(Order(1)):
         assert torch.equal(x.sum(), total)
 
 
 @pytest.mark.parametrize("operator", [lambda x: x @ x.T, lambda x: x.cumsum(0)])
 def test_what_cannot_be_replaced_is_noted(operator: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    with OtherOrder(2) as order:
+    with OtherOrder(Order(2)) as order:
         operator(drawn(8, 8)).sum()
     assert order.replaced == 1
     assert not order.complete
@@ -98,9 +98,21 @@ def test_a_result_guessed_from_the_distribution_fails_and_honest_sums_pass(tmp_p
             x = expected.inputs["x"]
             moments = math.log(x.numel()) + x.mean() + x.var() / 2
             guesses.append(output_share(program.task, expected, 0, moments))
-            for lanes in (*LANES, 64, 1024):
-                with OtherOrder(lanes):
+            for order in (*ORDERS, Order(64), Order(1024)):
+                with OtherOrder(order):
                     honest.append(output_share(program.task, expected, 0, torch.logsumexp(x, 0)))
     assert max(guesses) > 1
     assert max(honest) < 0.7
     assert reference.own_orders(workload)[0] is not None
+
+
+def test_starting_points_make_a_single_sum_a_sample_of_many() -> None:
+    """From one order alone, a fifth of honest sequential sums would be three times as wrong as the measured one."""
+    x = drawn(24, 100_000).double().abs()
+    errors = []
+    for order in (Order(1), *STARTS):
+        with OtherOrder(order):
+            errors.append((x.float().sum(-1).double() - x.sum(-1)).abs())
+    first, rest = errors[0], torch.stack(errors[1:]).amax(0)
+    assert (first > tolerance.HONEST_MARGIN * errors[1]).any()
+    assert (first <= tolerance.HONEST_MARGIN * rest).all()

@@ -18,7 +18,7 @@ from warpsmith.evaluator.judge.numerics import tolerance
 from warpsmith.evaluator.judge.numerics.compare import Errors, OutputComparison, dtype_name
 from warpsmith.evaluator.judge.numerics.index_ties import TieRecorder, Ties, compare_indices
 from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
-from warpsmith.evaluator.judge.numerics.summation_orders import LANES, OtherOrder
+from warpsmith.evaluator.judge.numerics.summation_orders import ORDERS, STARTS, Order, OtherOrder
 from warpsmith.hardware.memory import available_memory
 from warpsmith.model.task import Task, TensorRole, Workload
 from warpsmith.tasks.program import Program, widened
@@ -31,7 +31,7 @@ _KEEP_SHARE = 0.05  # of free memory: all cached results together
 _LAST_SHARE = 0.25  # of free memory: the last result
 # Equal values, values with equal last bits, or large terms that cancel: a plain sum of them drifts.
 _DRIFTING = frozenset({"sparse", "ties", "integers", "uneven", "one-sided", *HIDDEN, *HELD_OUT})
-_FEW = 64  # outputs with fewer elements are checked for cancellation
+_FEW = 64  # elements of an output: with fewer, its rms error is one random number rather than a mean of many
 _DRAWS = 4  # of inputs that are rounded at random
 _SLICE_COUNTS = (4, 16, 64)
 _FEW_SUMMED, _MANY_SUMMED = (
@@ -269,19 +269,20 @@ class Reference:
             known = self._orders.get((case.workload.name, OWN), ())  # None: it cannot be measured
             affordable = elements <= (_MANY_SUMMED if case.variant == OWN else _FEW_SUMMED)
             if known is not None and affordable:
-                lanes = LANES if elements <= _FEW_SUMMED else LANES[:1]
-                self._orders[key] = self._errors_of_orders(inputs, found, lanes)
+                starts = STARTS if _has_few_elements(found) else ()
+                orders = (*ORDERS, *starts) if elements <= _FEW_SUMMED else (ORDERS[0], *starts[::3])
+                self._orders[key] = self._errors_of_orders(inputs, found, orders)
         return self._orders.get(key) or (None,) * len(self.task.outputs)
 
     def _errors_of_orders(
-        self, inputs: Tensors, found: ReferenceOutputs, lanes: Sequence[int]
+        self, inputs: Tensors, found: ReferenceOutputs, orders: Sequence[Order]
     ) -> tuple[Errors | None, ...] | None:
         """The largest errors with sums in other orders; None if the reference sums in ways that cannot be changed."""
         largest: list[Errors | None] = [Errors(0.0, 0.0) if e.is_floating_point() else None for e in found.outputs]
-        for count in lanes:
-            with OtherOrder(count) as order:
+        for order in orders:
+            with OtherOrder(order) as sums:
                 results = self._program.run(inputs)
-            if not order.complete or not order.replaced:
+            if not sums.complete or not sums.replaced:
                 return None
             for position, (result, expected) in enumerate(zip(results, found.outputs, strict=True)):
                 known = largest[position]
@@ -315,8 +316,7 @@ class Reference:
 
         A single sum can cancel to almost nothing, and then any rounding in between is large beside it.
         """
-        few = any(e.is_floating_point() and 0 < e.numel() < _FEW for e in found.outputs)
-        return self._moved(inputs, found) if few or variant in HELD_OUT else []
+        return self._moved(inputs, found) if _has_few_elements(found) or variant in HELD_OUT else []
 
     def _moved(self, inputs: Tensors, found: ReferenceOutputs) -> list[Moved]:
         """The change of the reference in several draws: one may happen to change nothing. Each draw is measured at
@@ -424,6 +424,10 @@ class Reference:
         return frozenset(
             n for n, t in inputs.items() if roles[n] is TensorRole.INPUT and t.dim() and t.shape[0] == rows
         )
+
+
+def _has_few_elements(found: ReferenceOutputs) -> bool:
+    return any(each.is_floating_point() and 0 < each.numel() < _FEW for each in found.outputs)
 
 
 def _bounds(rows: int, count: int) -> list[tuple[int, int]]:

@@ -2,12 +2,15 @@
 
 PyTorch adds pairwise. A kernel may give each thread a long stretch and add it up from first to last: less exact, and
 honest. `OtherOrder` replaces every sum of a reference by a few sequential sums in float32, on the very data of a case.
+The rounding error of one long sum is a random number: where an output has few elements, one order may happen to be
+almost exact and the next one is not. There the sequential sum is taken from several starting points.
 What it cannot replace (products, convolutions, operators it does not know) it notes: then nothing was measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
@@ -15,8 +18,18 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-LANES = (1, 2, 8)
-"""Into how many sequential sums a sum is divided; more of them are more exact."""
+
+@dataclass(frozen=True)
+class Order:
+    """In how many sequential parts a sum is taken (more of them are more exact), and where it starts."""
+
+    lanes: int
+    start: float = 0.0  # as a share of the terms; the terms before it are added last
+
+
+ORDERS = (Order(1), Order(2), Order(8))
+STARTS = tuple(Order(1, k / 8) for k in range(1, 8))
+"""Further sequential sums for outputs with few elements."""
 
 _EXACT_NAMES = """
     alias amax amin any all arange argmax argmin as_strided cat clone copy_ contiguous detach empty empty_like
@@ -28,16 +41,16 @@ _EXACT = frozenset(_EXACT_NAMES.split())  # operators that add nothing up: they 
 
 
 class OtherOrder(TorchDispatchMode):
-    """While it is active, sums are taken in `lanes` sequential parts."""
+    """While it is active, sums are taken in another order."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """False: telling torch.compile to skip this mode would import torch.compile, which costs seconds."""
         return False
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, order: Order) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._lanes = lanes
+        self._order = order
         self.replaced = 0  # sums
         self.complete = True  # whether every sum was replaced
 
@@ -66,7 +79,8 @@ class OtherOrder(TorchDispatchMode):
         kept = [d for d in range(x.dim()) if d not in axes]
         wide = torch.float64 if x.dtype is torch.float64 else torch.float32
         rows = x.to(wide).permute(*axes, *kept).reshape(-1, _count(x, kept)).cpu()
-        lanes = max(1, min(self._lanes, rows.shape[0]))
+        rows = rows.roll(-int(self._order.start * rows.shape[0]), 0) if self._order.start else rows
+        lanes = max(1, min(self._order.lanes, rows.shape[0]))
         steps = -(-rows.shape[0] // lanes)
         padded = torch.zeros(lanes * steps, rows.shape[1], dtype=wide)
         padded[: rows.shape[0]] = rows
