@@ -29,6 +29,7 @@ class _MainCommands(CommandGroup):
         "suite": ("main:suite_app", "List the tasks that come with Warpsmith."),
         "kernels": ("main:kernels_app", "List and show the kernels that come with Warpsmith."),
         "pool": ("pool:pool", "Add runs to the pool of known kernels, or search it."),
+        "serve": ("main:serve_app", "Judge kernels for other machines, over HTTP."),
         "mcp": ("mcp:mcp", "Serve tools to coding agents over MCP."),
         "agent-guide": ("mcp:agent_guide", "Print a guide for coding agents."),
         "contract": ("contract:contract", "Show the entry point a kernel must have."),
@@ -51,6 +52,22 @@ class _BenchCommands(CommandGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Add the word `run` where the first word is no command."""
         if args and args[0] not in self.table and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+class _ServeCommands(CommandGroup):
+    """`serve` and `serve --port N` mean `serve run`."""
+
+    table: ClassVar = {
+        "run": ("serve:serve_run", "Serve until Ctrl-C."),
+        "token": ("serve:serve_token", "Create a token for a client, or revoke it."),
+        "tokens": ("serve:serve_tokens", "List the clients that have a token."),
+    }
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Add the word `run` where the first word is no command."""
+        if not args or (args[0] not in self.table and args[0] not in ("-h", "--help")):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
@@ -93,6 +110,9 @@ app = _group(
 bench_app = _group(
     _BenchCommands,
     "Compare methods on a suite of tasks. `warpsmith bench SUITE` is short for `warpsmith bench run SUITE`.",
+)
+serve_app = _group(
+    _ServeCommands, "Judge kernels for other machines, over HTTP. `warpsmith serve` is short for `warpsmith serve run`."
 )
 suite_app = _group(_SuiteCommands, "Suites of tasks that come with Warpsmith.")
 kernels_app = _group(_KernelCommands, "The collection: kernels that come with Warpsmith, and what is known of them.")

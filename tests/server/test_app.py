@@ -1,0 +1,116 @@
+"""The application around its routers: tokens, limits of a body, open pages, the command that creates tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import APIRouter, FastAPI
+from typer.testing import CliRunner
+
+from warpsmith.cli.main import app as commands
+from warpsmith.server.app import create_app
+from warpsmith.server.gate import BodyLimits
+from warpsmith.server.tokens import TokenHolder, TokenStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TokenStore:
+    return TokenStore(tmp_path / "tokens.json")
+
+
+def echo() -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/v1/echo")
+    def echoed(body: dict[str, int]) -> dict[str, int]:
+        return body
+
+    return router
+
+
+def ask(app: FastAPI, *calls: Callable[[httpx.AsyncClient], Awaitable[httpx.Response]]) -> list[httpx.Response]:
+    async def all_calls() -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+            return [await call(client) for call in calls]
+
+    return asyncio.run(all_calls())
+
+
+def post(token: str, **more: Any) -> Callable[[httpx.AsyncClient], Awaitable[httpx.Response]]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return lambda client: client.post("/v1/echo", headers=headers, **more)
+
+
+def test_only_a_valid_token_opens_what_is_not_an_open_page(store: TokenStore) -> None:
+    token = store.create(TokenHolder("laptop"))
+    app = create_app(store, routers=[echo()])
+    body = {"json": {"a": 1}}
+
+    codes = [r.status_code for r in ask(app, *(post(each, **body) for each in (token, "", f"{token}x", "wsk_")))]
+    assert codes == [200, 401, 401, 401]
+    pages = ask(app, *(lambda c, p=p: c.get(p) for p in ("/healthz", "/metrics", "/docs", "/openapi.json", "/v1")))
+    assert [page.status_code for page in pages] == [200, 200, 200, 200, 401]
+    assert b"laptop" not in b"".join(page.content for page in pages)
+    assert "/v1/echo" in pages[2].text
+    store.revoke("laptop")
+    assert ask(app, post(token, **body))[0].status_code == 401
+
+
+def test_the_file_of_tokens_holds_no_token_and_is_readable_by_its_owner_only(store: TokenStore) -> None:
+    first = store.create(TokenHolder("laptop"))
+    second = store.create(TokenHolder("laptop", pending=7))
+
+    assert first.removeprefix("wsk_") not in store.path.read_text()
+    assert store.path.stat().st_mode & 0o077 == 0
+    assert store.find(first) is None
+    assert store.find(second) == TokenHolder("laptop", pending=7)
+
+
+def test_a_body_that_is_too_large_malformed_or_too_slow_is_refused(store: TokenStore) -> None:
+    token = store.create(TokenHolder("laptop"))
+    app = create_app(store, routers=[echo()], limits=BodyLimits(bytes=1000, seconds=0.05))
+
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield b"x" * 100
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(10)
+        yield b"}"
+
+    found = ask(
+        app,
+        post(token, content=b"x" * 1001),
+        post(token, content=parts()),
+        post(token, content=slow()),
+        post(token, content=b"{"),
+        post(token, json={"a": "x"}),
+        post(token, json={"a": 2}),
+    )
+    assert [each.status_code for each in found] == [413, 413, 408, 422, 422, 200]
+    assert all(len(each.json()["detail"]) < 310 for each in found[:5])
+
+
+def test_a_token_is_printed_once_and_can_be_revoked(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+
+    def call(*words: str) -> str:
+        done = CliRunner().invoke(commands, ["serve", *words, "--tokens", str(file)])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    token = call("token", "laptop", "--hourly", "5").strip()
+    assert TokenStore(file).find(token) == TokenHolder("laptop", hourly=5)
+    assert "laptop" in call("tokens")
+    call("token", "laptop", "--revoke")
+    assert TokenStore(file).holders == ()
+    refused = CliRunner().invoke(commands, ["serve", "--tokens", str(file)])
+    assert refused.exit_code == 2
+    assert json.loads(file.read_text()) == []
