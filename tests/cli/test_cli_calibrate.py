@@ -126,7 +126,7 @@ def test_people_see_what_passes_and_what_to_change(width: int) -> None:
     text = console.export_text()
     assert max(len(line.rstrip()) for line in text.splitlines()) <= width
     title, *rest = text.splitlines()
-    assert title.split() == ["✗", "refused", "tasks/halves.py", "halves,", "fp32"]
+    assert title.split() == ["✗", "not", "calibrated", "tasks/halves.py", "halves,", "fp32"]
     assert "A kernel that only copies x to y would pass halves" in " ".join(text.split())
     rows = [line.split() for line in rest]
     assert ["✓", "zeros", "y", "own/default", "120000"] in rows

@@ -295,7 +295,18 @@ FIELDS = {
         "speedup_interval",
     ),
     *("error", "error_limit", "precision", "floor_ms", "share_of_floor", "resources", "sandbox", "workloads"),
-    *("candidate", "cached", "seconds", "notes", "without", "environment", "verified", "certificate"),
+    *(
+        "candidate",
+        "cached",
+        "seconds",
+        "notes",
+        "without",
+        "calibrated",
+        "uncalibrated",
+        "environment",
+        "verified",
+        "certificate",
+    ),
 }
 
 

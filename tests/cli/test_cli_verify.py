@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
+from typer.models import OptionInfo
 
 from warpsmith.backends.source import read_candidate
 from warpsmith.cli import certificate_card
-from warpsmith.cli.verify import VerifyProgress
+from warpsmith.cli.checks import evaluation_settings
+from warpsmith.cli.evaluate import evaluate
+from warpsmith.cli.verify import VerifyProgress, verify
 from warpsmith.model.build import DeviceKind
 from warpsmith.model.certificate import (
     ADDRESS,
@@ -31,6 +36,7 @@ from warpsmith.model.certificate import (
     required,
 )
 from warpsmith.model.evaluation import Environment
+from warpsmith.model.settings import Limits
 from warpsmith.verification.certificate import read_certificate
 from warpsmith.verification.verify import VerificationEvent
 
@@ -47,6 +53,26 @@ SIGNATURE = "int launch(const float* x, float* out, int64_t n, void*, void*)"
 # Right for every declared workload, and not for 5001 elements.
 EVEN_ONLY = SIGNATURE + " { for (int64_t i = 0; i < n / 2 * 2; ++i) out[i] = 2 * x[i]; return 0; }\n"
 BROKEN = SIGNATURE + " { return oops; }\n"
+
+
+def test_verify_takes_every_option_of_evaluate() -> None:
+    def options(function: Callable[..., int]) -> set[str]:
+        parameters = inspect.signature(function, eval_str=True).parameters
+        return {name for name, each in parameters.items() if isinstance(_metadata(each), OptionInfo)}
+
+    chooses_the_command = {"verify", "calibrate"}  # instead of a verdict alone
+    assert options(evaluate) - chooses_the_command <= options(verify)
+    assert {"allow", "seeds", "timeout", "time_budget"} <= options(verify)
+
+
+def _metadata(parameter: inspect.Parameter) -> object:
+    return next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
+
+
+def test_the_options_of_both_commands_give_the_same_settings() -> None:
+    given = evaluation_settings(baseline="eager", allow="torch", seeds=3, timeout=20.0, time_budget=0.5)
+    assert (given.allow, given.seeds, given.timing_budget_s) == (("torch",), 3, 0.5)
+    assert (given.limits.launch_s, given.limits.total_s) == (20.0, 2 * Limits().total_s)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from warpsmith.backends.source import read_candidate
+from warpsmith.cli.json_documents import evaluate_document
 from warpsmith.evaluator.judge.numerics import calibration
 from warpsmith.evaluator.judge.numerics.calibration import CalibrationCache, Calibrator
 from warpsmith.evaluator.judge.numerics.coarse_arithmetic import CoarseProducts, round_mantissa
@@ -20,7 +21,6 @@ from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.work import count_work
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.certificate import Calibration
-from warpsmith.model.errors import TaskError
 from warpsmith.model.evaluation import Status
 from warpsmith.model.task import Precision
 from warpsmith.tasks.load import load_task
@@ -418,18 +418,21 @@ def test_impostors_that_do_not_fit_into_memory_are_left_out(
 # --- once per task ---
 
 
-def test_a_task_is_calibrated_once_and_refused_every_time(
+def test_a_task_that_is_not_calibrated_is_judged_and_every_verdict_says_so(
     written: Written, evaluator: Evaluator, kernel: Callable[[str], Candidate], cache_folder: Path
 ) -> None:
     task = written(MATRIX, "torch.softmax(x, -1).sum(-1)")
-    with pytest.raises(TaskError, match="a kernel that writes 1 everywhere in out would pass mine"):
-        evaluator.evaluate_one(task, kernel("relu.cpp"))
+    verdict = evaluator.evaluate_one(task, kernel("relu.cpp"))
+    assert verdict.uncalibrated.startswith("a kernel that writes 1 everywhere in out would pass mine")
+    assert verdict.warning.startswith("calibrated: no (a kernel that writes 1 everywhere")
+    document = evaluate_document(verdict, file="relu.cpp", device="cpu")
+    assert document["calibrated"] is False
+    assert document["uncalibrated"] == verdict.uncalibrated
     described, again = evaluator.calibrate(task)
     assert described.name == "mine"
     assert again.cached
     assert not again.passed
-    with pytest.raises(TaskError, match="would pass mine"):
-        evaluator.describe(task)
+    assert evaluator.survey(task, "cpu").uncalibrated == again.reason
     _, fresh = evaluator.calibrate(task, fresh=True)
     assert not fresh.cached
     assert replace(fresh, cached=True, seconds=0.0) == replace(again, seconds=0.0)

@@ -44,6 +44,13 @@ def test_unverified_and_failed_cells_are_listed_apart(made: BenchResults) -> Non
     assert by_key["speed"].rows[0][1] == "1/3"
 
 
+def test_a_task_that_is_not_calibrated_is_marked(made: BenchResults) -> None:
+    doubtful = replace(made, tasks=(replace(made.tasks[0], calibrated=False), *made.tasks[1:]))
+    assert [row[0] for row in table_named(doubtful, "tasks").rows] == ["soft_max (calibrated: no)", "relu", "tanh"]
+    assert table_named(doubtful, "speed").note.endswith("so that some wrong results pass: soft_max.")
+    assert "calibrated" not in table_named(made, "speed").note
+
+
 def test_markdown_marks_the_best_and_keeps_its_pipes_apart(made: BenchResults) -> None:
     lines = formats.markdown([table_named(made, "tasks")]).splitlines()
 

@@ -138,6 +138,23 @@ def begun(task: Path, folder: Path) -> RunCreated:
         return session.state.setup
 
 
+def test_a_run_on_a_task_that_is_not_calibrated_needs_an_option(tmp_path: Path) -> None:
+    class Doubtful(Surveyor):
+        def survey(self, *_: object) -> Problem:
+            return replace(PROBLEM, uncalibrated="a kernel that writes 1 would pass double; choose other inputs.")
+
+    (tmp_path / "double.py").write_text("")
+    config = replace(run_setup(FULL).config, task=str(tmp_path / "double.py"))
+    evaluator = cast(Evaluator, Doubtful())
+    with pytest.raises(TaskError, match=r"would pass double; choose other inputs; or .* --accept-uncalibrated\.$"):
+        open_run.begin(config, FULL, evaluator, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    accepted = replace(config, accept_uncalibrated=True)
+    with open_run.begin(accepted, FULL, evaluator, folder=tmp_path / "run") as session:
+        assert session.state.setup.config.accept_uncalibrated
+    assert "accept-uncalibrated = true" in (tmp_path / "run" / "config.toml").read_text()
+
+
 def test_a_run_has_the_modules_that_its_task_imports_and_signs_them(
     tmp_path: Path, user: Callable[[str], None]
 ) -> None:

@@ -31,7 +31,7 @@ from warpsmith.model.errors import UsageError
 from warpsmith.model.evaluation import Baseline, Environment, Evaluation, Interval, Status, WorkloadResult
 from warpsmith.model.settings import Settings
 from warpsmith.verification.certificate import default_path, document, read_certificate, write_certificate
-from warpsmith.verification.verify import VerificationEvent, Verifier, compare_measurements
+from warpsmith.verification.verify import VerificationEvent, Verifier, compare_measurements, evaluation_check
 
 Kernel = Callable[[str], Candidate]
 TaskFile = Callable[[str], Path]
@@ -258,3 +258,13 @@ def test_a_verdict_cannot_be_forged_by_editing_checks_and_checksum(
     path.write_text(json.dumps({**body, "checksum": _checksum(body)}))
     with pytest.raises(UsageError, match="cannot be right"):
         read_certificate(path)
+
+
+def test_a_kernel_of_a_task_that_is_not_calibrated_is_verified_only_on_demand() -> None:
+    doubtful = replace(measured(2.0), uncalibrated="a kernel that writes 1 would pass; choose other inputs.")
+    refused = evaluation_check(doubtful)
+    assert refused.outcome is CheckStatus.FAILED
+    assert refused.detail == "calibrated: no (a kernel that writes 1 would pass; choose other inputs)."
+    accepted = evaluation_check(doubtful, accept_uncalibrated=True)
+    assert accepted.outcome is CheckStatus.PASSED
+    assert dict(accepted.figures)["calibrated"] == "no"

@@ -21,7 +21,15 @@ from warpsmith.cli import cards
 from warpsmith.cli.checks import check_task_file, exit_status, writable_paths
 from warpsmith.cli.json_documents import ask_document, next_step, print_document, trial_document
 from warpsmith.cli.live import best_line, verdict_line
-from warpsmith.cli.options import AsJson, DeviceHere, JsonLines, RunArgument, TimeBudget, Trust
+from warpsmith.cli.options import (
+    AcceptUncalibrated,
+    AsJson,
+    DeviceHere,
+    JsonLines,
+    RunArgument,
+    TimeBudget,
+    Trust,
+)
 from warpsmith.cli.resume import confirm_task
 from warpsmith.cli.terminal import write
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
@@ -62,6 +70,7 @@ def ask(
             min=0.0, metavar="SHARE", help="With a TASK: stop at this share of the roofline; 0 never.  [0.95]"
         ),
     ] = None,
+    accept_uncalibrated: AcceptUncalibrated = False,
     json: AsJson = False,
 ) -> int:
     """Print the next brief: everything a coding agent or a person needs to propose a kernel.
@@ -76,6 +85,7 @@ def ask(
         "--trials": trials,
         "--time-budget": time_budget,
         "--stop-at": stop_at,
+        "--accept-uncalibrated": accept_uncalibrated or None,
     }
     given = next((name for name, value in of_new_runs.items() if value is not None), "")
     session = _existing_run(what, given)
@@ -89,6 +99,7 @@ def ask(
             backend=backend or None,
             timing_budget_s=time_budget,
             stop_at=stop_at,
+            accept_uncalibrated=accept_uncalibrated,
         )
         chosen, language = open_run.choose(device or "auto", backend)
         config = open_run.resolve(what, options, proposer=BY_HAND, device=chosen, backend=language)

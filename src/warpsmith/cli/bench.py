@@ -24,6 +24,7 @@ from warpsmith.cli.checks import settings_with_timing, writable_paths
 from warpsmith.cli.config import ConfigFile
 from warpsmith.cli.json_documents import print_document
 from warpsmith.cli.options import (
+    AcceptUncalibrated,
     AsJson,
     Backend,
     BaseUrl,
@@ -147,6 +148,7 @@ def bench_run(
             help="Judge every kernel by the published rule, too (5 inputs, tolerance 1e-2). On with --as-published.",
         ),
     ] = False,
+    accept_uncalibrated: AcceptUncalibrated = False,
     profiles: Profiles = True,
     tuning: Tuning = True,
     verify: Annotated[
@@ -229,6 +231,7 @@ def bench_run(
         enough_share=open_run.share_to_stop_at(stop_at),
         parallel=parallel,
         start=start if start in ("", *OFFLINE) else str(Path(start).resolve()),
+        accept_uncalibrated=accept_uncalibrated,
         profile=profiles,
         tune=tuning,
         verify=verify,

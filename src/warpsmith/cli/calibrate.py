@@ -28,7 +28,7 @@ from warpsmith.model.task import Precision, Task
 def calibrate(
     task: str, files: Sequence[str], device: str, precision: Precision | None, *, fresh: bool, as_json: bool
 ) -> int:
-    """Calibrate a task and show the outcome. Exit status: 0 passed, 1 refused."""
+    """Calibrate a task and show the outcome. Exit status: 0 passed, 1 not calibrated."""
     if files:
         raise UsageError(
             f"--calibrate takes a task and no kernel: leave out {files[0]}, or leave out --calibrate, because "
@@ -50,7 +50,7 @@ def calibrate(
 
 def card(task: Task, found: Calibration, *, file: str, device: Device) -> RenderableType:
     """The outcome for a person."""
-    verdict = Text("✓ calibrated", "bold green") if found.passed else Text("✗ refused", "bold red")
+    verdict = Text("✓ calibrated", "bold green") if found.passed else Text("✗ not calibrated", "bold red")
     title = Text.assemble(verdict, "  ", (file, "bold"), "  ", (f"{task.name}, {task.precision}", "dim"))
     parts: list[RenderableType] = [Sentence(title), Text()]
     if found.reason:

@@ -59,8 +59,9 @@ def card(judged: JudgedFile) -> RenderableType:
     """Everything about one file."""
     evaluation = judged.evaluation
     parts: list[RenderableType] = [Sentence(_title(judged)), Text()]
-    if evaluation.without:
-        parts += [indented(Sentence(Text(evaluation.missing_guards, "bold red"))), Text()]
+    if evaluation.warning:
+        style = "bold red" if evaluation.without else "yellow"
+        parts += [indented(Sentence(Text(evaluation.warning, style))), Text()]
     if evaluation.ok:
         parts += [indented(line) for line in _headlines(evaluation)]
         parts += [Text(), indented(_figures(evaluation))]
@@ -286,8 +287,8 @@ def _ranking(valid: Sequence[JudgedFile], shown: Mapping[str, str]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for judged in valid:
         evaluation, worst = judged.evaluation, worst_error(judged.evaluation)
-        left_out = f" (without {', '.join(evaluation.without)})" if evaluation.without else ""
-        cells: list[RenderableType] = [_comparison(evaluation, names), f"{shown[judged.file]}{left_out}"]
+        mark = f" ({evaluation.mark})" if evaluation.mark else ""
+        cells: list[RenderableType] = [_comparison(evaluation, names), f"{shown[judged.file]}{mark}"]
         for name in names:
             speedup, interval = evaluation.speedup(name), evaluation.interval(name)
             style = _STYLES.get(classify(interval), "") if interval else ""

@@ -109,6 +109,23 @@ def choose_device(spec: str, candidates: Sequence[Candidate]) -> Device:
     return device
 
 
+def evaluation_settings(
+    *, baseline: str, allow: str, seeds: int | None, timeout: float | None, time_budget: float | None
+) -> Settings:
+    """The settings of an evaluation or a verification, from the options that both commands take."""
+    settings = replace(
+        settings_with_timing(time_budget), baselines=parse_baselines(baseline), allow=parse_libraries(allow)
+    )
+    if seeds is not None:
+        settings = replace(settings, seeds=seeds)
+    if timeout is None:
+        return settings
+    # A longer call must not run into the limit for the whole evaluation instead.
+    limits = settings.limits
+    scale = max(1.0, timeout / limits.launch_s)
+    return replace(settings, limits=replace(limits, launch_s=timeout, total_s=limits.total_s * scale))
+
+
 def settings_with_timing(seconds: float | None) -> Settings:
     """The usual settings, with another time for timing if one is given."""
     return Settings() if seconds is None else replace(Settings(), timing_budget_s=seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -17,11 +17,9 @@ from warpsmith.cli import calibrate as calibration
 from warpsmith.cli import cards, certificate_card, json_documents
 from warpsmith.cli.checks import (
     choose_device,
+    evaluation_settings,
     exit_status,
     find_task,
-    parse_baselines,
-    parse_libraries,
-    settings_with_timing,
     writable_paths,
 )
 from warpsmith.cli.options import (
@@ -32,8 +30,10 @@ from warpsmith.cli.options import (
     Fresh,
     JsonLines,
     PrecisionOption,
+    Seeds,
     TaskArgument,
     TimeBudget,
+    Timeout,
 )
 from warpsmith.cli.verify import VerifyProgress, WrittenCertificate, certify
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
@@ -42,7 +42,7 @@ from warpsmith.hardware.device import Device
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import UsageError
 from warpsmith.model.evaluation import Evaluation
-from warpsmith.model.settings import Limits, Paths, Settings
+from warpsmith.model.settings import Paths, Settings
 from warpsmith.model.task import Precision
 
 
@@ -59,13 +59,8 @@ def evaluate(
     baseline: Baseline = "eager",
     allow: Allow = "",
     precision: PrecisionOption = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Random input sets per workload.  [default: 2]")
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(min=0.001, metavar="SECONDS", help="Longest time of one call of a kernel.  [default: 10]"),
-    ] = None,
+    seeds: Seeds = None,
+    timeout: Timeout = None,
     time_budget: TimeBudget = None,
     fresh: Fresh = False,
     verify: Annotated[
@@ -78,7 +73,7 @@ def evaluate(
 ) -> int:
     """Judge kernel files: is each correct, how fast is it against PyTorch, how near to the roofline?
 
-    Exit status: 0 all valid, 1 at least one is not (--calibrate: the task is refused), 2 nothing could be judged.
+    Exit status: 0 all valid, 1 at least one is not (--calibrate: the task is not), 2 nothing could be judged.
     """
     if calibrate:
         return calibration.calibrate(task, files or (), device, precision, fresh=fresh, as_json=json)
@@ -86,13 +81,9 @@ def evaluate(
         raise UsageError("evaluate needs at least one kernel FILE after the task, or --calibrate and no FILE.")
     job = _Job(find_task(task), tuple(files), precision, *_read(files, entry))
     target = choose_device(device, job.candidates)
-    settings = replace(
-        settings_with_timing(time_budget),
-        baselines=parse_baselines(baseline),
-        allow=parse_libraries(allow),
-        limits=_limits(timeout),
+    settings = evaluation_settings(
+        baseline=baseline, allow=allow, seeds=seeds, timeout=timeout, time_budget=time_budget
     )
-    settings = settings if seeds is None else replace(settings, seeds=seeds)
     return _evaluate(job, target, settings, writable_paths(), fresh=fresh, verify=verify, as_json=json)
 
 
@@ -112,15 +103,6 @@ def _read(files: Sequence[str], entry: str) -> tuple[tuple[Candidate, ...], tupl
     found = {candidate.id: candidate for candidate in read}
     order = list(found)
     return tuple(found.values()), tuple(order.index(candidate.id) for candidate in read)
-
-
-def _limits(launch_s: float | None) -> Limits:
-    limits = Limits()
-    if launch_s is None:
-        return limits
-    # A longer call must not run into the limit for the whole evaluation instead.
-    scale = max(1.0, launch_s / limits.launch_s)
-    return replace(limits, launch_s=launch_s, total_s=limits.total_s * scale)
 
 
 def _evaluate(

@@ -84,6 +84,8 @@ def evaluate_document(evaluation: Evaluation, *, file: str, device: str) -> dict
         "workloads": [_workload(result) for result in evaluation.workloads],
         "notes": evaluation.notes,
         "without": evaluation.without,  # guards that were left out; then nothing here can be trusted
+        "calibrated": not evaluation.uncalibrated,
+        "uncalibrated": evaluation.uncalibrated,  # what wrong results the task cannot tell from right ones; "" if none
         "cached": evaluation.cached,
         "seconds": round(evaluation.seconds, 3),
         "environment": environment,
@@ -185,6 +187,7 @@ def optimize_document(session: Session, best: Path | None, bundle: Path, reason:
         "method": setup.method.name,
         "proposer": session.proposer,
         "device": setup.problem.device,
+        "calibrated": not setup.problem.uncalibrated,
         "status": "ok" if best else "unconfirmed" if totals.valid else "nothing_valid",
         "start": _start(session) if session.state.starting else None,  # the starting kernel
         "best": _best(session, best, bundle) if best else None,
@@ -264,6 +267,7 @@ def trial_document(session: Session, record: TrialRecord) -> Document:
         "run": str(session.folder),
         **body,
         **speedups(evaluation),
+        "calibrated": not session.state.setup.problem.uncalibrated,
         "rank": rank[0] if rank else None,  # among the valid kernels of the run, by the lower end of the speedup
         "valid": rank[1] if rank else None,
         "next": next_step(session, record),

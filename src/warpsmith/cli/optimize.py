@@ -18,6 +18,7 @@ from warpsmith.cli.config import ConfigFile
 from warpsmith.cli.json_documents import optimize_document, print_document
 from warpsmith.cli.live import LiveRun, best_line, rates, spending, watching
 from warpsmith.cli.options import (
+    AcceptUncalibrated,
     AsJson,
     Backend,
     BaseUrl,
@@ -129,6 +130,7 @@ def optimize(
         typer.Option("--failures/--no-failures", help="Show why recent kernels failed.  [default: failures]"),
     ] = None,
     start: Start = "",
+    accept_uncalibrated: AcceptUncalibrated = False,
     profiles: Profiles = True,
     tuning: Tuning = True,
     keep: Annotated[bool, typer.Option("--pool/--no-pool", help="Add the kernels found to the pool.")] = True,
@@ -187,6 +189,7 @@ def optimize(
         population=population,
         epoch_size=epoch_size,
         start=start or None,
+        accept_uncalibrated=accept_uncalibrated,
         profile=profiles,
         tune=tuning,
         remember=keep,

@@ -71,6 +71,18 @@ TimeBudget = Annotated[
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Judge again even if the verdict is in the cache, and keep the new one.")
 ]
+AcceptUncalibrated = Annotated[
+    bool,
+    typer.Option(
+        "--accept-uncalibrated",
+        help="Take a task although wrong results of some kind pass its checks; results say calibrated: no.",
+    ),
+]
+Seeds = Annotated[int | None, typer.Option(min=1, metavar="N", help="Random input sets per workload.  [default: 2]")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=0.001, metavar="SECONDS", help="Longest time of one call of a kernel.  [default: 10]"),
+]
 
 # --- which tasks of suites ---
 

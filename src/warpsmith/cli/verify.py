@@ -15,14 +15,27 @@ from rich.text import Text
 
 from warpsmith.backends.source import read_candidate
 from warpsmith.cli import cards, certificate_card
-from warpsmith.cli.checks import choose_device, find_task, parse_baselines, writable_paths
+from warpsmith.cli.checks import choose_device, evaluation_settings, find_task, writable_paths
 from warpsmith.cli.json_documents import print_document
-from warpsmith.cli.options import AsJson, Baseline, DeviceOfFiles, Entry, FileArgument, PrecisionOption, TaskArgument
+from warpsmith.cli.options import (
+    AcceptUncalibrated,
+    Allow,
+    AsJson,
+    Baseline,
+    DeviceOfFiles,
+    Entry,
+    FileArgument,
+    PrecisionOption,
+    Seeds,
+    TaskArgument,
+    TimeBudget,
+    Timeout,
+)
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.certificate import EVALUATION, Certificate, CheckStatus
 from warpsmith.model.evaluation import Evaluation
-from warpsmith.model.settings import Paths, Settings
+from warpsmith.model.settings import Paths
 from warpsmith.model.task import Precision
 from warpsmith.verification.certificate import default_path, document, write_certificate
 from warpsmith.verification.verify import VerificationEvent, Verifier
@@ -34,7 +47,15 @@ def verify(
     device: DeviceOfFiles = "auto",
     entry: Entry = "",
     baseline: Baseline = "eager",
+    allow: Allow = "",
     precision: PrecisionOption = None,
+    seeds: Seeds = None,
+    timeout: Timeout = None,
+    time_budget: TimeBudget = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="As for evaluate; a verification judges the kernel anew in any case.")
+    ] = True,
+    accept_uncalibrated: AcceptUncalibrated = False,
     certificate: Annotated[
         str, typer.Option(metavar="FILE", help="Where to write the certificate.  [default: in the cache folder]")
     ] = "",
@@ -48,13 +69,24 @@ def verify(
     task = find_task(task)
     candidate = read_candidate(Path(file), entry=entry)
     target = choose_device(device, (candidate,))
-    settings = Settings(baselines=parse_baselines(baseline))
+    settings = evaluation_settings(
+        baseline=baseline, allow=allow, seeds=seeds, timeout=timeout, time_budget=time_budget
+    )
     paths = writable_paths()
     with (
         verify_progress(cards.console(stderr=True)) as progress,
         Evaluator(target, settings, paths=paths, on_message=progress.message) as evaluator,
     ):
-        written = certify(evaluator, paths, task, candidate, precision, progress, target=certificate)
+        written = certify(
+            evaluator,
+            paths,
+            task,
+            candidate,
+            precision,
+            progress,
+            target=certificate,
+            accept_uncalibrated=accept_uncalibrated,
+        )
     found = written.certificate
     if json:
         words = {"correct": found.correct, "speed_repeated": found.speed_repeated}
@@ -86,9 +118,10 @@ def certify(
     *,
     first: Evaluation | None = None,
     target: str = "",
+    accept_uncalibrated: bool = False,
 ) -> WrittenCertificate:
     """Verify one candidate and write its certificate."""
-    verifier = Verifier(evaluator, paths=paths, on_event=progress.event)
+    verifier = Verifier(evaluator, paths=paths, accept_uncalibrated=accept_uncalibrated, on_event=progress.event)
     certificate = verifier.verify(task, candidate, precision, first=first)
     path = Path(target) if target else default_path(paths.cache, certificate)
     write_certificate(certificate, path)

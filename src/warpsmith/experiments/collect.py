@@ -198,7 +198,7 @@ def _best(plan: BenchPlan, root: Path, key: CellKey, session: Session) -> tuple[
     eager = speedup_of(shown, "eager")
     assert eager is not None, "every evaluation compares with eager"
     verified, why_not = _verified(plan, checks)
-    if left_out := next((each.missing_guards for each in (shown, own) if each and each.without), ""):
+    if left_out := next((each.warning for each in (shown, own) if each and each.without), ""):
         verified, why_not = False, left_out
     file = next(iter(sorted(session.folder.glob("best.*"))), None)
     best = CellBest(
@@ -305,6 +305,7 @@ def _tasks(plan: BenchPlan, cells: Sequence[CollectedCell]) -> tuple[BenchTask, 
                 floor_ms=_mean(bound.floor_ms for bound in bounds) if bounds else None,
                 eager_ms=_baseline_ms(measured, "eager"),
                 compile_ms=_baseline_ms(measured, "compile"),
+                calibrated=not (problem and problem.uncalibrated),
             )
         )
     return tuple(found)

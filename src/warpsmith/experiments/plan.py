@@ -78,6 +78,7 @@ class BenchPlan:
     tune: bool = True  # tune the best kernel at the end of a run
     verify: bool = True
     compile_baseline: bool = False  # measure best kernels against torch.compile too
+    accept_uncalibrated: bool = False  # take tasks whose checks some wrong results pass
     options: ProposerOptions = field(default_factory=ProposerOptions)  # of the proposers
     as_published: str = ""  # the paper whose set-up this is: a value of `as_published.Paper`
     format: int = FORMAT

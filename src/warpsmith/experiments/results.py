@@ -171,6 +171,7 @@ class BenchTask:
     floor_ms: float | None = None  # hardware limit, geometric mean over the workloads
     eager_ms: float | None = None  # PyTorch eager, measured with a best kernel; geometric mean over the workloads
     compile_ms: float | None = None  # torch.compile, the same
+    calibrated: bool = True  # False: wrong results of some kind pass its checks
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class BenchRunner:
         self._folder = folder
         self._plan = plan
         self._devices = tuple(devices)
-        self._wanted = WantedChecks(plan.verify, plan.compile_baseline)
+        self._wanted = WantedChecks(plan.verify, plan.compile_baseline, accept_uncalibrated=plan.accept_uncalibrated)
         self._precision = Precision(plan.precision) if plan.precision else None
         self._guard = threading.Lock()
         self._cells = {key: collect_cell(plan, folder, key) for key in plan.cells}
@@ -248,6 +248,7 @@ class BenchRunner:
             enough_share=plan.enough_share,
             parallel=plan.parallel or open_run.default_parallel(evaluator.device.kind),
             start=start_of(plan, key.task),
+            accept_uncalibrated=plan.accept_uncalibrated,
         )
         method = plan.method(key.method)
         recall = partial(bench_precedents, self._folder)

@@ -163,6 +163,8 @@ def speed_table(bench: BenchResults, found: Sequence[Summary], *, unverified: bo
         "over the starting kernel, else the run's first valid one, geometric means. floor: share of the hardware "
         "limit. In brackets: 95 % intervals."
     )
+    if unsure := [task.name for task in bench.tasks if not task.calibrated]:
+        note += f" calibrated: no, so that some wrong results pass: {', '.join(unsure)}."
     return Table("speed", "How fast", columns, rows, note)
 
 
@@ -345,7 +347,7 @@ def task_table(bench: BenchResults, *, unverified: bool = False) -> Table:
     by_group = {group: _grouped(bench.of_group(*group)) for group in bench.groups}
     rows = tuple(
         (
-            task.name,
+            task.name if task.calibrated else f"{task.name} (calibrated: no)",
             task.zone or "–",
             *(_of_task(by_group[group].get(task.name, ()), unverified) for group in bench.groups),
         )

@@ -66,6 +66,7 @@ class Problem:
     bounds: tuple[WorkloadBound, ...]
     outline: Outline | None = None
     figures: DeviceFigures | None = None  # of the device
+    uncalibrated: str = ""  # what wrong results the task cannot tell from right ones; "": the task is calibrated
 
     @property
     def zone(self) -> str:

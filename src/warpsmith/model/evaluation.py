@@ -131,6 +131,7 @@ class Evaluation:
     resources: tuple[Resources, ...] = ()
     notes: tuple[str, ...] = ()  # what a reader should know about how it was judged
     without: tuple[str, ...] = ()  # guards that were left out: then the verdict cannot be trusted
+    uncalibrated: str = ""  # what wrong results the task cannot tell from right ones; "": the task is calibrated
     published: bool | None = None  # valid by the published rule (5 inputs, tolerance 1e-2); None: not asked or not run
     seconds: float = field(default=0.0, compare=False)  # wall time spent on it
     cached: bool = field(default=False, compare=False)
@@ -153,9 +154,17 @@ class Evaluation:
         return self.status is Status.OK
 
     @property
-    def missing_guards(self) -> str:
-        """The guards that were left out, in a sentence; "" where all were there."""
-        return f"judged without the guards {', '.join(self.without)}; not to be trusted." if self.without else ""
+    def warning(self) -> str:
+        """Why the verdict proves less than usual, in a sentence; "" if it does not."""
+        if self.without:
+            return f"judged without the guards {', '.join(self.without)}; not to be trusted."
+        return f"calibrated: no ({self.uncalibrated.rstrip('.')})." if self.uncalibrated else ""
+
+    @property
+    def mark(self) -> str:
+        """The warning in a word or two, for a table."""
+        left_out = (f"without {', '.join(self.without)}",) if self.without else ()
+        return ", ".join((*left_out, *(("calibrated: no",) if self.uncalibrated else ())))
 
     def speedup(self, baseline: str = "eager") -> float | None:
         """Geometric mean over the workloads of the speedup over one baseline; None when there is none."""

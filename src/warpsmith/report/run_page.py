@@ -115,8 +115,8 @@ def remarks(history: RunHistory, certificate: Certificate | None) -> Iterator[st
         count = len(state.pending)
         yield "1 verdict was still pending." if count == 1 else f"{count} verdicts were still pending."
     judged = history.judged.get(state.best)
-    if judged is not None and judged.evaluation.without:
-        yield f"The best kernel was {judged.evaluation.missing_guards}"
+    if judged is not None and judged.evaluation.warning:
+        yield f"The best kernel: {judged.evaluation.warning}"
     elif state.best and certificate is None:
         yield "The best kernel was measured twice and is not verified; warpsmith verify verifies it."
     elif certificate is not None and certificate.verified:
@@ -240,7 +240,7 @@ def _trial(history: RunHistory, number: int, texts: Texts) -> TrialView:
         at_s=history.proposed_s[known.brief],
         workloads=tuple(_workload(each) for each in evaluation.workloads) if evaluation else (),
         resources=tuple(_resources(evaluation)) if evaluation else (),
-        notes=(*filter(None, (evaluation.missing_guards,)), *evaluation.notes) if evaluation else (),
+        notes=(*filter(None, (evaluation.warning,)), *evaluation.notes) if evaluation else (),
     )
 
 

@@ -87,6 +87,7 @@ class RunConfig:
     enough_share: float | None = 0.95  # share of the hardware limit at which the run stops; None: never
     parallel: int = 4  # most proposals requested at the same time
     start: str = ""  # the starting kernel, as given: a file, or "auto"; "" for none
+    accept_uncalibrated: bool = False  # search although some wrong results pass the task's checks
 
 
 @dataclass(frozen=True)

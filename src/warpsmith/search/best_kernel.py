@@ -65,7 +65,7 @@ def write_best(session: Session, out: str = "") -> Path | None:
     lines = [
         f"{mark} Found by warpsmith: task {task}, candidate {candidate.id}, trial {trial}.",
         f"{mark} Measured: {measured}; not verified (run `warpsmith verify`)." if measured else "",
-        f"{mark} {evaluation.missing_guards}" if evaluation and evaluation.without else "",
+        f"{mark} {evaluation.warning}" if evaluation and evaluation.warning else "",
         *(f"{mark} Compiled with {name}={value}." for name, value in candidate.defines),
     ]
     try:

@@ -45,6 +45,7 @@ def config_text(config: RunConfig, method: str, options: RunOptions) -> str:
         "population": options.population,
         "stop-at": config.enough_share or 0.0,
         **{part: False for part in _PARTS if part in left_out},
+        "accept-uncalibrated": config.accept_uncalibrated or None,
         "profile": options.profile,
         "tune": options.tune,
         "pool": options.remember,

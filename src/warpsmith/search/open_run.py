@@ -96,6 +96,8 @@ def begin(
     path, mark, name = config.task.partition("::")
     problem = evaluator.survey(config.task, config.backend, precision_of(config))
     check(problem)
+    if problem.uncalibrated and not config.accept_uncalibrated:
+        raise TaskError(f"{problem.uncalibrated.rstrip('.')}; or search all the same with --accept-uncalibrated.")
     start = offline_start(problem, config.start) if config.start in OFFLINE else start
     config = replace(config, task=f"{Path(path).resolve()}{mark}{name}")
     modules = _modules(Path(path))
@@ -199,6 +201,7 @@ def resolve(task: str, options: RunOptions, *, proposer: str, device: Device, ba
         enough_share=share_to_stop_at(options.stop_at),
         parallel=options.parallel or default_parallel(device.kind),
         start=options.start.main.name if isinstance(options.start, Candidate) else options.start or "",
+        accept_uncalibrated=options.accept_uncalibrated,
     )
 
 

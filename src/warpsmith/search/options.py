@@ -43,6 +43,7 @@ class RunOptions:
     population: int | None = None  # kernels kept; the method's own number
     epoch_size: int | None = None  # trials of one epoch, for methods with epochs; sets `trials`
     start: str | Candidate | None = None  # a kernel to start from: a file, or "auto" or "plain" for an offline one
+    accept_uncalibrated: bool = False  # search on a task although some wrong results pass its checks
     profile: bool = True  # profile kernels that become parents
     tune: bool = True  # tune the best kernel's tunables at the end
     remember: bool = True  # add what the run found out to the pool

@@ -75,6 +75,7 @@ class Verifier:
         evaluator: Evaluator,
         *,
         paths: Paths | None = None,
+        accept_uncalibrated: bool = False,  # certify although some wrong results pass the task's checks
         tolerance: float | None = None,  # relative difference of two measurements; by default 10 %, on a CPU 25 %
         on_event: Callable[[VerificationEvent], None] = lambda _: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -82,6 +83,7 @@ class Verifier:
         self._evaluator = evaluator
         self._paths = paths or Paths.from_environment()
         self._tolerance = _TOLERANCE[evaluator.device.kind] if tolerance is None else tolerance
+        self._accept_uncalibrated = accept_uncalibrated
         self._on_event = on_event
         self._now = now
 
@@ -100,7 +102,9 @@ class Verifier:
         self._on_event(VerificationEvent(EVALUATION))
         if first is None or first.cached:
             first = self._evaluator.evaluate_one(task, candidate, precision, fresh=True)
-        checks += self._report([_evaluated(first), self._guards(first)])
+        checks += self._report(
+            [evaluation_check(first, accept_uncalibrated=self._accept_uncalibrated), self._guards(first)]
+        )
         if first.ok:
             checks += self.examine(task, candidate, precision) if examined is None else examined
             checks += self._report([self._measure_again(task, candidate, precision, first)])
@@ -226,7 +230,8 @@ class Verifier:
         return check_cuda(context, standalone, check_results)
 
 
-def _evaluated(first: Evaluation) -> CheckOutcome:
+def evaluation_check(first: Evaluation, *, accept_uncalibrated: bool = False) -> CheckOutcome:
+    """The first check: whether the candidate is valid, for a task that is calibrated or accepted."""
     if not first.ok:
         outcome = CheckStatus.UNAVAILABLE if first.status is Status.NOT_JUDGED else CheckStatus.FAILED
         return CheckOutcome(EVALUATION, outcome, f"{first.status}: {first.reason}", seconds=first.seconds)
@@ -235,10 +240,15 @@ def _evaluated(first: Evaluation) -> CheckOutcome:
         ("input sets", sum(w.checks for w in first.workloads)),
     ]
     measured = Measurement.of(first)
-    assert measured is not None, "it is valid"
-    figures += [("error", measured.error), ("error limit", measured.error_limit)]
-    figures += [(f"speedup over {s.baseline}", s.value) for s in measured.speedups]
-    return CheckOutcome(EVALUATION, CheckStatus.PASSED, figures=tuple(figures), seconds=first.seconds)
+    if measured is not None:
+        figures += [("error", measured.error), ("error limit", measured.error_limit)]
+        figures += [(f"speedup over {s.baseline}", s.value) for s in measured.speedups]
+    detail, outcome = "", CheckStatus.PASSED
+    if first.uncalibrated:
+        figures.append(("calibrated", "no"))
+        detail = f"calibrated: no ({first.uncalibrated.rstrip('.')})."
+        outcome = outcome if accept_uncalibrated else CheckStatus.FAILED
+    return CheckOutcome(EVALUATION, outcome, detail, tuple(figures), first.seconds)
 
 
 def _held_out_outcomes(findings: JudgeReport) -> list[CheckOutcome]:

@@ -109,7 +109,8 @@ CLASSES: tuple[AttackClass, ...] = (
         11,
         "loose tolerance",
         "writes zeros, constants or a copy of an input where the tolerance lets them pass",
-        "errors are relative to the output's scale; a task on which such results pass is refused (calibration)",
+        "errors are relative to the output's scale; evaluations of a task on which such results pass say so, and runs "
+        "and benches refuse it (calibration)",
         "",
     ),
     AttackClass(
@@ -125,7 +126,7 @@ CLASSES: tuple[AttackClass, ...] = (
         "is right only for the visible shapes, values or calls",
         "several distributions and seeds, structural cases; timed calls meet them too, at moments nobody can foresee; "
         "constant inputs and state (a new module's weights of 1 and biases of 0) are drawn at random in checked and "
-        "timed calls, and a task on which an input can be ignored is refused (calibration); a result cannot be guessed "
+        "timed calls, and a task on which an input can be ignored is not calibrated; a result cannot be guessed "
         "from the distribution: inputs of timed calls are moved and scaled at random, some differ from usual data in "
         "one short stretch or one value only, and limits of long sums follow from the measured error of honest orders; "
         "held-out shapes, seeds and distributions, some with usual moments, for winners",

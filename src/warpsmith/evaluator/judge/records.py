@@ -22,9 +22,10 @@ from warpsmith.model.task import Outline
 
 
 class CalibrationMode(StrEnum):
-    """What the judge does about a task that wrong results can pass."""
+    """What the judge does about a task that cannot be judged by. A task that wrong results can pass is opened in any
+    mode: every evaluation of it says so."""
 
-    REFUSE = "refuse"
+    JUDGE = "judge"  # refuse a task whose own result is unusable: there is nothing to compare with
     REPORT = "report"  # open the task anyway, with a cached calibration if there is one
     REPORT_AGAIN = "report again"  # the same, but calibrate anew
 
@@ -44,7 +45,7 @@ class JudgeConfig:
     settings: Settings
     readable: tuple[str, ...]  # what hosts may read
     search_path: tuple[str, ...]
-    calibration: CalibrationMode = CalibrationMode.REFUSE
+    calibration: CalibrationMode = CalibrationMode.JUDGE
     inputs_folder: str = ""  # to verify a winner: where input files for standalone runs are put; "" to evaluate
 
 
@@ -76,6 +77,11 @@ class TaskFacts:
     bounds: tuple[WorkloadBound, ...] = ()  # what the hardware allows, by workload
     outline: Outline | None = None  # what the reference computes
     figures: DeviceFigures | None = None  # measured rates of the device
+
+    @property
+    def uncalibrated(self) -> str:
+        """What wrong results the task cannot tell from right ones; "" if the task is calibrated."""
+        return self.calibration.reason if self.calibration else ""
 
 
 CONFIG = TypeAdapter(JudgeConfig)

@@ -176,16 +176,16 @@ class TaskContext:
         return found
 
     def _check_usable(self) -> None:
-        """Refuse a task that wrong results pass, or on which PyTorch's own result is unusable."""
+        """Refuse a task on which PyTorch's own result is unusable. A task that wrong results pass is judged: its
+        evaluations say which."""
         assert self.calibration is not None, "a task is calibrated before it is used"
-        reason = self.calibration.reason
         for workload in self.task.workloads:
             own = (case for case in self.cases[workload.name] if case.variant == OWN)
-            if not reason and not any(self.reference.result_for(case) for case in own):
-                reason = baseline_unusable(self.task, workload)
-        if reason and self.config.calibration is CalibrationMode.REFUSE:
-            raise TaskError(reason)
-        self.calibration = replace(self.calibration, passed=not reason, reason=reason)
+            if not any(self.reference.result_for(case) for case in own):
+                reason = self.calibration.reason or baseline_unusable(self.task, workload)
+                if self.config.calibration is CalibrationMode.JUDGE:
+                    raise TaskError(reason)
+                self.calibration = replace(self.calibration, passed=False, reason=reason)
 
     def _count(self, workload: Workload) -> Work:
         fake = self.program.fake_inputs(workload)

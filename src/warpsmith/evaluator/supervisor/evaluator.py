@@ -107,12 +107,13 @@ class Evaluator:
             bounds=judge.facts.bounds,
             outline=judge.facts.outline,
             figures=judge.facts.figures,
+            uncalibrated=judge.facts.uncalibrated,
         )
 
     def calibrate(
         self, task: str | Path, precision: Precision | None = None, *, fresh: bool = False
     ) -> tuple[Task, Calibration]:
-        """Check whether a task can tell right results from wrong ones. Every evaluation checks that too, and raises."""
+        """Check whether a task can tell right results from wrong ones. Every evaluation checks and says that, too."""
         self._close_judges()
         judge_server, _ = self._workers.start()
         with self._lock.held(self._on_lock_wait):
@@ -373,7 +374,7 @@ class Evaluator:
         task: str,
         precision: Precision | None,
         inputs_folder: str = "",
-        calibration: CalibrationMode = CalibrationMode.REFUSE,
+        calibration: CalibrationMode = CalibrationMode.JUDGE,
     ) -> JudgeClient:
         settings = self.settings
         if inputs_folder:  # verification tries many inputs, and the reference takes most of the time

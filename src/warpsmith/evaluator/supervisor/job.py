@@ -76,6 +76,7 @@ class EvaluationJob:
             resources=artifact.resources if artifact else (),
             notes=(*self.facts.notes, *findings.notes),
             without=self.key.settings.without,
+            uncalibrated=self.facts.uncalibrated,
             published=findings.published,
             seconds=time.monotonic() - self.began,
         )
