@@ -3,9 +3,9 @@
 //
 // A row has `parts` parts. The blocks of the device go through one list of pieces of work: the parts of a row are
 // reduced, and, `lag` rows later, the parts of a row are read again and written. In between the row stays in the cache,
-// because only some megabytes lie between its two reads. What the parts of a row have found is merged by the block that finishes the last of them, always in
-// the same order. All blocks must run at the same time, so the launch is a cooperative one and the grid is as large as
-// the device holds.
+// because only some megabytes lie between its two reads. What the parts of a row have found is merged by the block that
+// finishes the last of them, always in the same order. All blocks must run at the same time, so the launch is a
+// cooperative one and the grid is as large as the device holds.
 //
 // The policy is that of rows.cuh, with `const float* x` as the only input that is read by row.
 #pragma once
@@ -112,6 +112,7 @@ __global__ void __launch_bounds__(THREADS + 32, RESIDENT)
         last = add_acquire_release(counters + piece.row, 1) == unsigned(parts - 1);
       }
       if (!__shfl_sync(kAll, last, 0)) return;
+      __syncwarp();
       stat = P::none();
       for (int i = lane; i < parts; i += 32) stat = P::merge(stat, load_stat(cells + piece.row * parts + i));
       stat = warp_merge<P>(stat);
@@ -124,25 +125,32 @@ __global__ void __launch_bounds__(THREADS + 32, RESIDENT)
     unsigned number = next(blockIdx.x), ahead = number;
     for (int k = 0; k < SLOTS && ahead < pieces; ++k, ahead = next(ahead + gridDim.x)) fetch(ahead, k);
     int slot = 0, before_slot = 0;
-    unsigned parity = 0, before = pieces, before_parity = 0;  // `before`: the piece before this one
+    unsigned parity = 0, before = pieces, before_parity = 0;  // `before`: the piece before this one, if it is not closed
+    auto close_before = [&] {
+      if (before == pieces) return;
+      close(before, before_slot, before_parity, ahead);
+      if (ahead < pieces) ahead = next(ahead + gridDim.x);
+      before = pieces;
+    };
     for (; number < pieces; number = next(number + gridDim.x)) {
       const Piece piece(number, rows, cols, parts, per_part, lag);
-      if (lane == 0) {
-        if (!piece.reading) {
-          while (load_acquire(counters + piece.row) != unsigned(parts) + 1) __nanosleep(20);
+      if (!piece.reading) {
+        const unsigned* counter = counters + piece.row;
+        const bool ready = lane == 0 && load_acquire(counter) == unsigned(parts) + 1;
+        // A block that waits has closed all pieces before: so the block with the smallest number never waits for ever.
+        if (!__shfl_sync(kAll, ready, 0)) close_before();
+        if (lane == 0) {
+          while (load_acquire(counter) != unsigned(parts) + 1) __nanosleep(20);
           of_row[slot] = load_stat(totals + piece.row);
         }
-        barrier_arrive(&known[slot]);
       }
+      if (lane == 0) barrier_arrive(&known[slot]);
       __syncwarp();
-      if (before < pieces) {
-        close(before, before_slot, before_parity, ahead);
-        if (ahead < pieces) ahead = next(ahead + gridDim.x);
-      }
+      close_before();
       before = number, before_slot = slot, before_parity = parity;
       if (++slot == SLOTS) slot = 0, parity ^= 1;
     }
-    if (before < pieces) close(before, before_slot, before_parity, pieces);
+    close_before();
     return;
   }
 
@@ -216,9 +224,8 @@ int launch_lagged(const P& policy, int64_t rows, int64_t cols, void* workspace, 
   if (e == cudaSuccess) e = cudaMemsetAsync(workspace, 0, size_t(rows) * 4, s);
   if (e != cudaSuccess) return int(e);
   const int64_t parts = parts_of(cols, THREADS, PACKS), blocks = int64_t(units) * resident;
-  // A row is written when all blocks are TUNE_LAG pieces further on. The messenger asks for a row before it tells about
-  // the piece before, so that with a lag below 2 blocks could wait for each other for ever.
-  static_assert(TUNE_LAG >= 2, "see above");
+  // A row is written when all blocks are TUNE_LAG pieces further on.
+  static_assert(TUNE_LAG >= 1, "a row is reduced before it is written");
   const int64_t lag = ceil_div(blocks * TUNE_LAG, 2 * parts);
   const int64_t pieces = (rows + lag) * 2 * parts;
   if (pieces >= (int64_t(1) << 31)) return launch_rows_twice(policy, rows, cols, stream);
