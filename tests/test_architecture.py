@@ -26,6 +26,7 @@ ROOMS = (
         "verification",
         "profiling",
         "runtime",
+        "engine",
     ),
     *("run_log", "populations", "methods", "strategies", "kernel_templates", "prompts", "llm", "proposers"),
     *("search", "experiments", "report", "agents", "server", "cli"),

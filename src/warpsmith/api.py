@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from warpsmith.backends.source import backend_named, devices_of, read_candidate
-from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
-from warpsmith.hardware.device import Device, select_device, visible_gpus
+from warpsmith.engine.engine import LOCAL, Engine, engine_site
+from warpsmith.evaluator.supervisor.evaluator import Progress
 from warpsmith.model.brief import Brief, Reply, TrialOutcome, TrialRecord
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.certificate import Certificate
@@ -148,7 +148,7 @@ class Run:
         self._session = session
         self._options = options
         self._stack = stack
-        self._evaluator: Evaluator | None = None
+        self._evaluator: Engine | None = None
         self._active: ActiveRun | None = None
 
     @classmethod
@@ -162,14 +162,23 @@ class Run:
         proposer: str | None = None,
         trials: int | None = None,
         device: str | None = None,
+        engine: str | None = None,
         start: KernelLike | None = None,
         options: RunOptions | None = None,
     ) -> Run:
         """Start a run. `options` has the rarer options; what is given beside it wins."""
-        given = _merged(options, method=method, proposer=proposer, trials=trials, device=device, start=_start(start))
+        given = _merged(
+            options,
+            method=method,
+            proposer=proposer,
+            trials=trials,
+            device=device,
+            engine=engine,
+            start=_start(start),
+        )
         with ExitStack() as stack:
             new = open_run.prepare(_file(task, example_inputs), given, folder=None if folder is None else Path(folder))
-            evaluator = stack.enter_context(Evaluator(new.device, new.config.settings))
+            evaluator = stack.enter_context(new.open_engine())
             run = cls(stack.enter_context(new.begin(evaluator)), given, stack)
             run._evaluator = evaluator
             run._stack = stack.pop_all()
@@ -292,9 +301,11 @@ class Run:
         if self._active is not None:
             self._active.interrupt()
 
-    def _running_evaluator(self) -> Evaluator:
+    def _running_evaluator(self) -> Engine:
         if self._evaluator is None:
-            made = open_run.evaluator_for(self.folder, self._session.state.setup, self._options.device)
+            made = open_run.evaluator_for(
+                self.folder, self._session.state.setup, self._options.device, engine=self._options.engine
+            )
             self._evaluator = self._stack.enter_context(made)
         return self._evaluator
 
@@ -309,6 +320,7 @@ def optimize(
     proposer: str | None = None,
     device: str | None = None,
     backend: str | None = None,
+    engine: str | None = None,
     precision: Precision | str | None = None,
     seed: int | None = None,
     start: KernelLike | None = None,
@@ -321,7 +333,8 @@ def optimize(
 
     `trials` is the number of kernels to try (45 where nothing is said), `proposer` who writes them ("auto": a model
     where a key is found, else the offline catalogue), `start` a kernel to start from ("auto": an offline one; judged
-    first, spends no trial), `folder` where the run is kept. `progress` shows a live view; by
+    first, spends no trial), `engine` where kernels are judged ("local", "ray", "ray://HOST:PORT", "http://HOST:PORT"),
+    `folder` where the run is kept. `progress` shows a live view; by
     default on a terminal and in a notebook. `options` has the rarer options; what is given beside it wins.
     """
     given = _merged(
@@ -332,6 +345,7 @@ def optimize(
         proposer=proposer,
         device=device,
         backend=backend,
+        engine=engine,
         precision=None if precision is None else _precision(precision),
         seed=seed,
         start=_start(start, backend),
@@ -347,6 +361,7 @@ def evaluate(
     example_inputs: ExampleInputs | Sequence[ExampleInputs] | None = None,
     backend: str | None = None,
     device: str = "auto",
+    engine: str = LOCAL,
     precision: Precision | str | None = None,
     baselines: tuple[str, ...] = ("eager",),
 ) -> Evaluation:
@@ -357,6 +372,7 @@ def evaluate(
         example_inputs=example_inputs,
         backend=backend,
         device=device,
+        engine=engine,
         precision=precision,
         baselines=baselines,
     )
@@ -370,6 +386,7 @@ def evaluate_all(
     example_inputs: ExampleInputs | Sequence[ExampleInputs] | None = None,
     backend: str | None = None,
     device: str = "auto",
+    engine: str = LOCAL,
     precision: Precision | str | None = None,
     baselines: tuple[str, ...] = ("eager",),
 ) -> list[Evaluation]:
@@ -380,7 +397,7 @@ def evaluate_all(
     wanted = None if precision is None else _precision(precision)
     path = _file(task, example_inputs)
     settings = replace(Settings(), baselines=RunOptions(baselines=baselines).checked_baselines())
-    with Evaluator(_device_for(candidates, device), settings) as evaluator:
+    with _engine_for(candidates, device, settings, engine) as evaluator:
         found = dict(evaluator.evaluate(path, candidates, wanted))
     return [found[number] for number in range(len(candidates))]
 
@@ -392,6 +409,7 @@ def verify(
     example_inputs: ExampleInputs | Sequence[ExampleInputs] | None = None,
     backend: str | None = None,
     device: str = "auto",
+    engine: str = LOCAL,
     precision: Precision | str | None = None,
 ) -> Certificate:
     """Try a kernel as hard as this machine can: held-out inputs and shapes, sanitizers, a second measurement."""
@@ -400,7 +418,7 @@ def verify(
     candidate = _candidate(kernel, backend)
     wanted = None if precision is None else _precision(precision)
     path = _file(task, example_inputs)
-    with Evaluator(_device_for([candidate], device), Settings()) as evaluator:
+    with _engine_for([candidate], device, Settings(), engine) as evaluator:
         return Verifier(evaluator, paths=Paths.from_environment()).verify(path, candidate, wanted)
 
 
@@ -506,16 +524,17 @@ def _start(kernel: KernelLike | None, backend: str | None = None) -> str | Candi
     return kernel if kernel is None or kernel in OFFLINE else _candidate(kernel, backend)
 
 
-def _device_for(candidates: Sequence[Candidate], wanted: str) -> Device:
-    """The device that all candidates run on."""
+def _engine_for(candidates: Sequence[Candidate], wanted: str, settings: Settings, engine: str) -> Engine:
+    """An engine on a device that all candidates run on."""
+    site = engine_site(engine)
     kinds = [kind for kind in devices_of(candidates[0]) if all(kind in devices_of(each) for each in candidates)]
     if not kinds:
         raise UsageError("these kernels run on different devices; evaluate each kind by itself.")
     if wanted == "auto":
-        wanted = next((kind for kind in kinds if kind != "cuda" or visible_gpus()), kinds[0])
+        wanted = next((kind for kind in kinds if kind != "cuda" or site.has_gpu), kinds[0])
     if wanted.partition(":")[0] not in kinds:
         raise UsageError(f"{candidates[0].main.name} runs on {kinds[0]}, not on {wanted}.")
-    return select_device(wanted)
+    return site.open(site.select(wanted), settings, name=candidates[0].main.name)
 
 
 def _trial(session: Session, number: int) -> TrialResult:

@@ -181,7 +181,7 @@ def test_a_higher_speedup_that_is_not_the_best_says_why(tmp_path: Path) -> None:
 def test_contracts_are_for_the_language_that_a_search_takes(
     gpus: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_run, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr("warpsmith.engine.engine.visible_gpus", lambda: gpus)
     built = backend_named("cuda").available().build
     assert choose_backends(None) == (("cuda",) if gpus and built else ("cpu",))
 

@@ -32,7 +32,7 @@ from warpsmith.cli.options import (
 )
 from warpsmith.cli.resume import confirm_task
 from warpsmith.cli.terminal import write
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.engine.engine import LOCAL, Engine, open_engine
 from warpsmith.model.brief import Brief, Prompt, Reply, Role, TrialOutcome, TrialRecord
 from warpsmith.model.errors import CandidateError, RunError, UsageError
 from warpsmith.model.evaluation import Evaluation
@@ -103,7 +103,7 @@ def ask(
         )
         chosen, language = open_run.choose(device or "auto", backend)
         config = open_run.resolve(what, options, proposer=BY_HAND, device=chosen, backend=language)
-        with Evaluator(chosen, config.settings) as evaluator:
+        with open_engine(LOCAL, chosen, config.settings) as evaluator:
             session = open_run.begin(
                 config,
                 open_run.method_for(options),
@@ -285,7 +285,7 @@ def _judge(session: Session, device: str | None, trial: int) -> TrialRecord:
     return session.record(trial)
 
 
-def _profile(session: Session, evaluator: Evaluator) -> None:
+def _profile(session: Session, evaluator: Engine) -> None:
     """Profile the next parent now: the next `ask` may run on a machine without the device."""
     with kernel_profiler(session, evaluator) as look:
         profile_next(session, look)

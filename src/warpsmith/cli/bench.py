@@ -32,6 +32,7 @@ from warpsmith.cli.options import (
     Cost,
     DeviceTime,
     Effort,
+    EngineOption,
     EpochSize,
     Family,
     KeyFile,
@@ -55,6 +56,7 @@ from warpsmith.cli.options import (
     Tuning,
 )
 from warpsmith.cli.resume import confirm_bench
+from warpsmith.engine.engine import LOCAL, engine_site
 from warpsmith.experiments.as_published import Paper, PublishedSetup, setup
 from warpsmith.experiments.plan import (
     BenchPlan,
@@ -124,6 +126,7 @@ def bench_run(
     cost: Cost = None,
     device_time: DeviceTime = None,
     devices: Devices = "auto",
+    engine: EngineOption = None,
     backend: Backend = "",
     precision: PrecisionOption = None,
     time_budget: TimeBudget = None,
@@ -190,7 +193,7 @@ def bench_run(
     if not tasks and published is None:
         raise UsageError("bench run needs a suite or tasks: warpsmith bench run warpsmith-100.")
     tasks = tasks or ["warpsmith-100"]
-    targets, language = _devices(devices, backend)
+    targets, language = _devices(devices, backend, engine or LOCAL)
     kind = targets[0].kind
     options = ProposerOptions(
         base_url=base_url,
@@ -245,12 +248,14 @@ def bench_run(
     console = cards.console(stderr=True)
     check_proposers(plan, lambda sentence: cards.say(console, f"Proposer: {sentence}"))
     folder = Path(out) if out else default_folder(plan)
-    return _work(folder, keep_plan(plan, folder), targets, console, retry_failed=retry_failed, as_json=json)
+    kept, spec = keep_plan(plan, folder), engine or LOCAL
+    return _work(folder, kept, targets, console, engine=spec, retry_failed=retry_failed, as_json=json)
 
 
 def bench_resume(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The bench's folder.")],
     devices: Devices = "",
+    engine: EngineOption = None,
     retry_failed: RetryFailed = False,
     trust: Trust = False,
     json: AsJson = False,
@@ -266,18 +271,27 @@ def bench_resume(
     asked = {name.strip().partition(":")[0] for name in devices.split(",")}
     if asked & {"cpu", "cuda"} - {plan.device}:
         raise UsageError(f"{folder} is a bench on {plan.device}; it cannot continue on {devices}.")
-    targets, _ = _devices(devices or plan.device, plan.backend)
+    spec = engine or LOCAL
+    targets, _ = _devices(devices or plan.device, plan.backend, spec)
     check_proposers(plan)
     console = cards.console(stderr=True)
-    return _work(path, plan, targets, console, retry_failed=retry_failed, as_json=json)
+    return _work(path, plan, targets, console, engine=spec, retry_failed=retry_failed, as_json=json)
 
 
 def _work(
-    folder: Path, plan: BenchPlan, devices: Sequence[Device], console: Console, *, retry_failed: bool, as_json: bool
+    folder: Path,
+    plan: BenchPlan,
+    devices: Sequence[Device],
+    console: Console,
+    *,
+    engine: str,
+    retry_failed: bool,
+    as_json: bool,
 ) -> int:
     check_tasks(plan)
+    slots = engine_site(engine).slots
     with bench_lock(folder):
-        runner = BenchRunner(folder, plan, devices, retry_failed=retry_failed)
+        runner = BenchRunner(folder, plan, devices, engine=engine, slots=slots, retry_failed=retry_failed)
         cards.say(console, _first_line(runner, plan, folder, devices))
         with watching(console, plan, runner) as view, _interruptible(runner, view.message):
             bench = runner.run()
@@ -339,10 +353,10 @@ def _method(name: str) -> Method:
     return ablated(load(base), **dict.fromkeys(missing, False))
 
 
-def _devices(text: str, backend: str) -> tuple[tuple[Device, ...], str]:
+def _devices(text: str, backend: str, engine: str) -> tuple[tuple[Device, ...], str]:
     """The devices that share the work, and the backend; all of one model, so that measurements can be compared."""
     names = [name.strip() for name in text.split(",") if name.strip()]
-    found = [open_run.choose(name, backend) for name in names]
+    found = [open_run.choose(name, backend, engine) for name in names]
     if not found:
         raise UsageError("--devices names no device; use auto, cpu, or cuda:0,cuda:1.")
     devices = tuple(device for device, _ in found)

@@ -17,8 +17,8 @@ from warpsmith.cli import cards
 from warpsmith.cli.bench_show import print_tables
 from warpsmith.cli.checks import BASELINES, choose_device, parse_libraries, settings_with_timing, writable_paths
 from warpsmith.cli.json_documents import print_document
-from warpsmith.cli.options import Allow, DeviceOfFiles, Entry, JsonLines, PrecisionOption, TimeBudget
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.cli.options import Allow, DeviceOfFiles, EngineOption, Entry, JsonLines, PrecisionOption, TimeBudget
+from warpsmith.engine.engine import LOCAL, open_engine
 from warpsmith.experiments import published
 from warpsmith.experiments.best_kernels import WantedChecks
 from warpsmith.experiments.published import CheckedClaim, ClaimStatus, PublishedKernel
@@ -39,6 +39,7 @@ def bench_judge(
     ] = "",
     against: Annotated[str, typer.Option(metavar="eager|compile", help="What the claims compare with.")] = "eager",
     device: DeviceOfFiles = "auto",
+    engine: EngineOption = None,
     entry: Entry = "",
     allow: Allow = "",
     precision: PrecisionOption = None,
@@ -64,7 +65,7 @@ def bench_judge(
         )
     claimed = published.read_claims(Path(claims), tasks) if claims else {}
     writable_paths()
-    target = choose_device(device, [read_candidate(each.path, entry=entry) for each in found])
+    target = choose_device(device, [read_candidate(each.path, entry=entry) for each in found], engine or LOCAL)
     settings = replace(settings_with_timing(time_budget), allow=parse_libraries(allow))
     console = cards.console(stderr=True)
     for path in strangers:
@@ -73,7 +74,14 @@ def bench_judge(
     assessed = []
     with tempfile.TemporaryDirectory() as scratch, _file_progress(console, len(found)) as doing:
         store = Path(out) if out else Path(scratch)
-        with Evaluator(target, settings, on_message=lambda text: cards.say(console, text, "dim")) as evaluator:
+        opened = open_engine(
+            engine or LOCAL,
+            target,
+            settings,
+            name=f"judge {suite}",
+            on_message=lambda text: cards.say(console, text, "dim"),
+        )
+        with opened as evaluator:
             for each in published.check_claims(
                 evaluator,
                 found,

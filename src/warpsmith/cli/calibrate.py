@@ -17,8 +17,8 @@ from warpsmith.cli import cards
 from warpsmith.cli.checks import find_task, writable_paths
 from warpsmith.cli.json_documents import calibrate_document, print_document
 from warpsmith.cli.terminal import Sentence, indented, plain_table
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
-from warpsmith.hardware.device import Device, select_device
+from warpsmith.engine.engine import LOCAL, open_engine
+from warpsmith.hardware.device import Device
 from warpsmith.model import numbers
 from warpsmith.model.certificate import Calibration, Impostor
 from warpsmith.model.errors import UsageError
@@ -26,7 +26,14 @@ from warpsmith.model.task import Precision, Task
 
 
 def calibrate(
-    task: str, files: Sequence[str], device: str, precision: Precision | None, *, fresh: bool, as_json: bool
+    task: str,
+    files: Sequence[str],
+    device: str,
+    precision: Precision | None,
+    *,
+    fresh: bool,
+    as_json: bool,
+    engine: str = LOCAL,
 ) -> int:
     """Calibrate a task and show the outcome. Exit status: 0 passed, 1 not calibrated."""
     if files:
@@ -35,11 +42,12 @@ def calibrate(
             "every evaluation calibrates its task anyway."
         )
     file = find_task(task)
-    target = select_device(device)
     paths = writable_paths()
     errors = cards.console(stderr=True)
     waiting = errors.status(f"calibrating {Path(file).name}") if errors.is_terminal else nullcontext()
-    with waiting, Evaluator(target, paths=paths, on_message=lambda text: cards.say(errors, text, "dim")) as evaluator:
+    opened = open_engine(engine, device, paths=paths, on_message=lambda text: cards.say(errors, text, "dim"))
+    with waiting, opened as evaluator:
+        target = evaluator.device
         described, found = evaluator.calibrate(file, precision, fresh=fresh)
     if as_json:
         print_document(calibrate_document(described, found, file=file, device=target.spec))

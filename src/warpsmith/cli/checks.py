@@ -9,9 +9,10 @@ from ctypes.util import find_library
 from dataclasses import replace
 from pathlib import Path
 
-from warpsmith.backends.source import backend_named, backend_of, devices_of
+from warpsmith.backends.source import backend_of, devices_of
 from warpsmith.backends.toolchain import find_nvcc
-from warpsmith.hardware.device import Device, select_device, visible_gpus
+from warpsmith.engine.engine import LOCAL, engine_site
+from warpsmith.hardware.device import Device
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import CandidateError, TaskError, ToolMissing, UsageError
 from warpsmith.model.evaluation import Status
@@ -80,8 +81,9 @@ def check_cache(folder: Path) -> None:
         raise UsageError(f"the cache folder {folder} cannot be written; set WARPSMITH_CACHE to one of yours.")
 
 
-def choose_device(spec: str, candidates: Sequence[Candidate]) -> Device:
+def choose_device(spec: str, candidates: Sequence[Candidate], engine: str = LOCAL) -> Device:
     """The device for these files; raises if the files do not fit it, or if it or its compiler is missing."""
+    site = engine_site(engine)
     example = candidates[0].main.name
     common = devices_of(candidates[0])
     for candidate in candidates[1:]:
@@ -94,16 +96,16 @@ def choose_device(spec: str, candidates: Sequence[Candidate]) -> Device:
     wanted = spec.partition(":")[0]
     if wanted in ("cpu", "cuda") and wanted not in common:
         raise UsageError(f"{example} runs on {common[0]}, not on {spec}; leave out --device or choose {common[0]}.")
-    present = [kind for kind in common if kind != "cuda" or visible_gpus()]
+    present = [kind for kind in common if kind != "cuda" or site.has_gpu]
     kind = wanted if wanted in common else present[0] if present else common[0]
-    if kind == "cuda" and spec in ("auto", "cuda") and not visible_gpus():
+    if kind == "cuda" and spec in ("auto", "cuda") and not site.has_gpu:
         raise ToolMissing(
             f"{example} needs an NVIDIA GPU and none is visible here; "
             "evaluate it on a machine with one, or write the kernel in C++ (.cpp) for the CPU."
         )
-    device = select_device(kind if spec == "auto" else spec)
+    device = site.select(kind if spec == "auto" else spec)
     for backend in dict.fromkeys(candidate.backend for candidate in candidates):
-        available = backend_named(backend).available()
+        available = site.available(backend)
         if not available.build:
             raise ToolMissing(f"{example} cannot be built: {available.detail}.")
     return device

@@ -26,6 +26,7 @@ from warpsmith.cli.options import (
     Allow,
     Baseline,
     DeviceOfFiles,
+    EngineOption,
     Entry,
     Fresh,
     JsonLines,
@@ -36,7 +37,7 @@ from warpsmith.cli.options import (
     Timeout,
 )
 from warpsmith.cli.verify import VerifyProgress, WrittenCertificate, certify
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.engine.engine import LOCAL, Engine, open_engine
 from warpsmith.evaluator.supervisor.evaluator import Progress as Event
 from warpsmith.hardware.device import Device
 from warpsmith.model.candidate import Candidate
@@ -55,6 +56,7 @@ def evaluate(
         ),
     ] = None,
     device: DeviceOfFiles = "auto",
+    engine: EngineOption = None,
     entry: Entry = "",
     baseline: Baseline = "eager",
     allow: Allow = "",
@@ -76,15 +78,18 @@ def evaluate(
     Exit status: 0 all valid, 1 at least one is not (--calibrate: the task is not), 2 nothing could be judged.
     """
     if calibrate:
-        return calibration.calibrate(task, files or (), device, precision, fresh=fresh, as_json=json)
+        return calibration.calibrate(
+            task, files or (), device, precision, fresh=fresh, as_json=json, engine=engine or LOCAL
+        )
     if not files:
         raise UsageError("evaluate needs at least one kernel FILE after the task, or --calibrate and no FILE.")
     job = _Job(find_task(task), tuple(files), precision, *_read(files, entry))
-    target = choose_device(device, job.candidates)
+    target = choose_device(device, job.candidates, engine or LOCAL)
     settings = evaluation_settings(
         baseline=baseline, allow=allow, seeds=seeds, timeout=timeout, time_budget=time_budget
     )
-    return _evaluate(job, target, settings, writable_paths(), fresh=fresh, verify=verify, as_json=json)
+    paths = writable_paths()
+    return _evaluate(job, engine or LOCAL, target, settings, paths, fresh=fresh, verify=verify, as_json=json)
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,15 @@ def _read(files: Sequence[str], entry: str) -> tuple[tuple[Candidate, ...], tupl
 
 
 def _evaluate(
-    job: _Job, device: Device, settings: Settings, paths: Paths, *, fresh: bool, verify: bool, as_json: bool
+    job: _Job,
+    engine: str,
+    device: Device,
+    settings: Settings,
+    paths: Paths,
+    *,
+    fresh: bool,
+    verify: bool,
+    as_json: bool,
 ) -> int:
     errors = cards.console(stderr=True)
     evaluations: dict[int, Evaluation] = {}
@@ -114,7 +127,15 @@ def _evaluate(
     printed = 0
     with (
         _progress_bar(errors, len(job.candidates), Path(job.task).name) as bar,
-        Evaluator(device, settings, paths=paths, on_progress=bar.event, on_message=bar.message) as evaluator,
+        open_engine(
+            engine,
+            device,
+            settings,
+            paths=paths,
+            name=f"evaluate {Path(job.task).name}",
+            on_progress=bar.event,
+            on_message=bar.message,
+        ) as evaluator,
     ):
         for place, evaluation in evaluator.evaluate(job.task, job.candidates, job.precision, fresh=fresh):
             evaluations[place] = evaluation
@@ -131,7 +152,7 @@ def _evaluate(
 
 
 def _verify_valid(
-    evaluator: Evaluator, paths: Paths, job: _Job, evaluations: Mapping[int, Evaluation], console: Console
+    evaluator: Engine, paths: Paths, job: _Job, evaluations: Mapping[int, Evaluation], console: Console
 ) -> dict[int, WrittenCertificate]:
     """Verify every valid candidate, the fastest first."""
 

@@ -27,6 +27,7 @@ from warpsmith.cli.options import (
     DeviceOfSearch,
     DeviceTime,
     Effort,
+    EngineOption,
     EpochSize,
     KeyFile,
     MaxTokens,
@@ -50,7 +51,8 @@ from warpsmith.cli.options import (
 )
 from warpsmith.cli.pool import harvest
 from warpsmith.cli.resume import check_unchanged, confirm_task
-from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
+from warpsmith.engine.engine import Engine
+from warpsmith.evaluator.supervisor.evaluator import Progress
 from warpsmith.model import numbers
 from warpsmith.model.errors import UsageError, WarpsmithError
 from warpsmith.proposers.choose import ChosenProposer, ProposerOptions, choose
@@ -93,6 +95,7 @@ def optimize(
     device_time: DeviceTime = None,
     device: DeviceOfSearch = None,
     backend: Backend = "",
+    engine: EngineOption = None,
     precision: PrecisionOption = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="NAMES", help="What to compare with: eager, or eager,compile.  [eager]")
@@ -175,6 +178,7 @@ def optimize(
         device_seconds=device_time,
         device=device,
         backend=backend or None,
+        engine=engine,
         precision=precision,
         baselines=None if baseline is None else parse_baselines(baseline),
         timing_budget_s=time_budget,
@@ -230,7 +234,7 @@ def _start(request: OptimizeRequest) -> int:
     relay = _Relay(console)
     folder = Path(request.run) if request.run else None
     new = open_run.prepare(request.task, request.options, folder=folder)
-    with Evaluator(new.device, new.config.settings, on_progress=relay.progress, on_message=relay.message) as evaluator:
+    with new.open_engine(relay.progress, relay.message) as evaluator:
         with _opening(console, Path(request.task).name):
             session = new.begin(evaluator)
         with session:
@@ -255,7 +259,8 @@ def _resume(request: OptimizeRequest) -> int:
     choice = choose(spec, options.models, skip=given, roles=begun.method.roles)
     check_countable(budget, choice)
     confirm_task(folder, begun, trust=request.trust)
-    with open_run.evaluator_for(folder, begun, options.device, relay.progress, relay.message) as evaluator:
+    opened = open_run.evaluator_for(folder, begun, options.device, relay.progress, relay.message, options.engine)
+    with opened as evaluator:
         with Session.resume(folder, choice.spec, budget, enough_share=options.stop_at) as session:
             allow_proposer(folder, begun, choice.spec)
             done = f"{(count := session.state.totals.trials)} trial{'' if count == 1 else 's'} done"
@@ -267,7 +272,7 @@ def _resume(request: OptimizeRequest) -> int:
 def _work(
     request: OptimizeRequest,
     session: Session,
-    evaluator: Evaluator,
+    evaluator: Engine,
     choice: ChosenProposer,
     relay: _Relay,
     console: Console,

@@ -43,6 +43,14 @@ DeviceOfSearch = Annotated[
 Backend = Annotated[
     str, typer.Option(metavar="cuda|cpu|triton", help="The kernels' language.  [default: the device's own]")
 ]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="local|ray|ray://HOST:PORT|http://HOST:PORT",
+        help="Where evaluations run: this machine, a Ray cluster, a server.  [default: local, or the run's own]",
+    ),
+]
 Entry = Annotated[
     str,
     typer.Option(

@@ -14,10 +14,11 @@ from warpsmith.backends.source import read_candidate
 from warpsmith.cli import cards
 from warpsmith.cli.checks import choose_device, exit_status, find_task, settings_with_timing, writable_paths
 from warpsmith.cli.json_documents import print_document, tune_document
-from warpsmith.cli.options import AsJson, DeviceOfFiles, PrecisionOption, TaskArgument, TimeBudget
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.cli.options import AsJson, DeviceOfFiles, EngineOption, PrecisionOption, TaskArgument, TimeBudget
+from warpsmith.engine.engine import LOCAL, Engine, open_engine
 from warpsmith.model import numbers
 from warpsmith.model.errors import UsageError
+from warpsmith.model.settings import Settings
 from warpsmith.search.tuning import (
     MeasuredPoint,
     TuningResult,
@@ -43,6 +44,7 @@ def tune(
     ],
     budget: Annotated[int, typer.Option(min=1, metavar="N", help="Points to try at most.")] = 64,
     device: DeviceOfFiles = "auto",
+    engine: EngineOption = None,
     precision: PrecisionOption = None,
     time_budget: TimeBudget = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random choice of points.")] = 0,
@@ -56,7 +58,7 @@ def tune(
     spec = find_task(task)
     candidate = read_candidate(Path(file))
     points = min(budget, TuningSpace.of(candidate).total)
-    target = choose_device(device, (candidate,))
+    target = choose_device(device, (candidate,), engine or LOCAL)
     paths = writable_paths()
     console = cards.console(stderr=True)
     with Progress(
@@ -74,7 +76,10 @@ def tune(
         def on_result(measured: MeasuredPoint) -> None:
             bar.update(row, completed=min(measured.number, points), description=_STAGES[measured.round])
 
-        with tuning_evaluator(lambda settings: Evaluator(target, settings, paths=paths), spec, precision) as judge:
+        def opened(settings: Settings) -> Engine:
+            return open_engine(engine or LOCAL, target, settings, paths=paths, name=f"tune {candidate.main.name}")
+
+        with tuning_evaluator(opened, spec, precision) as judge:
             tuned = search_values(judge, candidate, budget, seed, on_result, settings_with_timing(time_budget))
     written = _write(out, tuned)
     if json:

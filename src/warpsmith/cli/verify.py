@@ -23,6 +23,7 @@ from warpsmith.cli.options import (
     AsJson,
     Baseline,
     DeviceOfFiles,
+    EngineOption,
     Entry,
     FileArgument,
     PrecisionOption,
@@ -31,7 +32,7 @@ from warpsmith.cli.options import (
     TimeBudget,
     Timeout,
 )
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.engine.engine import LOCAL, Engine, open_engine
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.certificate import EVALUATION, Certificate, CheckStatus
 from warpsmith.model.evaluation import Evaluation
@@ -45,6 +46,7 @@ def verify(
     task: TaskArgument,
     file: FileArgument,
     device: DeviceOfFiles = "auto",
+    engine: EngineOption = None,
     entry: Entry = "",
     baseline: Baseline = "eager",
     allow: Allow = "",
@@ -66,16 +68,18 @@ def verify(
     The outcome of every check is written to a certificate. Exit status: 0 verified, 1 not verified, 2 nothing could be
     judged.
     """
-    task = find_task(task)
+    task, spec = find_task(task), engine or LOCAL
     candidate = read_candidate(Path(file), entry=entry)
-    target = choose_device(device, (candidate,))
+    target = choose_device(device, (candidate,), spec)
     settings = evaluation_settings(
         baseline=baseline, allow=allow, seeds=seeds, timeout=timeout, time_budget=time_budget
     )
     paths = writable_paths()
     with (
         verify_progress(cards.console(stderr=True)) as progress,
-        Evaluator(target, settings, paths=paths, on_message=progress.message) as evaluator,
+        open_engine(
+            spec, target, settings, paths=paths, name=f"verify {candidate.main.name}", on_message=progress.message
+        ) as evaluator,
     ):
         written = certify(
             evaluator,
@@ -109,7 +113,7 @@ class WrittenCertificate:
 
 
 def certify(
-    evaluator: Evaluator,
+    evaluator: Engine,
     paths: Paths,
     task: str,
     candidate: Candidate,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.engine.engine import Engine
 from warpsmith.experiments.plan import WINNERS, slug
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.certificate import Certificate
@@ -69,7 +69,7 @@ def read_checks(folder: Path) -> KernelChecks:
 
 
 def run_checks(
-    evaluator: Evaluator,
+    evaluator: Engine,
     task: str,
     candidate: Candidate,
     precision: Precision | None,
@@ -109,7 +109,7 @@ def run_checks(
 
 
 def _measured(
-    evaluator: Evaluator, task: str, candidate: Candidate, precision: Precision | None, wanted: WantedChecks
+    evaluator: Engine, task: str, candidate: Candidate, precision: Precision | None, wanted: WantedChecks
 ) -> Evaluation:
     """Evaluate again; without torch.compile if that fails."""
     usual = evaluator.settings

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from warpsmith.backends.source import read_candidate
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.engine.engine import Engine
 from warpsmith.experiments.best_kernels import KernelChecks, WantedChecks, run_checks
 from warpsmith.experiments.collect import speedup_of
 from warpsmith.experiments.plan import slug
@@ -123,7 +123,7 @@ def read_claims(path: Path, tasks: Sequence[PlannedTask]) -> dict[str, float]:
 
 
 def check_claims(
-    evaluator: Evaluator,
+    evaluator: Engine,
     published: Sequence[PublishedKernel],
     claims: Mapping[str, float],
     wanted: WantedChecks,
@@ -149,7 +149,7 @@ def check_claims(
 
 
 def _examined(
-    evaluator: Evaluator,
+    evaluator: Engine,
     each: PublishedKernel,
     candidate: Candidate,
     precision: Precision | None,

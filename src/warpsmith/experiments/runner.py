@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
+from warpsmith.engine.engine import LOCAL, Engine, open_engine
+from warpsmith.evaluator.supervisor.evaluator import Progress
 from warpsmith.experiments.best_kernels import EVALUATION, WantedChecks, checks_folder, read_checks, run_checks
 from warpsmith.experiments.collect import (
     FAILED,
@@ -86,6 +87,18 @@ class BenchProgress:
     failed: int
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where one cell is worked on at a time: a device, or one of several places on the devices of a cluster."""
+
+    device: Device
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.device.spec} #{self.number + 1}" if self.number else self.device.spec
+
+
 class BenchRunner:
     """Works on a bench until it is finished or interrupted."""
 
@@ -95,12 +108,15 @@ class BenchRunner:
         plan: BenchPlan,
         devices: Sequence[Device],
         *,
+        engine: str = LOCAL,
+        slots: int = 1,  # cells worked on at the same time on each device
         retry_failed: bool = False,
     ) -> None:
         self.watch = BenchObserver()  # replace before `run` to get events
         self._folder = folder
         self._plan = plan
-        self._devices = tuple(devices)
+        self._engine = engine
+        self._places = tuple(_Place(each, number) for each in devices for number in range(slots))
         self._wanted = WantedChecks(plan.verify, plan.compile_baseline, accept_uncalibrated=plan.accept_uncalibrated)
         self._precision = Precision(plan.precision) if plan.precision else None
         self._guard = threading.Lock()
@@ -108,7 +124,7 @@ class BenchRunner:
         if retry_failed:
             self._reopen_failed()
         self._settled = {key for key, each in self._cells.items() if self._is_settled(each.cell)}
-        self._runs: dict[str, ActiveRun] = {}  # by device
+        self._runs: dict[str, ActiveRun] = {}  # by place
         self._stopping = False
         self._fault: BaseException | None = None
 
@@ -136,10 +152,10 @@ class BenchRunner:
     def run(self) -> BenchResults:
         """Work until all cells are finished or `interrupt` is called."""
         pool.copy_pool(self._folder / POOL)
-        shards = deque(sharded(self._open_cells(), len(self._devices)))
+        shards = deque(sharded(self._open_cells(), len(self._places)))
         threads = [
-            threading.Thread(target=self._serve, args=(device, shards), name=f"bench-{device.spec}", daemon=True)
-            for device in self._devices[: len(shards)]
+            threading.Thread(target=self._serve, args=(place, shards), name=f"bench-{place.name}", daemon=True)
+            for place in self._places[: len(shards)]
         ]
         for thread in threads:
             thread.start()
@@ -157,15 +173,17 @@ class BenchRunner:
         for run in tuple(self._runs.values()):
             run.interrupt()
 
-    # --- one device ---
+    # --- one place ---
 
-    def _serve(self, device: Device, shards: deque[tuple[CellKey, ...]]) -> None:
-        """The thread of a device: one shard after the other."""
+    def _serve(self, place: _Place, shards: deque[tuple[CellKey, ...]]) -> None:
+        """The thread of a place: one shard after the other."""
         try:
-            with Evaluator(
-                device,
+            with open_engine(
+                self._engine,
+                place.device,
                 self._plan.settings,
-                on_progress=lambda progress: self.watch.progress(device.spec, progress),
+                name=f"{self._folder.name} {place.name}",
+                on_progress=lambda progress: self.watch.progress(place.name, progress),
                 on_message=self.watch.message,
             ) as evaluator:
                 while not self._stopping:
@@ -173,12 +191,12 @@ class BenchRunner:
                         shard = shards.popleft()
                     except IndexError:
                         return
-                    self._work(shard, evaluator)
+                    self._work(shard, place.name, evaluator)
         except BaseException as error:  # noqa: BLE001  (a thread's top frame: the bench's own thread raises it)
             self._fault = self._fault or error
             self.interrupt()
 
-    def _work(self, shard: Sequence[CellKey], evaluator: Evaluator) -> None:
+    def _work(self, shard: Sequence[CellKey], place: str, evaluator: Engine) -> None:
         """Search all cells of a shard, then check their best kernels."""
         broken = ""
         for key in shard:
@@ -191,19 +209,19 @@ class BenchRunner:
                 if why := broken or why_damaged(folder):
                     write_failure(folder, why)
                 else:
-                    self._search(key, evaluator)
+                    self._search(key, place, evaluator)
             except TaskError as fault:  # the other cells of the task would fail too
                 broken = str(fault)
                 write_failure(folder, broken)
             except (HarnessFault, ProposerFault, UntrustedTask, CandidateError) as fault:
                 write_failure(folder, str(fault))
-            self.watch.ended(evaluator.device.spec, self._collect(key))
+            self.watch.ended(place, self._collect(key))
         for key in shard:
             if self._stopping:
                 return
-            self._check_best(key, evaluator)
+            self._check_best(key, place, evaluator)
 
-    def _search(self, key: CellKey, evaluator: Evaluator) -> None:
+    def _search(self, key: CellKey, place: str, evaluator: Engine) -> None:
         folder, plan = cell_folder(self._folder, key), self._plan
         going_on = is_begun(folder)
         with ExitStack() as stack:
@@ -215,14 +233,13 @@ class BenchRunner:
                 session = stack.enter_context(self._begin(key, folder, evaluator))
             choice = choice_of(plan, key, skip=session.recorded_trials)
             run = ActiveRun(session, evaluator, choice, profile=plan.profile, tune=plan.tune, retune=True)
-            device = evaluator.device.spec
-            self._runs[device] = run
+            self._runs[place] = run
             try:
                 if self._stopping:  # asked to stop before there was a run to tell
                     run.interrupt()
-                run.search(self.watch.searching(device, key, session))
+                run.search(self.watch.searching(place, key, session))
             finally:
-                self._runs.pop(device, None)
+                self._runs.pop(place, None)
 
     def _allow_task(self, key: CellKey, session: Session) -> None:
         """Allow the task file of a cell's run if it is that of the plan, which was confirmed."""
@@ -233,7 +250,7 @@ class BenchRunner:
             if same and local_modules(folder / TASK_FILE) == local_modules(path):
                 allow_task(folder, session.state.setup)
 
-    def _begin(self, key: CellKey, folder: Path, evaluator: Evaluator) -> Session:
+    def _begin(self, key: CellKey, folder: Path, evaluator: Engine) -> Session:
         plan = self._plan
         config = RunConfig(
             task=plan.task(key.task).source,
@@ -249,6 +266,7 @@ class BenchRunner:
             parallel=plan.parallel or open_run.default_parallel(evaluator.device.kind),
             start=start_of(plan, key.task),
             accept_uncalibrated=plan.accept_uncalibrated,
+            engine=self._engine,
         )
         method = plan.method(key.method)
         recall = partial(bench_precedents, self._folder)
@@ -256,18 +274,18 @@ class BenchRunner:
         start = read_start(config.start, plan.backend)
         return open_run.begin(config, method, evaluator, folder=folder, recall=recall, options=options, start=start)
 
-    def _check_best(self, key: CellKey, evaluator: Evaluator) -> None:
+    def _check_best(self, key: CellKey, place: str, evaluator: Engine) -> None:
         """Measure and verify the best kernel of a cell, unless that was done."""
-        cell, device = self._cells[key].cell, evaluator.device.spec
+        cell = self._cells[key].cell
         if cell.status is CellStatus.DONE and cell.best is not None and key not in self._settled:
             with Session.read(cell_folder(self._folder, key)) as session:
                 candidate = session.candidate(cell.best.trial)
             task = self._plan.task(key.task).source
-            self.watch.examining(device, key, "")
+            self.watch.examining(place, key, "")
 
             def say(event: VerificationEvent) -> None:
                 if event.outcome is None:
-                    self.watch.examining(device, key, event.name)
+                    self.watch.examining(place, key, event.name)
 
             where = checks_folder(self._folder, key.task, candidate.id)
             try:
@@ -275,7 +293,7 @@ class BenchRunner:
                 run_checks(evaluator, task, candidate, self._precision, self._wanted, where, say)
             except (HarnessFault, TaskError, OSError) as fault:  # a resumed bench tries again
                 self.watch.message(f"the best kernel of {key.task} by {key.method} could not be checked: {fault}")
-        self.watch.settled(device, self._collect(key))
+        self.watch.settled(place, self._collect(key))
 
     # --- state ---
 

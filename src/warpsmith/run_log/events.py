@@ -88,6 +88,7 @@ class RunConfig:
     parallel: int = 4  # most proposals requested at the same time
     start: str = ""  # the starting kernel, as given: a file, or "auto"; "" for none
     accept_uncalibrated: bool = False  # search although some wrong results pass the task's checks
+    engine: str = "local"  # where evaluations run; changes no verdict
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.engine.engine import Engine
 from warpsmith.model.errors import WarpsmithError
 from warpsmith.proposers.choose import ChosenProposer
 from warpsmith.run_log.events import StopReason
@@ -42,7 +42,7 @@ class ActiveRun:
     def __init__(
         self,
         session: Session,
-        evaluator: Evaluator,
+        evaluator: Engine,
         choice: ChosenProposer,
         *,
         profile: bool = True,

@@ -35,6 +35,7 @@ def config_text(config: RunConfig, method: str, options: RunOptions) -> str:
         "device-time": budget.device_seconds,
         "device": config.device,
         "backend": config.backend,
+        "engine": config.engine if config.engine != "local" else "",
         "precision": config.precision,
         "baseline": ",".join(config.settings.baselines),
         "time-budget": config.settings.timing_budget_s,

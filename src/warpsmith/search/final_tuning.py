@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from warpsmith.backends.tunables import tunables
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.engine.engine import Engine
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.settings import Settings
@@ -52,9 +52,7 @@ def can_tune(session: Session, reason: StopReason) -> bool:
     return all(cost_s <= each for each in left)
 
 
-def tune_and_judge(
-    session: Session, evaluator: Evaluator, stopping: Callable[[], bool] = lambda: False
-) -> TuningResult:
+def tune_and_judge(session: Session, evaluator: Engine, stopping: Callable[[], bool] = lambda: False) -> TuningResult:
     """Tune the best kernel of a run and evaluate the result, until `stopping` returns True. See `can_tune`."""
     bench, usual = task_evaluator(session, evaluator), evaluator.settings
 

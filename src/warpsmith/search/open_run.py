@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from warpsmith._version import __version__
 from warpsmith.backends.source import backend_named
-from warpsmith.hardware.device import Device, select_device, visible_gpus
+from warpsmith.hardware.device import Device
 from warpsmith.methods.load import DEFAULT, ablated, load, trials_of, with_population
 from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate
@@ -41,7 +41,8 @@ from warpsmith.tasks.local_imports import local_modules
 from warpsmith.tasks.suites import check_syntax
 
 if TYPE_CHECKING:
-    from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
+    from warpsmith.engine.engine import Engine
+    from warpsmith.evaluator.supervisor.evaluator import Progress
 
 RUNS = "runs"
 ENOUGH = 0.95
@@ -49,36 +50,42 @@ ENOUGH = 0.95
 _NATIVE = ("cuda", "cpu")
 
 
-def choose(device: str, backend: str) -> tuple[Device, str]:
-    """Where to run and in which language; raises where that cannot be built or run here."""
+def choose(device: str, backend: str, engine: str = "local") -> tuple[Device, str]:
+    """Where to run and in which language; raises where that cannot be built or run there."""
+    from warpsmith.engine.engine import engine_site  # reading a run needs none
+
+    site = engine_site(engine)
     if backend and backend not in ("cuda", "cpu", "triton"):
         backend_named(backend)  # an unknown one is said to be that
         raise UsageError(f"--backend {backend}: kernels are proposed in cuda, cpu or triton.")
     kind = device.partition(":")[0]
     if kind == "auto":
-        kind = "cuda" if backend in ("cuda", "triton") else backend or default_backend()
+        kind = "cuda" if backend in ("cuda", "triton") else backend or default_backend(engine)
     if kind not in _NATIVE:
         raise UsageError(f"unknown device {device!r}; use auto, cpu, cuda or cuda:N.")
     language = backend or kind
     if kind not in backend_named(language).devices:
         raise UsageError(f"--backend {language} does not run on {kind}; leave one of the two options out.")
-    if kind == "cuda" and not visible_gpus():
+    if kind == "cuda" and not site.has_gpu:
         raise ToolMissing("no NVIDIA GPU is visible here; choose --device cpu, or run on a machine with one.")
-    available = backend_named(language).available()
+    available = site.available(language)
     if not available.build:
         raise ToolMissing(f"{language} kernels cannot be built here: {available.detail}.")
-    return select_device(kind if device == "auto" else device), language
+    return site.select(kind if device == "auto" else device), language
 
 
-def default_backend() -> str:
+def default_backend(engine: str = "local") -> str:
     """The language of kernels where nobody names one: CUDA with a GPU and its compiler, else C++."""
-    return "cuda" if visible_gpus() and backend_named("cuda").available().build else "cpu"
+    from warpsmith.engine.engine import engine_site  # reading a run needs none
+
+    site = engine_site(engine)
+    return "cuda" if site.has_gpu and site.available("cuda").build else "cpu"
 
 
 def begin(
     config: RunConfig,
     method: Method,
-    evaluator: Evaluator,
+    evaluator: Engine,
     *,
     folder: Path | None = None,
     recall: FindPrecedents = no_precedents,
@@ -121,7 +128,7 @@ def begin(
     return session
 
 
-def _judge_start(session: Session, evaluator: Evaluator) -> None:
+def _judge_start(session: Session, evaluator: Engine) -> None:
     """Judge the starting kernel, twice like every kernel that may be the best; raises where it is not valid."""
     judge_pending(session, task_evaluator(session, evaluator), lambda *_: None)
     record, task = session.record(session.state.starting), session.state.setup.problem.task.name
@@ -146,7 +153,21 @@ class NewRun:
     start: Candidate | None = None  # the starting kernel that the caller gave
     options: RunOptions = field(default_factory=RunOptions)
 
-    def begin(self, evaluator: Evaluator) -> Session:
+    def open_engine(
+        self,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        on_message: Callable[[str], None] = lambda _: None,
+    ) -> Engine:
+        """The engine that the run's candidates are evaluated with."""
+        from warpsmith.engine.engine import open_engine  # reading a run needs none
+
+        name = self.folder.name if self.folder else Path(self.config.task.partition("::")[0]).stem
+        config = self.config
+        return open_engine(
+            config.engine, self.device, config.settings, name=name, on_progress=on_progress, on_message=on_message
+        )
+
+    def begin(self, evaluator: Engine) -> Session:
         """Begin it, with what the pool knows about such tasks."""
         return begin(
             self.config,
@@ -172,7 +193,7 @@ def prepare(task: str, options: RunOptions, *, folder: Path | None = None) -> Ne
     options.checked_baselines()
     if folder is not None and (folder / LOG_FILE).exists():
         raise UsageError(f"{folder} holds a run already; continue it with --resume {folder}, or choose another.")
-    device, backend = choose(options.device or "auto", options.backend or "")
+    device, backend = choose(options.device or "auto", options.backend or "", options.engine or "local")
     choice = choose_proposer(options.proposer or "auto", options.models, roles=method.roles)
     check_countable(budget, choice)
     config = resolve(task, options, proposer=choice.spec, device=device, backend=backend)
@@ -202,6 +223,7 @@ def resolve(task: str, options: RunOptions, *, proposer: str, device: Device, ba
         parallel=options.parallel or default_parallel(device.kind),
         start=options.start.main.name if isinstance(options.start, Candidate) else options.start or "",
         accept_uncalibrated=options.accept_uncalibrated,
+        engine=options.engine or "local",
     )
 
 
@@ -263,24 +285,27 @@ def evaluator_for(
     device: str | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,
-) -> Evaluator:
-    """An evaluator for a run on this machine, wherever the run was begun."""
+    engine: str | None = None,
+) -> Engine:
+    """An engine for a run, wherever the run was begun: the one given, else the run's own."""
     config, kind = setup.config, (device or "").partition(":")[0]
     if kind in _NATIVE and kind not in backend_named(config.backend).devices:
         raise UsageError(
             f"this run's kernels are {config.backend} kernels, which do not run on {kind}; leave out --device."
         )
-    from warpsmith.evaluator.supervisor.evaluator import Evaluator  # reading a run needs none
+    from warpsmith.engine.engine import open_engine  # reading a run needs none
 
-    chosen, _ = choose(device or config.device, config.backend)
-    return Evaluator(chosen, settings_of(folder, setup), on_progress=on_progress, on_message=on_message)
+    spec = engine or config.engine
+    chosen, _ = choose(device or config.device, config.backend, spec)
+    settings = settings_of(folder, setup)
+    return open_engine(spec, chosen, settings, name=folder.name, on_progress=on_progress, on_message=on_message)
 
 
 @dataclass(frozen=True)
 class TaskEvaluator:
     """Judges candidates of one run's task: what `search.loop` calls."""
 
-    evaluator: Evaluator
+    evaluator: Engine
     task: str
     precision: Precision | None
 
@@ -293,7 +318,7 @@ class TaskEvaluator:
         self.evaluator.prepare(self.task, candidates, self.precision)
 
 
-def task_evaluator(session: Session, evaluator: Evaluator) -> TaskEvaluator:
+def task_evaluator(session: Session, evaluator: Engine) -> TaskEvaluator:
     """The evaluator bound to the task and precision of a run."""
     setup = session.state.setup
     return TaskEvaluator(evaluator, task_to_execute(session.folder, setup), precision_of(setup.config))

@@ -29,6 +29,7 @@ class RunOptions:
     device_seconds: float | None = None  # of building and judging
     device: str | None = None  # "auto", "cpu", "cuda", "cuda:1"
     backend: str | None = None  # "cpu", "cuda", "triton"; the language of the device
+    engine: str | None = None  # where evaluations run: "local", "ray", "ray://HOST:PORT", "http://HOST:PORT"
     precision: Precision | None = None  # the task's own
     baselines: tuple[str, ...] | None = None  # ("eager",); "compile" may follow
     timing_budget_s: float | None = None  # per workload and baseline

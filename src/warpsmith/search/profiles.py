@@ -8,15 +8,18 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import WarpsmithError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.method import Method, Product, Show
 from warpsmith.model.settings import Paths
+from warpsmith.model.task import Precision
 from warpsmith.proposers.recorded import is_recording
 from warpsmith.search.options import precision_of
 from warpsmith.search.session import Session
@@ -24,7 +27,8 @@ from warpsmith.search.trust import task_to_execute
 from warpsmith.strategies.catalogue import unfit_strategies
 
 if TYPE_CHECKING:
-    from warpsmith.evaluator.supervisor.evaluator import Evaluator
+    from warpsmith.engine.engine import Engine
+    from warpsmith.profiling.profiler import Profile
 
 _PROFILING_ERRORS = (WarpsmithError, OSError, ValueError, LookupError, ArithmeticError, subprocess.SubprocessError)
 
@@ -44,6 +48,20 @@ class ProfileKernel(Protocol):
     def __call__(self, candidate: Candidate, evaluation: Evaluation) -> ProfileResult: ...
 
 
+@runtime_checkable
+class ProfilesElsewhere(Protocol):
+    """An engine whose devices are not in this process: it profiles where they are."""
+
+    def profile(
+        self,
+        task: str | Path,
+        candidate: Candidate,
+        problem: Problem,
+        evaluation: Evaluation,
+        precision: Precision | None = None,
+    ) -> Profile: ...
+
+
 def reads_profiles(method: Method, proposer: str) -> bool:
     """True if the proposer reads profiles: a recording does not, and templates only to choose strategies."""
     shown = [operator for operator in method.operators if Show.PROFILE in operator.shows]
@@ -54,7 +72,7 @@ def reads_profiles(method: Method, proposer: str) -> bool:
 
 @contextmanager
 def kernel_profiler(
-    session: Session, evaluator: Evaluator, on_wait: Callable[[], None] = lambda: None
+    session: Session, evaluator: Engine, on_wait: Callable[[], None] = lambda: None
 ) -> Iterator[ProfileKernel]:
     """A profiler for the kernels of a run, on the evaluator's device."""
     from warpsmith.kernel_templates import strategies_in_source  # reading a run needs neither
@@ -63,7 +81,8 @@ def kernel_profiler(
     setup = session.state.setup
     problem, task, precision = setup.problem, task_to_execute(session.folder, setup), precision_of(setup.config)
     limits = evaluator.settings.limits
-    with Profiler(evaluator.device, paths=Paths.from_environment(), limits=limits, on_wait=on_wait) as profiler:
+    own = Profiler(evaluator.device, paths=Paths.from_environment(), limits=limits, on_wait=on_wait)
+    with nullcontext(evaluator) if isinstance(evaluator, ProfilesElsewhere) else own as profiler:
 
         def profile(candidate: Candidate, evaluation: Evaluation) -> ProfileResult:
             since = time.monotonic()

@@ -1,6 +1,6 @@
 """Tuning: tries the values that a source declares for its tunables, without a model.
 
-    with tuning_evaluator(lambda settings: Evaluator("auto", settings), "softmax.py") as evaluate:
+    with tuning_evaluator(lambda settings: open_engine("local", "auto", settings), "softmax.py") as evaluate:
         tuned = tune(evaluate, read_candidate(Path("softmax.cu")), budget=40, seed=0)
 
 There are three rounds. All points are screened with few samples; the best quarter is measured in full; the two fastest
@@ -24,7 +24,7 @@ from random import Random
 from typing import Protocol
 
 from warpsmith.backends.tunables import Tunable, macros, tunables
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.engine.engine import Engine
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import UsageError
 from warpsmith.model.evaluation import Evaluation
@@ -156,7 +156,7 @@ def source_with_values(candidate: Candidate) -> str:
 
 @contextmanager
 def tuning_evaluator(
-    open_evaluator: Callable[[Settings], AbstractContextManager[Evaluator]],
+    open_evaluator: Callable[[Settings], AbstractContextManager[Engine]],
     task: str | Path,
     precision: Precision | None = None,
 ) -> Iterator[EvaluateBatch]:

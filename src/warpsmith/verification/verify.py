@@ -15,12 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from warpsmith.evaluator.guards import all_guards
 from warpsmith.evaluator.judge.records import JudgeReport
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.evaluator.supervisor.judge_client import VerificationSetup
 from warpsmith.evaluator.supervisor.worker_pool import make_scratch_folder, python_hosts_drop_user
+from warpsmith.hardware.device import Device
 from warpsmith.model.build import EXTENSIONS
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.certificate import (
@@ -43,8 +45,8 @@ from warpsmith.model.certificate import (
 )
 from warpsmith.model.errors import HarnessFault, TaskError, ToolMissing
 from warpsmith.model.evaluation import Evaluation, Status
-from warpsmith.model.settings import Paths
-from warpsmith.model.task import Precision
+from warpsmith.model.settings import Paths, Settings
+from warpsmith.model.task import Precision, Task
 from warpsmith.system.files import OwnedFolder
 from warpsmith.verification.certificate import read_certificate as read_certificate
 from warpsmith.verification.device_sanitizers import check_cuda
@@ -67,12 +69,35 @@ class VerificationEvent:
     outcome: CheckOutcome | None = None
 
 
+class Measures(Protocol):
+    """The part of an evaluator or engine that a verification uses."""
+
+    @property
+    def device(self) -> Device: ...
+    @property
+    def settings(self) -> Settings: ...
+    def describe(self, task: str | Path, precision: Precision | None = None) -> Task: ...
+    def evaluate_one(
+        self, task: str | Path, candidate: Candidate, precision: Precision | None = None, *, fresh: bool = False
+    ) -> Evaluation: ...
+    def renew(self, settings: Settings | None = None) -> None: ...
+
+
+@runtime_checkable
+class ExaminesElsewhere(Protocol):
+    """An engine whose devices are not in this process: it makes the checks of `Verifier.examine` where they are."""
+
+    def examine(
+        self, task: str | Path, candidate: Candidate, precision: Precision | None = None
+    ) -> list[CheckOutcome]: ...
+
+
 class Verifier:
     """Verifies candidates of one evaluator, one after the other."""
 
     def __init__(
         self,
-        evaluator: Evaluator,
+        evaluator: Measures,
         *,
         paths: Paths | None = None,
         accept_uncalibrated: bool = False,  # certify although some wrong results pass the task's checks
@@ -162,6 +187,9 @@ class Verifier:
         Evaluators with `shared` can examine several candidates on one device at once.
         """
         names = (*_HELD_OUT_CHECKS, *_SANITIZERS[self._evaluator.device.kind])
+        if isinstance(self._evaluator, ExaminesElsewhere):
+            self._on_event(VerificationEvent(SEEDS))
+            return self._report(self._evaluator.examine(task, candidate, precision))
         fault = ""
         for _ in range(_ATTEMPTS):
             folder = make_scratch_folder()
@@ -178,10 +206,12 @@ class Verifier:
     def _attempt(
         self, task: str | Path, candidate: Candidate, precision: Precision | None, folder: OwnedFolder
     ) -> list[CheckOutcome]:
+        evaluator = self._evaluator
+        assert isinstance(evaluator, Evaluator), "another engine examines elsewhere"
         samples = folder.path / "samples"
         samples.mkdir(mode=0o700)
         self._on_event(VerificationEvent(SEEDS))
-        with self._evaluator.verification_setup(task, candidate, precision, samples) as setup:
+        with evaluator.verification_setup(task, candidate, precision, samples) as setup:
             host = setup.judge.take_host(1, python=setup.artifact.kind != "library")
             findings = setup.judge.examine(host, setup.artifact.library, setup.contract, self._on_stage)
             if findings.status is Status.NOT_JUDGED:

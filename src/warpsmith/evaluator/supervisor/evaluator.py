@@ -51,6 +51,8 @@ _FRUITLESS_ATTEMPTS = 2  # in a row, before any code of a candidate ran: further
 class Evaluator:
     """Evaluates candidates on one device. A context manager; not shared between threads."""
 
+    width = 1  # threads that may call `evaluate` at the same time
+
     def __init__(
         self,
         device: str | Device = "auto",

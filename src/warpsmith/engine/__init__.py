@@ -1,0 +1,1 @@
+"""Where evaluations run: on this machine, on a Ray cluster, on a server."""
