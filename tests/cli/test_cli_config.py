@@ -55,7 +55,7 @@ def test_options_come_from_a_file_and_the_command_line_comes_first(asked: list[o
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("trails = 3\n", "unknown key 'trails'; did you mean 'trials'? Known keys: alignment, backend, base-url,"),
+        ("trails = 3\n", "unknown key 'trails'; did you mean 'trials'? Known keys: accept-uncalibrated, alignment,"),
         ("resume = 'x'\n", "unknown key 'resume'"),
         ("trials = [3]\n", "trials takes one value, not list"),
         ("trials = 'many'\n", "Invalid value for '--trials'"),
