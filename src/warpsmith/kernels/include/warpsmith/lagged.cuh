@@ -30,7 +30,16 @@
 #ifndef TUNE_LAG
 #define TUNE_LAG 2
 #endif
-#include <warpsmith/blocks.cuh>
+#ifndef TUNE_KEPT
+#define TUNE_KEPT 0  // chunks of a row that a block keeps in its shared memory; 0: longer rows are read twice
+#endif
+#ifndef TUNE_KEPT_THREADS
+#define TUNE_KEPT_THREADS 512
+#endif
+#ifndef TUNE_KEPT_PACKS
+#define TUNE_KEPT_PACKS 2
+#endif
+#include <warpsmith/kept.cuh>
 
 namespace warpsmith {
 
@@ -247,14 +256,20 @@ int launch_lagged(const P& policy, int64_t rows, int64_t cols, void* workspace, 
   return int(e != cudaSuccess ? e : cudaGetLastError());
 }
 
-// Rows of any length: short ones stay in registers, long ones are read again from the cache.
+// Rows of any length: short ones stay in registers, longer ones in shared memory, the longest are read again from the
+// cache.
 template <typename P>
 int64_t rows_workspace(int64_t rows, int64_t cols) {
-  return cols <= TUNE_CLUSTER ? 0 : lagged_workspace<P>(rows, cols, TUNE_THREADS, TUNE_PACKS);
+  const bool kept = cols <= longest_kept(8, TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_KEPT);
+  return cols <= TUNE_CLUSTER || kept ? 0 : lagged_workspace<P>(rows, cols, TUNE_THREADS, TUNE_PACKS);
 }
 template <typename P>
 int reduce_any_rows(const P& policy, int64_t rows, int64_t cols, void* workspace, void* stream) {
   if (cols <= TUNE_CLUSTER) return reduce_rows(policy, rows, cols, stream);
+#if TUNE_KEPT > 0
+  if (cols <= longest_kept(8, TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_KEPT))
+    return launch_kept<P, TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_KEPT>(policy, rows, cols, stream);
+#endif
   return launch_lagged<P, TUNE_THREADS, TUNE_PACKS, TUNE_SLOTS, TUNE_RESIDENT>(policy, rows, cols, workspace, stream);
 }
 
