@@ -9,9 +9,13 @@ from typing import Annotated
 import typer
 
 from warpsmith.cli import cards
+from warpsmith.cli.checks import writable_paths
 from warpsmith.cli.terminal import print_columns
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.hardware.device import select_device
 from warpsmith.model.errors import ToolMissing, UsageError
 from warpsmith.server.tokens import TokenHolder, TokenStore, default_token_file
+from warpsmith.system.signatures import config_folder
 
 TokenFile = Annotated[
     str, typer.Option("--tokens", metavar="FILE", help="The file of tokens.  [default: in your configuration]")
@@ -21,16 +25,44 @@ TokenFile = Annotated[
 def serve_run(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, metavar="N", help="The port.")] = 8322,
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda|cuda:N", help="Where kernels run.")] = "auto",
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FOLDER", help="A folder of task files that clients may name; again for more."),
+    ] = None,
+    allow_uploads: Annotated[
+        bool,
+        typer.Option("--allow-uploads", help="Accept task files of clients: code that runs here with your rights."),
+    ] = False,
     tokens: TokenFile = "",
+    state: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Where submissions are kept.  [default: in your configuration]")
+    ] = "",
+    body_bytes: Annotated[int, typer.Option(min=1024, metavar="N", help="The longest request.")] = 8 << 20,
+    queue: Annotated[int, typer.Option(min=1, metavar="N", help="Candidates that may wait in all.")] = 20_000,
 ) -> int:
-    """Judge the kernels of other machines' clients, over HTTP.
+    """Judge kernels for other machines, over HTTP.
 
     A client sends a token that `warpsmith serve token NAME` printed. The page /docs lists what can be asked.
     """
     check_installed("warpsmith serve")
-    from warpsmith.server.app import create_app, run_server
+    from warpsmith.server.app import run_server
+    from warpsmith.server.gate import BodyLimits
+    from warpsmith.server.journal import Journal
+    from warpsmith.server.routes import verdict_app
+    from warpsmith.server.service import VerdictService
+    from warpsmith.server.task_catalogue import TaskCatalogue
 
-    run_server(create_app(_store(tokens, needed=True)), host, port)
+    store, paths = _store(tokens, needed=True), writable_paths()
+    folder = Path(state) if state else config_folder() / "serve"
+    catalogue = TaskCatalogue(tasks or (), folder / "uploads", allow_uploads=allow_uploads)
+    target = select_device(device)
+    service = VerdictService(
+        Journal(folder, queue_limit=queue),
+        catalogue,
+        lambda settings, on_progress: Evaluator(target, settings, paths=paths, on_progress=on_progress),
+    )
+    run_server(verdict_app(service, store, limits=BodyLimits(bytes=body_bytes)), host, port)
     return 0
 
 

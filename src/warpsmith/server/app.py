@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from html import escape
 from typing import Any
 
@@ -37,6 +37,7 @@ def create_app(
     open_paths: Collection[str] = (),  # paths of the routers, with all below them, that need no token
     metrics: ServerMetrics | None = None,
     limits: BodyLimits | None = None,
+    fault: Callable[[], str] = lambda: "",  # why the server cannot work; "" where it can
     **options: Any,  # of FastAPI, e.g. lifespan
 ) -> FastAPI:
     """The application with its routers."""
@@ -47,7 +48,7 @@ def create_app(
     )
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(WarpsmithError, _refused)
-    app.include_router(_open_pages(app, counters))
+    app.include_router(_open_pages(app, counters, fault))
     for router in routers:
         app.include_router(router)
     return app
@@ -65,13 +66,15 @@ def run_server(app: FastAPI, host: str, port: int) -> None:
     uvicorn.run(app, host=host, port=port, log_config=None, access_log=False, limit_concurrency=_CONNECTIONS)
 
 
-def _open_pages(app: FastAPI, metrics: ServerMetrics) -> APIRouter:
+def _open_pages(app: FastAPI, metrics: ServerMetrics, fault: Callable[[], str]) -> APIRouter:
     router = APIRouter()
 
     @router.get("/healthz", tags=["operation"])
-    def healthz() -> dict[str, str]:
-        """The server answers."""
-        return {"status": "ok", "version": __version__}
+    def healthz(response: Response) -> dict[str, str]:
+        """The server answers and can judge; 503 where it cannot judge."""
+        wrong = fault()
+        response.status_code = 503 if wrong else 200
+        return {"status": wrong or "ok", "version": __version__}
 
     @router.get("/metrics", tags=["operation"], response_class=Response)
     def prometheus() -> Response:
