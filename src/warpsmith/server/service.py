@@ -12,6 +12,7 @@ import json
 import logging
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -274,8 +275,8 @@ class VerdictService:
                         self.journal.give_back([job])
                     else:
                         self._judge([job])
-        except Exception as fault:
-            LOG.exception("judging failed", extra={"fields": {"jobs": len(left)}})
+        except Exception as fault:  # noqa: BLE001 - the top frame of a thread: any other exception is a bug
+            LOG.error("judging failed", extra={"fields": {"jobs": len(left), "fault": traceback.format_exc()}})
             self._fail(left, f"internal error of the server ({type(fault).__name__}); tell its owner.")
 
     def _evaluate(self, jobs: Sequence[Job], left: dict[int, Job]) -> None:
