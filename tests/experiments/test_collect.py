@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from tests.experiments.test_plan import planned
 from tests.searching import answered, invalid, judged, proposed, run_setup, valid
+from warpsmith.experiments import runner as runner_module
 from warpsmith.experiments.best_kernels import EVALUATION, WantedChecks, checks_folder, read_checks, write_evaluation
 from warpsmith.experiments.collect import collect, collect_cell, is_begun, results_of, write_failure
 from warpsmith.experiments.plan import BenchPlan, CellKey, keep_plan, write_plan
@@ -260,6 +262,23 @@ def test_a_damaged_run_is_one_failed_cell_and_ends_no_bench(
     assert (again.tally.settled, again.tally.failed) == (2, 1)  # nobody can go on with it
     shutil.rmtree(folder)
     assert cell_of(plan, tmp_path / "bench").status is CellStatus.UNFINISHED
+
+
+def test_several_cells_are_searched_at_a_time(tmp_path: Path, plan: BenchPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_plan(replace(plan, verify=False), tmp_path / "bench")
+    both, names = threading.Barrier(2, timeout=20), []
+
+    def search(self: BenchRunner, key: CellKey, name: str, evaluator: object) -> None:
+        both.wait()  # fails unless another cell is searched meanwhile
+        names.append(name)
+        searched(tmp_path / "bench", key, rising)
+
+    monkeypatch.setattr(BenchRunner, "_search", search)
+    monkeypatch.setattr(runner_module, "open_engine", lambda *_, **__: nullcontext())
+    bench = BenchRunner(tmp_path / "bench", replace(plan, verify=False), [select_device("cpu")], slots=2).run()
+
+    assert [cell.status for cell in bench.cells] == [CellStatus.DONE, CellStatus.DONE]
+    assert sorted(names) == ["cpu", "cpu #2"]
 
 
 def test_a_run_that_cannot_be_written_stops_the_bench(

@@ -86,6 +86,15 @@ from warpsmith.search.start import OFFLINE, PLAIN, read_start
 Devices = Annotated[
     str, typer.Option(metavar="auto|cpu|cuda:0,…", help="Where to run; several devices of one kind share the work.")
 ]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Cells searched at a time on each device. One kernel is judged at a time, so this is for proposers that "
+        "take long; on a CPU, compilers of one cell disturb the timing of another.  [1; with an engine, its own]",
+    ),
+]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")]
 
 
@@ -127,6 +136,7 @@ def bench_run(
     device_time: DeviceTime = None,
     devices: Devices = "auto",
     engine: EngineOption = None,
+    jobs: Jobs = None,
     backend: Backend = "",
     precision: PrecisionOption = None,
     time_budget: TimeBudget = None,
@@ -249,13 +259,14 @@ def bench_run(
     check_proposers(plan, lambda sentence: cards.say(console, f"Proposer: {sentence}"))
     folder = Path(out) if out else default_folder(plan)
     kept, spec = keep_plan(plan, folder), engine or LOCAL
-    return _work(folder, kept, targets, console, engine=spec, retry_failed=retry_failed, as_json=json)
+    return _work(folder, kept, targets, console, engine=spec, jobs=jobs, retry_failed=retry_failed, as_json=json)
 
 
 def bench_resume(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The bench's folder.")],
     devices: Devices = "",
     engine: EngineOption = None,
+    jobs: Jobs = None,
     retry_failed: RetryFailed = False,
     trust: Trust = False,
     json: AsJson = False,
@@ -275,7 +286,7 @@ def bench_resume(
     targets, _ = _devices(devices or plan.device, plan.backend, spec)
     check_proposers(plan)
     console = cards.console(stderr=True)
-    return _work(path, plan, targets, console, engine=spec, retry_failed=retry_failed, as_json=json)
+    return _work(path, plan, targets, console, engine=spec, jobs=jobs, retry_failed=retry_failed, as_json=json)
 
 
 def _work(
@@ -285,11 +296,12 @@ def _work(
     console: Console,
     *,
     engine: str,
+    jobs: int | None,
     retry_failed: bool,
     as_json: bool,
 ) -> int:
     check_tasks(plan)
-    slots = engine_site(engine).slots
+    slots = jobs or engine_site(engine).slots
     with bench_lock(folder):
         runner = BenchRunner(folder, plan, devices, engine=engine, slots=slots, retry_failed=retry_failed)
         cards.say(console, _first_line(runner, plan, folder, devices))

@@ -125,6 +125,7 @@ class BenchRunner:
             self._reopen_failed()
         self._settled = {key for key, each in self._cells.items() if self._is_settled(each.cell)}
         self._runs: dict[str, ActiveRun] = {}  # by place
+        self._checking: dict[Path, threading.Lock] = {}  # best kernels of several cells may be the same
         self._stopping = False
         self._fault: BaseException | None = None
 
@@ -288,9 +289,12 @@ class BenchRunner:
                     self.watch.examining(place, key, event.name)
 
             where = checks_folder(self._folder, key.task, candidate.id)
+            with self._guard:
+                alone = self._checking.setdefault(where, threading.Lock())
             try:
                 check_below(self._folder, where / EVALUATION)
-                run_checks(evaluator, task, candidate, self._precision, self._wanted, where, say)
+                with alone:
+                    run_checks(evaluator, task, candidate, self._precision, self._wanted, where, say)
             except (HarnessFault, TaskError, OSError) as fault:  # a resumed bench tries again
                 self.watch.message(f"the best kernel of {key.task} by {key.method} could not be checked: {fault}")
         self.watch.settled(place, self._collect(key))

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks import model_server
 from benchmarks.model_decoder import Decoder, ModelShape, read_folder
 from benchmarks.model_server import ModelServer, serving
-
-from benchmarks import model_server
 
 SHAPE = ModelShape(layers=2, heads=4, kv_heads=2, width=32, context=256)
 VOCABULARY, INNER, END = 128, 48, 127
