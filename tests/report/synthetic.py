@@ -172,7 +172,8 @@ class Maker:
         return Evaluation("softmax", candidate.id, Status.OK, "", where, "fp32", (result,), used, seconds=2.5)
 
 
-def _begun(trials: int, method: str, maker: Maker) -> RunCreated:
+def begun(trials: int, method: str, maker: Maker) -> RunCreated:
+    """The first event of a run."""
     config = RunConfig(
         task="softmax.py",
         device="cuda:0",
@@ -188,9 +189,9 @@ def _begun(trials: int, method: str, maker: Maker) -> RunCreated:
 def make_archive(folder: Path, trials: int, maker: Maker | None = None, about: Problem | None = None) -> Path:
     """A closed run with so many trials, written at once; of another problem where one is given."""
     maker, draw = maker or Maker(), random.Random(0)
-    begun = _begun(trials, "evoengineer-free", maker)
-    begun = replace(begun, problem=about or begun.problem)
-    events: list[Event] = [begun, RunOpened(begun.config.proposer, begun.config.budget)]
+    created = begun(trials, "evoengineer-free", maker)
+    created = replace(created, problem=about or created.problem)
+    events: list[Event] = [created, RunOpened(created.config.proposer, created.config.budget)]
     valid: list[tuple[float, int, str, str]] = []  # speedup, trial, plan, code
     for number in range(1, trials + 1):
         parent = max(draw.sample(valid, min(len(valid), 5))) if valid else None
@@ -240,7 +241,7 @@ def problem(hostile: bool = False) -> Problem:
 def make_run(folder: Path, trials: int, maker: Maker | None = None, method: str = "evoengineer-full") -> Path:
     """A closed run with so many trials."""
     maker = maker or Maker()
-    with Session.create(folder, _begun(trials, method, maker)) as session:
+    with Session.create(folder, begun(trials, method, maker)) as session:
         while (brief := session.ask()) is not None:
             session.sent(brief, render(brief))
             session.answer(brief, maker.reply(brief))

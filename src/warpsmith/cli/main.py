@@ -20,6 +20,7 @@ class _MainCommands(CommandGroup):
         "tune": ("tune:tune", "Find good values for a kernel's tunables."),
         "export": ("export:export", "Write a kernel as a bundle for `warpsmith.load`."),
         "report": ("report:report", "Write a run or a bench as one HTML file."),
+        "dashboard": ("dashboard:dashboard", "Serve runs as pages that follow them."),
         "runs": ("runs:runs", "List runs."),
         "show": ("runs:show", "Show a run, or one of its candidates."),
         "ask": ("ask_tell:ask", "Print the next brief of a run, to answer it yourself."),

@@ -84,7 +84,7 @@ def _write(what: str, out: str, runs: bool) -> ReportDocument:
 
 def _write_run(folder: Path, path: Path) -> int:
     with consistent(folder):
-        document, texts = run_page(folder, _peaks(open_run.config_of(folder).problem))
+        document, texts = run_page(folder, peaks_of(open_run.config_of(folder).problem))
     return page.write(document, path, texts)
 
 
@@ -113,7 +113,7 @@ def _bench(what: str) -> Path | None:
     return None
 
 
-def _peaks(problem: Problem) -> Peaks | None:
+def peaks_of(problem: Problem) -> Peaks | None:
     """The measured peaks of the run's device, if this machine has that device and its peaks are in the cache."""
     cache = Paths.from_environment().cache
     for spec in ("cpu",) if problem.kind == "cpu" else tuple(f"cuda:{gpu.index}" for gpu in visible_gpus()):

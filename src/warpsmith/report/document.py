@@ -192,6 +192,50 @@ class TallyView:
 
 
 @dataclass(frozen=True)
+class LimitView:
+    """What a run has used of one of its limits."""
+
+    name: str  # "trials", "time", "device time", "tokens" or "cost"
+    used: float
+    limit: float
+    unit: str  # "", "s" or "usd"
+
+
+@dataclass(frozen=True)
+class OpenBrief:
+    """A brief that a proposer works on."""
+
+    brief: int
+    operator: str
+    since: float  # seconds since 1970
+    shown: tuple[Fact, ...]
+    prompt: tuple[MessageView, ...]
+
+
+@dataclass(frozen=True)
+class OpenTrial:
+    """A trial that the evaluator works on, or that waits for the evaluator."""
+
+    trial: int
+    since: float  # seconds since 1970
+    again: bool  # a second measurement
+
+
+@dataclass(frozen=True)
+class LiveView:
+    """A run as it is now: what the page of a running process shows and a file does not."""
+
+    run: str  # the name of the run in addresses of the server
+    instance: str  # texts are numbered by one instance of the server
+    seq: int  # of the last event in the page
+    state: str  # "running", "idle" or "closed"
+    words: str
+    briefs: tuple[OpenBrief, ...]
+    trials: tuple[OpenTrial, ...]
+    at: float = 0.0  # the server's clock when the page was loaded, seconds since 1970
+
+
+@dataclass(frozen=True)
 class RunPage:
     """The report of a run."""
 
@@ -211,7 +255,70 @@ class RunPage:
     models: tuple[TallyView, ...]
     operators: tuple[TallyView, ...]
     notes: tuple[str, ...]
+    limits: tuple[LimitView, ...]
+    live: LiveView | None = None
     kind: str = "run"
+
+
+@dataclass(frozen=True)
+class ProgressPoint:
+    """A new best kernel, and what was spent by then."""
+
+    trial: int
+    seconds: float
+    usd: float
+    tokens: int
+    speedup: float
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run in the list of runs."""
+
+    run: str
+    address: str
+    task: str
+    method: str
+    proposer: str
+    device: str
+    state: str  # as in `LiveView`
+    words: str
+    trials: int
+    budget: int
+    valid: int
+    settled: int
+    best: float | None
+    seconds: float
+    usd: float | None  # None where a price is not known
+    tokens: int
+    began: float  # seconds since 1970
+    curve: tuple[ProgressPoint, ...]
+
+
+@dataclass(frozen=True)
+class BenchRow:
+    """One bench in the list of benches."""
+
+    bench: str
+    address: str
+    done: int
+    cells: int
+    failed: int
+    best: float | None
+    words: str
+
+
+@dataclass(frozen=True)
+class RunsPage:
+    """The runs and benches of a folder."""
+
+    title: str
+    subtitle: str
+    figures: tuple[Figure, ...]
+    remarks: tuple[str, ...]
+    runs: tuple[RunRow, ...]
+    benches: tuple[BenchRow, ...]
+    kind: str = "runs"
 
 
 def to_json(page: Any) -> str:

@@ -14,11 +14,11 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from warpsmith._version import __version__
 from warpsmith.model.errors import UsageError
@@ -79,18 +79,18 @@ ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = {
     "run": ("dom", "chart", "table", "code", "verdicts", "lineage", "runcharts", "roof", "candidate", "run", "start"),
     "bench": ("dom", "chart", "table", "benchcharts", "bench", "start"),
+    "runs": ("dom", "chart", "table", "runs", "start"),
 }
 """The scripts of each kind of page, in order: they share one scope."""
 
-_WHAT = {"run": "run report", "bench": "bench report"}
+_WHAT = {"run": "run report", "bench": "bench report", "runs": "dashboard"}
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 def html(page: RunPage | BenchPage, texts: Texts | None = None) -> str:
     """The whole file."""
-    style, script = _asset("page.css"), _script(SCRIPTS[page.kind])
-    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(_asset("page.html"))
-    return template.render(
+    style, script = asset("page.css"), script_of(page.kind)
+    return _template().render(
         policy=_policy(style, script),
         version=__version__,
         what=_WHAT[page.kind],
@@ -102,7 +102,47 @@ def html(page: RunPage | BenchPage, texts: Texts | None = None) -> str:
         script=script,
         data=_escaped(to_json(page)),
         texts=(texts or Texts()).packed(),
+        home="",
     )
+
+
+def live_html(kind: str, title: str, subtitle: str, data: str, home: str) -> str:
+    """The same page from a server, which sends style and script under `home`; `data` is the document as JSON."""
+    return _template().render(
+        policy="",
+        version=__version__,
+        what=_WHAT[kind],
+        title=title,
+        subtitle=subtitle,
+        figures=(),
+        remarks=(),
+        style="",
+        script=f"{home}/assets/{kind}.js",
+        data=_escaped(data),
+        texts="",
+        home=home,
+    )
+
+
+LIVE_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+"""The Content-Security-Policy of pages from a server: nothing inline, nothing from elsewhere."""
+
+
+def _template() -> Template:
+    return Environment(autoescape=True, undefined=StrictUndefined).from_string(asset("page.html"))
 
 
 def write(page: RunPage | BenchPage, path: Path, texts: Texts | None = None) -> int:
@@ -141,11 +181,15 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _script(names: Sequence[str]) -> str:
-    parts = "\n".join(_asset(f"{name}.js") for name in names)
+@cache
+def script_of(kind: str, *, live: bool = False) -> str:
+    """The script of a kind of page; a live one also follows its server."""
+    *names, last = SCRIPTS[kind]
+    parts = "\n".join(asset(f"{name}.js") for name in (*names, *(("live",) if live else ()), last))
     return f'(() => {{\n"use strict";\n{parts}}})();\n'
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file in the folder of assets."""
     return (ASSETS / name).read_text(encoding="utf-8")

@@ -36,19 +36,24 @@ class RunHistory:
     proposed_s: dict[int, float] = field(default_factory=dict)  # by brief: when, since the run began
     judged: dict[int, TrialJudged] = field(default_factory=dict)  # by trial, the latest
     profiled: dict[int, TrialProfiled] = field(default_factory=dict)  # by trial
+    asked_at: dict[int, float] = field(default_factory=dict)  # by brief, seconds since 1970
+    waiting_since: dict[int, float] = field(default_factory=dict)  # by trial: since when it waits for the evaluator
+    seq: int = 0  # of the last event
     noted: list[str] = field(default_factory=list)
     steps: list[NewBest] = field(default_factory=list)
     totals: list[RunningTotals] = field(default_factory=list)
 
-    def _take(self, entry: LogEntry) -> None:
+    def take(self, entry: LogEntry) -> None:
+        """Take in one more event."""
         event, state = entry.event, self.state
-        best = state.best
+        best, self.seq = state.best, entry.seq
         self.began_at = self.began_at or entry.at
         state.apply(entry)
         if isinstance(event, RunOpened):
             self.proposer = event.proposer
         elif isinstance(event, BriefAsked):
             self.asked[event.brief] = event
+            self.asked_at[event.brief] = entry.at
         elif isinstance(event, PromptSent):
             self.prompted[event.brief] = event
         elif isinstance(event, ReplyReceived):
@@ -65,7 +70,12 @@ class RunHistory:
         if state.best != best:
             self.steps.append(NewBest(state.best, state.trials[state.best].score or 0.0))
         if isinstance(event, ProposalRead | TrialJudged) and event.trial:
-            self._add_totals()
+            self.add_totals()
+        if isinstance(event, ProposalRead | TrialJudged | RunOpened):
+            kept = self.waiting_since
+            self.waiting_since = {trial: kept.get(trial, entry.at) for trial in state.pending}
+            if isinstance(event, TrialJudged) and event.trial in state.pending:
+                self.waiting_since[event.trial] = entry.at  # to be measured a second time
 
     def _judge(self, event: TrialJudged) -> None:
         """Keep the latest verdict, unless it is a second measurement that failed."""
@@ -73,7 +83,8 @@ class RunHistory:
         if known is None or not known.evaluation.ok or event.evaluation.status is not Status.NOT_JUDGED:
             self.judged[event.trial] = event
 
-    def _add_totals(self) -> None:
+    def add_totals(self) -> None:
+        """Note what the run has used by now."""
         used = self.state.totals
         now = RunningTotals(self.state.last_trial, used.seconds, used.device_seconds, used.tokens, used.cost_usd)
         if self.totals and self.totals[-1].trial == now.trial:
@@ -86,7 +97,7 @@ def read_history(folder: Path) -> RunHistory:
     with RunLog.read(folder) as log:
         history = RunHistory(RunState.start(log.setup()))
         for entry in log.entries():
-            history._take(entry)
+            history.take(entry)
     if history.totals:
-        history._add_totals()  # of tuning and profiling after the last trial
+        history.add_totals()  # of tuning and profiling after the last trial
     return history

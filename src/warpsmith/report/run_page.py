@@ -20,7 +20,10 @@ from warpsmith.report.document import (
     Fact,
     Figure,
     FileView,
+    LimitView,
     MessageView,
+    OpenBrief,
+    OpenTrial,
     OtherReply,
     ReplyCost,
     RooflinePoint,
@@ -104,14 +107,17 @@ def _price(history: RunHistory) -> Figure:
     return Figure(numbers.dollars(totals.cost_usd), "spent", tokens)
 
 
-def remarks(history: RunHistory, certificate: Certificate | None) -> Iterator[str]:
-    """Sentences below the headline: why the run stopped, and whether the best kernel is verified."""
+def remarks(history: RunHistory, certificate: Certificate | None, *, live: bool = False) -> Iterator[str]:
+    """Sentences below the headline: why the run stopped, and whether the best kernel is verified.
+
+    A live page shows what is under way by itself.
+    """
     state = history.state
     if state.closed is not None:
         yield f"The run stopped after {state.totals.trials} trials: {state.closed.words}."
-    else:
+    elif not live:
         yield f"The run was not finished when this was written, at {state.totals.trials} trials."
-    if state.pending:
+    if state.pending and not live:
         count = len(state.pending)
         yield "1 verdict was still pending." if count == 1 else f"{count} verdicts were still pending."
     judged = history.judged.get(state.best)
@@ -127,31 +133,96 @@ def remarks(history: RunHistory, certificate: Certificate | None) -> Iterator[st
 
 def run_page(folder: Path, peaks: Peaks | None = None) -> tuple[RunPage, Texts]:
     """The page of the run in a folder, and its long texts."""
-    history, texts = run_history.read_history(folder), Texts()
+    maker = RunPageMaker(run_history.read_history(folder), folder, peaks)
+    return maker.page(), maker.texts
+
+
+class RunPageMaker:
+    """Makes the page of a run from its history; again after each event, with the trials that changed made anew."""
+
+    def __init__(self, history: RunHistory, folder: Path, peaks: Peaks | None = None) -> None:
+        self.history = history
+        self.texts = Texts()
+        self._folder = folder
+        self._peaks = peaks
+        self._views: dict[int, tuple[tuple[object, ...], TrialView]] = {}
+        self._certified: tuple[int, Certificate | None] = (0, None)
+
+    def page(self, *, live: bool = False) -> RunPage:
+        """The page as of the last event of the history."""
+        history, texts = self.history, self.texts
+        state = history.state
+        setup = state.setup
+        problem = setup.problem
+        by = "by hand" if history.proposer == BY_HAND else f"with {history.proposer}"
+        trials = tuple(map(self._trial, state.trials))
+        return RunPage(
+            title=problem.task.name,
+            subtitle=f"{setup.method.name} {by} on {problem.device}",
+            figures=tuple(figures(history)),
+            remarks=tuple(remarks(history, self._certificate(), live=live)),
+            facts=tuple(_facts(history)),
+            best=state.best,
+            roofline_speedup=_roofline_speedup(history),
+            steps=tuple(history.steps),
+            trials=trials,
+            other_replies=tuple(_other_replies(history, texts)),
+            totals=tuple(history.totals),
+            roofline=roofline_view(history, self._peaks),
+            effects=tuple(EffectView(each.strategy, each.factor, each.count) for each in state.effects),
+            models=tuple(_tallies(trials, [trial.model for trial in trials])),
+            operators=tuple(_tallies(trials, [trial.operator for trial in trials])),
+            notes=tuple(history.noted),
+            limits=tuple(_limits(history)),
+        )
+
+    def open_briefs(self) -> tuple[OpenBrief, ...]:
+        """The briefs without a reply."""
+        history = self.history
+        return tuple(
+            OpenBrief(
+                brief,
+                asked.operator,
+                history.asked_at[brief],
+                tuple(_shown(asked, history)),
+                _prompt(history, brief, self.texts),
+            )
+            for brief, asked in history.state.in_flight.items()
+        )
+
+    def open_trials(self) -> tuple[OpenTrial, ...]:
+        """The trials without a verdict, or without the second one that the best needs."""
+        since = self.history.waiting_since
+        return tuple(OpenTrial(n, since.get(n, 0.0), again) for n, again in sorted(self.history.state.pending.items()))
+
+    def _trial(self, number: int) -> TrialView:
+        history = self.history
+        key = (history.state.trials[number], history.judged.get(number), history.profiled.get(number))
+        known = self._views.get(number)
+        if known is None or any(one is not other for one, other in zip(known[0], key, strict=True)):
+            known = self._views[number] = key, _trial(history, number, self.texts)
+        return known[1]
+
+    def _certificate(self) -> Certificate | None:
+        """The certificate of the best kernel, looked for once for each best kernel, and at the end."""
+        state = self.history.state
+        if self._certified[0] != state.best or state.closed is not None:
+            self._certified = state.best, _certificate(self._folder, self.history)
+        return self._certified[1]
+
+
+def _limits(history: RunHistory) -> Iterator[LimitView]:
     state = history.state
-    setup = state.setup
-    problem = setup.problem
-    by = "by hand" if history.proposer == BY_HAND else f"with {history.proposer}"
-    trials = tuple(_trial(history, number, texts) for number in state.trials)
-    page = RunPage(
-        title=problem.task.name,
-        subtitle=f"{setup.method.name} {by} on {problem.device}",
-        figures=tuple(figures(history)),
-        remarks=tuple(remarks(history, _certificate(folder, history))),
-        facts=tuple(_facts(history)),
-        best=state.best,
-        roofline_speedup=_roofline_speedup(history),
-        steps=tuple(history.steps),
-        trials=trials,
-        other_replies=tuple(_other_replies(history, texts)),
-        totals=tuple(history.totals),
-        roofline=roofline_view(history, peaks),
-        effects=tuple(EffectView(each.strategy, each.factor, each.count) for each in state.effects),
-        models=tuple(_tallies(trials, [trial.model for trial in trials])),
-        operators=tuple(_tallies(trials, [trial.operator for trial in trials])),
-        notes=tuple(history.noted),
-    )
-    return page, texts
+    budget, used = state.opened.budget if state.opened else state.setup.config.budget, state.totals
+    for name, spent, limit, unit in (
+        ("trials", used.trials, budget.trials, ""),
+        ("time", used.seconds, budget.seconds, "s"),
+        ("device time", used.device_seconds, budget.device_seconds, "s"),
+        ("tokens", used.tokens, budget.tokens, ""),
+        ("cost", used.cost_usd, budget.usd, "usd"),
+    ):
+        if limit is not None:
+            yield LimitView(name, spent, limit, unit)
 
 
 def _certificate(folder: Path, history: RunHistory) -> Certificate | None:

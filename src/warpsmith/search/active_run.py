@@ -23,6 +23,7 @@ from warpsmith.search.final_tuning import can_tune, tune_and_judge
 from warpsmith.search.loop import SearchLoop, SearchObserver
 from warpsmith.search.profiles import kernel_profiler, reads_profiles
 from warpsmith.search.session import Session
+from warpsmith.search.stop_request import listening
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class ActiveRun:
         session = self.session
         task_evaluator = open_run.task_evaluator(session, self._evaluator)
         with ExitStack() as stack:
+            stack.enter_context(listening(session.folder, self.interrupt))
             proposer = self._choice.open()
             stack.callback(proposer.close)
             profile = stack.enter_context(kernel_profiler(session, self._evaluator)) if self._profile else None

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from warpsmith.model.errors import RunError
 from warpsmith.system.processes import may_be_stopped, pause
 
 _POLL_S = 0.02
+_TRIES = 5  # to lock a folder
 
 
 def open_lock_file(path: Path, mode: int = 0o600) -> int:
@@ -51,11 +53,30 @@ def lock_folder(folder: Path) -> int:
         handle = open_lock_file(folder / "lock", 0o644)
     except OSError as refused:
         raise RunError(f"{folder} cannot be written ({refused.strerror}); copy it to a folder of yours.") from None
-    try:
-        locked = try_lock(handle)
-    except OSError:
-        locked = False
+    locked = False
+    for _ in range(_TRIES):  # a reader that asks whether the folder is in use holds the lock for a moment
+        try:
+            locked = try_lock(handle)
+        except OSError:
+            break
+        if locked:
+            break
+        time.sleep(_POLL_S)
     if not locked:
         os.close(handle)
         raise RunError(f"another process is working on {folder}; wait for it or stop it.")
     return handle
+
+
+def is_locked(folder: Path) -> bool:
+    """True if a process has reserved the folder of a run or bench; only looks, and leaves no file."""
+    try:
+        handle = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        return not try_lock(handle, shared=True)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)

@@ -23,7 +23,17 @@ function follow() {
   showTrial(trial);
 }
 
-function showTrial(trial) {
+let shownTrial = null;
+
+// The trial that is open has changed: show it as it is now, at the same place.
+function renewSheet(trial) {
+  if (trial === shownTrial) return;
+  const place = sheet.scrollTop;
+  showTrial(trial, place);
+}
+
+function showTrial(trial, scroll = 0) {
+  shownTrial = trial;
   const numbers = DATA.trials.map((each) => each.number);
   const place = numbers.indexOf(trial.number);
   const go = (to, name, text) =>
@@ -64,19 +74,35 @@ function showTrial(trial) {
   const same = sheet.open;
   sheet.replaceChildren(head, body);
   if (!same) sheet.showModal();
-  sheet.scrollTop = 0;
-  head.querySelector("h2").focus();
-  texts().then(
-    (text) => body.append(...words(trial, text), parts(trial, text)),
+  sheet.scrollTop = scroll;
+  head.querySelector("h2").focus({ preventScroll: true });
+  const wanted = textNumbers(trial);
+  texts(wanted).then(
+    (text) => {
+      if (sheet.contains(body)) body.append(...words(trial, text), parts(trial, text));
+      sheet.scrollTop = scroll;
+    },
     () =>
       body.append(
         h(
           "p",
           { class: "remark" },
-          "This browser cannot unpack the texts of a report (no DecompressionStream); open the file in a newer one.",
+          DATA.live
+            ? "The server does not answer; start it again and open this trial again."
+            : "This browser cannot unpack the texts of a report (no DecompressionStream); open the file in a newer one.",
         ),
       ),
   );
+}
+
+// The texts that the sheet of a trial shows: its own, and the files of those that it is compared with.
+function textNumbers(trial) {
+  const files = [trial.number, trial.repairs, ...trial.parents].flatMap((each) => byNumber.get(each)?.files || []);
+  return [
+    ...[trial.reason, trial.thought, trial.profile, trial.reply],
+    ...files.map((file) => file.text),
+    ...trial.prompt.map((message) => message.text),
+  ];
 }
 
 function costWords({ prompt_tokens: asked, completion_tokens: answered, cached_tokens: cached, usd: price, seconds }) {
@@ -271,9 +297,14 @@ function copier(text) {
   return button;
 }
 
+let beside = null; // the chosen form of differences; null: side by side where there is room
+
 function difference(trial, bases, text) {
   const shown = h("div", {});
+  let current = bases[0];
+  const wide = () => (beside === null ? sheet.clientWidth >= 820 : beside);
   const choose = (base) => {
+    current = base;
     const before = byNumber.get(Number(base));
     const blocks = trial.files.flatMap((file, place) => {
       const old = before.files.find((each) => each.name === file.name) || before.files[place];
@@ -281,6 +312,7 @@ function difference(trial, bases, text) {
         old ? text(old.text) : "",
         text(file.text),
         `Difference of trial ${trial.number} to trial ${base}, ${file.name}`,
+        wide() && [`trial ${base}`, `trial ${trial.number}`],
       );
     });
     shown.replaceChildren(...blocks);
@@ -297,7 +329,15 @@ function difference(trial, bases, text) {
       bases.map((base) => h("option", { value: base }, `trial ${base}, ${kind(base)}`)),
     ),
   );
-  return [pick, shown];
+  const form = h("input", {
+    type: "checkbox",
+    checked: wide(),
+    onchange: () => {
+      beside = form.checked;
+      choose(current);
+    },
+  });
+  return [h("div", { class: "controls" }, pick, h("label", { class: "pick" }, form, " Side by side")), shown];
 }
 
 function prompt(trial, text) {

@@ -78,6 +78,7 @@ function chart({ title, summary, draw, table, height = 300, legend }) {
     drawn = width;
     plot.replaceChildren(draw(width, typeof height === "function" ? height(width) : height));
   };
+  plot.draw = redraw;
   new ResizeObserver(redraw).observe(plot);
   const rows = h("details", { class: "data" }, h("summary", {}, `${title}: as a table`));
   rows.addEventListener("toggle", () => rows.open && rows.childElementCount === 1 && rows.append(table()), {
@@ -123,10 +124,13 @@ function showTip(at, lines) {
 }
 
 const hideTip = () => (tip.hidden = true);
+let pointed = null; // the element under the pointer that shows the tip
 
 function tipped(element, lines) {
   const show = () => showTip(element, lines());
   for (const kind of ["mouseenter", "focus"]) element.addEventListener(kind, show);
+  element.addEventListener("mouseenter", () => (pointed = element));
+  element.addEventListener("mouseleave", () => (pointed = null));
   for (const kind of ["mouseleave", "blur"]) element.addEventListener(kind, hideTip);
   return element;
 }

@@ -105,38 +105,70 @@ function middle(left, right) {
 
 const AROUND = 4; // lines shown on either side of a change
 
-function diffBlock(before, after, label) {
+const KINDS = { "+": "added", "-": "removed", " ": "" };
+const SPOKEN = { "+": "added: ", "-": "removed: " };
+
+// The difference of two texts, in one column, or side by side under two headings.
+function diffBlock(before, after, label, headings) {
   const lines = differing(before, after);
   const near = new Set();
   lines.forEach(([sign], place) => {
     if (sign !== " ") for (let at = place - AROUND; at <= place + AROUND; at++) near.add(at);
   });
-  const kinds = { "+": "added", "-": "removed", " ": "" };
-  const said = { "+": "added: ", "-": "removed: " };
-  const shown = [];
-  let skipped = 0;
-  const gap = () => skipped && shown.push(h("span", { class: "line gap" }, `  ${plural(skipped, "line")} alike\n`));
+  const parts = []; // lines near a change, and numbers of lines that are left out
   lines.forEach(([sign, line], place) => {
-    if (!near.has(place)) return void skipped++;
-    gap();
-    skipped = 0;
-    shown.push(
-      h(
-        "span",
-        { class: `line ${kinds[sign]}` },
-        h("span", { class: "sign", "aria-hidden": "true" }, sign),
-        said[sign] && h("span", { class: "spoken" }, said[sign]),
-        coloured(line),
-        "\n",
-      ),
-    );
+    if (near.has(place)) parts.push({ sign, line });
+    else if (parts.length && parts[parts.length - 1].skipped) parts[parts.length - 1].skipped++;
+    else parts.push({ skipped: 1 });
   });
-  gap();
   const added = lines.filter(([sign]) => sign === "+").length;
   const removed = lines.filter(([sign]) => sign === "-").length;
   const words = added + removed ? `${plural(added, "line")} added, ${removed} removed.` : "The texts are the same.";
   return [
     h("p", { class: "note" }, words),
-    h("pre", { class: "code diff", tabindex: "0", role: "region", "aria-label": label }, h("code", {}, shown)),
+    h(
+      "pre",
+      { class: `code diff${headings ? " sides" : ""}`, tabindex: "0", role: "region", "aria-label": label },
+      h("code", {}, headings ? sideBySide(parts, headings) : parts.map(oneColumn)),
+    ),
   ];
+}
+
+const gap = (skipped) => h("span", { class: "line gap" }, `  ${plural(skipped, "line")} alike\n`);
+
+function oneColumn({ sign, line, skipped }) {
+  if (skipped) return gap(skipped);
+  return h(
+    "span",
+    { class: `line ${KINDS[sign]}` },
+    h("span", { class: "sign", "aria-hidden": "true" }, sign),
+    SPOKEN[sign] && h("span", { class: "spoken" }, SPOKEN[sign]),
+    coloured(line),
+    "\n",
+  );
+}
+
+// Removed lines stand beside the added ones that follow them.
+function sideBySide(parts, headings) {
+  const rows = [headings.map((text) => h("span", { class: "line heading" }, `${text}\n`))];
+  let removed = [];
+  let added = [];
+  const flush = () => {
+    for (let at = 0; at < Math.max(removed.length, added.length); at++)
+      rows.push([removed[at], added[at]].map((part) => (part ? oneColumn(part) : h("span", { class: "line none" }))));
+    removed = [];
+    added = [];
+  };
+  for (const part of parts) {
+    if (part.sign === "-") {
+      if (added.length) flush();
+      removed.push(part);
+    } else if (part.sign === "+") added.push(part);
+    else {
+      flush();
+      rows.push(part.skipped ? [gap(part.skipped), gap(part.skipped)] : [oneColumn(part), oneColumn(part)]);
+    }
+  }
+  flush();
+  return rows;
 }

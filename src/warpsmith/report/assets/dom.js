@@ -81,8 +81,11 @@ const DATA = JSON.parse(document.getElementById("page-data").textContent);
 
 let unpacking = null;
 
-// Long texts by number, unpacked when the first one is needed: see report/page.py.
-function texts() {
+// Long texts by number: promises a function that gives those that are named. A file has all of them packed, see
+// report/page.py; a live page asks its server for them.
+let texts = () => unpacked();
+
+function unpacked() {
   unpacking ||= (async () => {
     const packed = atob(document.getElementById("page-texts").textContent);
     const bytes = new Uint8Array(packed.length);
@@ -137,9 +140,21 @@ function section(title, id, ...children) {
   return h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), ...children);
 }
 
+// The figures and sentences at the top, as the file has them before its script runs.
+function headline() {
+  const figures = DATA.figures.map(({ value, label, note, verdict }) =>
+    h("div", {}, h("dt", {}, label), h("dd", { class: verdict }, value), h("dd", { class: "note" }, note)),
+  );
+  document.getElementById("headline").replaceChildren(
+    h("dl", { class: "figures" }, figures),
+    ...DATA.remarks.map((remark) => h("p", { class: "remark" }, remark)),
+  );
+}
+
 // The links to sections, after the headline.
 function contents(main) {
-  const links = [...main.querySelectorAll(":scope > section[id]")].map((each) =>
+  main.querySelector(":scope > nav.contents")?.remove();
+  const links = [...main.querySelectorAll(":scope > section[aria-labelledby]")].map((each) =>
     h("a", { href: `#${each.id}` }, each.querySelector("h2").textContent),
   );
   main.firstElementChild.after(h("nav", { class: "contents", "aria-label": "On this page" }, links));

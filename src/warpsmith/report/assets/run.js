@@ -1,11 +1,22 @@
-// The page of a run.
+// The page of a run: its sections, each drawn again when what it shows has changed.
 
-function runPage(main) {
-  const found = Boolean(DATA.best && DATA.steps.length);
-  if (found) main.append(section("Best so far", "curve", bestCurve()));
-  if (DATA.roofline) main.append(section("Roofline", "roofline", roofline()));
-  if (found)
-    main.append(
+const found = () => Boolean(DATA.best && DATA.steps.length);
+
+// id; the fields it shows; when it is there; how it is made; how it is brought up to date where that is not the same.
+const PARTS = [
+  { id: "now", needs: ["live", "limits"], when: () => DATA.live, make: () => now(), refresh: () => refreshNow() },
+  { id: "curve", needs: ["trials", "steps", "best"], when: found, make: () => section("Best so far", "curve", bestCurve()) },
+  {
+    id: "roofline",
+    needs: ["roofline", "best"],
+    when: () => DATA.roofline,
+    make: () => section("Roofline", "roofline", roofline()),
+  },
+  {
+    id: "lineage",
+    needs: ["trials", "best", "effects"],
+    when: found,
+    make: () =>
       section(
         "Lineage and strategies",
         "lineage",
@@ -14,27 +25,65 @@ function runPage(main) {
         descent(),
         effects(),
       ),
-    );
-  if (DATA.trials.length)
-    main.append(section("Validity over time", "validity", validity(), tally("By operator", DATA.operators)));
-  if (DATA.totals.length) main.append(section("Cost", "cost", spending(), tally("By model", DATA.models)));
-  main.append(candidates());
-  if (DATA.other_replies.length) main.append(otherReplies());
-  main.append(
-    section(
-      "The run",
-      "facts",
-      facts(DATA.facts),
-      DATA.notes.length
-        ? h(
-            "ul",
-            { class: "plain" },
-            DATA.notes.map((note) => h("li", {}, note)),
-          )
-        : "",
-    ),
-  );
+  },
+  {
+    id: "validity",
+    needs: ["trials", "operators"],
+    when: () => DATA.trials.length,
+    make: () => section("Validity over time", "validity", validity(), tally("By operator", DATA.operators)),
+  },
+  {
+    id: "cost",
+    needs: ["totals", "models", "limits"],
+    when: () => DATA.totals.length,
+    make: () => section("Cost", "cost", limits(), spending(), tally("By model", DATA.models)),
+  },
+  { id: "candidates", needs: ["trials", "best"], when: () => true, make: () => candidates(), refresh: () => listed() },
+  { id: "words", needs: ["other_replies"], when: () => DATA.other_replies.length, make: () => otherReplies() },
+  {
+    id: "facts",
+    needs: ["facts", "notes"],
+    when: () => true,
+    make: () =>
+      section(
+        "The run",
+        "facts",
+        facts(DATA.facts),
+        DATA.notes.length
+          ? h(
+              "ul",
+              { class: "plain" },
+              DATA.notes.map((note) => h("li", {}, note)),
+            )
+          : "",
+      ),
+  },
+];
+
+function runPage(main) {
+  for (const part of PARTS) if (part.when()) main.append(part.make());
   beginSheet();
+}
+
+// What is used of each limit.
+function limits() {
+  const said = { "": count, s: span, usd };
+  return h(
+    "ul",
+    { class: "limits" },
+    DATA.limits.map(({ name, used, limit, unit }) => {
+      const share = limit ? Math.min(1, used / limit) : 1;
+      const filled = h("span", { class: "bar" });
+      filled.style.width = `${100 * share}%`;
+      return h(
+        "li",
+        {},
+        h("span", { class: "limit" }, name),
+        h("span", { class: "meter", "aria-hidden": "true" }, filled),
+        h("span", { class: "amount" }, `${said[unit](used)} of ${said[unit](limit)}`),
+      );
+    }),
+  );
 }
 
 function effects() {
@@ -92,6 +141,8 @@ function tally(caption, rows) {
   }).element;
 }
 
+let listed = () => {}; // brings the table of candidates up to date
+
 function candidates() {
   const tokens = (trial) => (trial.spent ? trial.spent.prompt_tokens + trial.spent.completion_tokens : 0);
   const priced = DATA.trials.some(tokens);
@@ -144,13 +195,16 @@ function candidates() {
   });
   const status = h("p", { class: "note", role: "status" }, plural(DATA.trials.length, "trial"));
   const search = h("input", { type: "search", placeholder: "strategy, operator, id …", oninput: () => apply() });
-  const present = GROUPS.filter((group) => DATA.trials.some((trial) => groupOf(trial.status) === group));
-  const verdicts = h(
-    "select",
-    { onchange: () => apply() },
-    h("option", { value: "" }, "all verdicts"),
-    present.map((group) => h("option", { value: group.name }, group.label)),
-  );
+  const verdicts = h("select", { onchange: () => apply() });
+  function offer() {
+    const present = GROUPS.filter((group) => DATA.trials.some((trial) => groupOf(trial.status) === group));
+    const before = verdicts.value;
+    verdicts.replaceChildren(
+      h("option", { value: "" }, "all verdicts"),
+      ...present.map((group) => h("option", { value: group.name }, group.label)),
+    );
+    verdicts.value = present.some((group) => group.name === before) ? before : "";
+  }
   function apply() {
     const wanted = search.value.trim().toLowerCase();
     const shown = table.filter(
@@ -161,8 +215,19 @@ function candidates() {
             .toLowerCase()
             .includes(wanted)),
     );
-    status.textContent = `${shown} of ${plural(DATA.trials.length, "trial")}`;
+    const all = plural(DATA.trials.length, "trial");
+    status.textContent = wanted || verdicts.value ? `${shown} of ${all}` : all;
   }
+  let best = DATA.best;
+  listed = () => {
+    if (DATA.trials.some(tokens) !== priced) return redrawn(candidates()); // another column
+    for (const each of best === DATA.best ? [] : [best, DATA.best]) table.redraw(byNumber.get(each));
+    best = DATA.best;
+    table.update(DATA.trials);
+    offer();
+    apply();
+  };
+  offer();
   const controls = h(
     "div",
     { class: "controls" },
@@ -192,7 +257,7 @@ function otherReplies() {
       const details = h("details", {}, h("summary", {}, `Brief ${each.brief}, ${each.operator}: ${each.outcome}`));
       details.addEventListener("toggle", async () => {
         if (!details.open || details.childElementCount > 1) return;
-        const text = await texts();
+        const text = await texts([each.reply, ...each.prompt.map((message) => message.text)]);
         details.append(
           h("h3", {}, "Reply"),
           prose(text(each.reply), `Reply to brief ${each.brief}`),

@@ -57,8 +57,15 @@ function sortable({ caption, columns, rows, sort = null, rowAttributes = () => (
     heads.forEach((head, place) =>
       head.setAttribute("aria-sort", columns[place] !== column ? "none" : down ? "descending" : "ascending"),
     );
-    body.replaceChildren(...shown.map(rowOf));
+    place(shown.map(rowOf));
     return shown.length;
+  }
+
+  // Rows that stay where they are are not taken out: the focus and the selection of a reader stay in them.
+  function place(wanted) {
+    const kept = new Set(wanted);
+    for (const row of [...body.children]) if (!kept.has(row)) row.remove();
+    wanted.forEach((row, at) => body.children[at] !== row && body.insertBefore(row, body.children[at] || null));
   }
 
   const table = h("table", {}, h("caption", {}, h("span", {}, caption)), h("thead", {}, h("tr", {}, heads)), body);
@@ -71,6 +78,14 @@ function sortable({ caption, columns, rows, sort = null, rowAttributes = () => (
       return draw();
     },
     shown: () => rows.filter(kept),
+    // Other rows, in the same order and under the same filter; a row that is a new object is drawn anew.
+    update: (now) => {
+      rows = now;
+      const held = new Set(rows);
+      for (const row of made.keys()) if (!held.has(row)) made.delete(row);
+      return draw();
+    },
+    redraw: (row) => made.delete(row),
   };
 }
 

@@ -1,0 +1,276 @@
+// A page that follows its server: patches of the document over server-sent events, and the sections that they change.
+
+const LEAST_MS = 250; // between two drawings
+const touched = new Set(); // fields that changed since the last drawing
+let drawing = 0;
+let ahead = 0; // seconds by which the clock of the server is ahead of this one
+
+const KIND_OF_STATE = { running: "on", closed: "off", idle: "lost" };
+
+function stateMark(state, words) {
+  return h("span", { class: `state ${KIND_OF_STATE[state]}` }, words);
+}
+
+// --- long texts ---
+
+const fetched = new Map([[0, ""]]); // by number
+
+texts = async (numbers) => {
+  const { run, instance } = DATA.live;
+  const missing = [...new Set(numbers)].filter((each) => !fetched.has(each));
+  if (missing.length) {
+    const answer = await fetch(`/dashboard/texts/${run}?instance=${instance}&n=${missing.join(",")}`);
+    if (answer.status === 409) location.reload(); // the server numbers texts anew
+    if (!answer.ok) throw new Error("the server did not send the texts");
+    for (const [id, text] of Object.entries(await answer.json())) fetched.set(Number(id), text);
+  }
+  return (id) => fetched.get(id);
+};
+
+// --- what is under way ---
+
+function now() {
+  return section("Now", "now", nowState(), nowDoing(), controls());
+}
+
+let shownState = "";
+
+function refreshNow() {
+  redrawn(nowDoing());
+  if (DATA.live.state === shownState) return;
+  redrawn(nowState());
+  redrawn(controls());
+}
+
+function nowState() {
+  shownState = DATA.live.state;
+  return h("p", { class: "now", id: "now-state", role: "status" }, stateMark(shownState, DATA.live.words));
+}
+
+function nowDoing() {
+  const { state, briefs, trials } = DATA.live;
+  const block = (title, empty, items) =>
+    h("div", {}, h("h3", {}, title), items.length ? h("ul", { class: "plain" }, items) : h("p", { class: "note" }, empty));
+  return h(
+    "div",
+    { id: "now-doing" },
+    limits(),
+    state === "running" &&
+      h(
+        "div",
+        { class: "columns" },
+        block("Proposer", "No brief is open.", briefs.map(openBrief)),
+        block("Evaluator", "Nothing is waiting to be judged.", trials.map(openTrial)),
+      ),
+  );
+}
+
+const age = (since) => h("span", { class: "note age", "data-since": since }, ageWords(since));
+const ageWords = (since) => (since ? span(Math.max(0, Math.round(Date.now() / 1000 + ahead - since))) : "");
+
+function openBrief(brief) {
+  const shown = brief.shown.map(({ name, value }) => `${name}: ${value}`).join("; ");
+  const details = h("details", {}, h("summary", {}, `Brief ${brief.brief}, ${brief.operator} `, age(brief.since)));
+  details.addEventListener("toggle", async () => {
+    if (!details.open || details.childElementCount > 1) return;
+    const text = await texts(brief.prompt.map((message) => message.text));
+    details.append(
+      shown ? h("p", { class: "note" }, shown) : "",
+      ...brief.prompt.map((message) => prose(text(message.text), `Prompt of brief ${brief.brief}, ${message.role}`)),
+    );
+  });
+  return h("li", {}, details);
+}
+
+function openTrial({ trial, since, again }) {
+  return h("li", {}, trialLink(trial, `Trial ${trial}`), again ? ", second measurement " : " ", age(since));
+}
+
+function renewAges() {
+  for (const each of document.querySelectorAll(".age")) each.textContent = ageWords(Number(each.dataset.since));
+}
+
+// --- stop and resume ---
+
+const KEPT_TOKEN = "warpsmith-token";
+let said = ""; // what the server answered last
+
+function keptToken() {
+  const given = /^#token=([\w.~-]+)$/.exec(location.hash);
+  try {
+    if (given) sessionStorage.setItem(KEPT_TOKEN, given[1]);
+    if (given) history.replaceState(null, "", location.pathname);
+    return sessionStorage.getItem(KEPT_TOKEN) || "";
+  } catch {
+    return given ? given[1] : ""; // storage is refused: the token is asked for again on the next page
+  }
+}
+
+function controls() {
+  const { state } = DATA.live;
+  const [name, path] = state === "running" ? ["Stop the run", "stop"] : ["Resume the run", "resume"];
+  const answer = h("span", { role: "status", class: "note" }, said);
+  const token = h("input", { type: "password", autocomplete: "off", size: "16", value: keptToken() });
+  const button = h("button", { type: "submit" }, name);
+  async function act(event) {
+    event.preventDefault();
+    button.disabled = true;
+    answer.textContent = "…";
+    try {
+      sessionStorage.setItem(KEPT_TOKEN, token.value);
+    } catch {
+      // As above.
+    }
+    try {
+      const headers = { Authorization: `Bearer ${token.value}` };
+      const sent = await fetch(`/dashboard/${path}/${DATA.live.run}`, { method: "POST", headers });
+      said = (await sent.json()).detail;
+    } catch {
+      said = "The server does not answer.";
+    }
+    button.disabled = false;
+    answer.textContent = said;
+  }
+  return h(
+    "details",
+    { class: "act", id: "now-act" },
+    h("summary", {}, name),
+    h("form", { class: "controls", onsubmit: act }, h("label", {}, "Token ", token), button, answer),
+  );
+}
+
+// --- patches ---
+
+function merge(patch) {
+  const { trials, live, ...rest } = patch;
+  if (DATA.live.instance !== live.instance) fetched.clear(); // texts have other numbers now
+  fetched.set(0, "");
+  if (JSON.stringify({ ...DATA.live, seq: 0 }) !== JSON.stringify({ ...live, seq: 0 })) touched.add("live");
+  DATA.live = live;
+  for (const [name, value] of Object.entries(rest)) {
+    DATA[name] = value;
+    touched.add(name);
+  }
+  for (const trial of trials) {
+    const at = DATA.trials.findIndex((each) => each.number === trial.number);
+    if (at < 0) DATA.trials.push(trial);
+    else DATA.trials[at] = trial;
+    byNumber.set(trial.number, trial);
+    touched.add("trials");
+  }
+}
+
+// Draw what changed: soon, but not more often than the machine can.
+function plan(draw) {
+  if (drawing) return;
+  drawing = setTimeout(() => {
+    const began = performance.now();
+    draw();
+    const took = performance.now() - began;
+    drawing = setTimeout(() => {
+      drawing = 0;
+      if (touched.size) plan(draw);
+    }, Math.max(LEAST_MS, took));
+  }, 0);
+}
+
+function drawChanges() {
+  const fields = new Set(touched);
+  touched.clear();
+  if (fields.has("figures") || fields.has("remarks")) headline();
+  let before = document.getElementById("headline");
+  let moved = false;
+  for (const part of PARTS) {
+    const old = document.getElementById(part.id);
+    if (!part.when()) {
+      old?.remove();
+      moved ||= Boolean(old);
+      continue;
+    }
+    if (!old) {
+      const made = part.make();
+      (before.nextElementSibling?.matches("nav") ? before.nextElementSibling : before).after(made);
+      moved = true;
+      before = made;
+      continue;
+    }
+    before = old;
+    if (!part.needs.some((each) => fields.has(each))) continue;
+    if (pointed && old.contains(pointed)) {
+      for (const each of part.needs) if (fields.has(each)) touched.add(each); // a reader looks at a point: later
+      continue;
+    }
+    if (part.refresh) part.refresh();
+    else before = redrawn(part.make());
+  }
+  if (moved) contents(main);
+  const open = /^#trial-(\d+)$/.exec(location.hash);
+  if (sheet.open && open && fields.has("trials")) renewSheet(byNumber.get(Number(open[1])));
+  document.documentElement.dataset.seq = DATA.live.seq;
+}
+
+// Put a section in the place of the one with its name. What is open stays open, and the focus stays where it was.
+function redrawn(made) {
+  const old = document.getElementById(made.id);
+  const words = (details) => details.querySelector("summary").firstChild?.textContent;
+  const all = (element) => [...(element.matches("details") ? [element] : []), ...element.querySelectorAll("details")];
+  const opened = new Set(all(old).filter((each) => each.open).map(words));
+  const focus = old.contains(document.activeElement) ? document.activeElement : null;
+  const focusables = "a[href], button, input, select, summary, [tabindex]";
+  const sign = (each) => `${each.tagName} ${each.type} ${each.getAttribute("aria-label") || each.firstChild?.textContent}`;
+  made.style.minHeight = `${old.offsetHeight}px`;
+  old.replaceWith(made);
+  for (const plot of made.querySelectorAll(".plot")) plot.draw();
+  made.style.minHeight = "";
+  for (const details of all(made)) if (opened.has(words(details))) details.open = true;
+  if (!focus) return made;
+  const href = focus.getAttribute("href");
+  const same = href && [...made.querySelectorAll("a[href]")].find((each) => each.getAttribute("href") === href);
+  const next = same || [...made.querySelectorAll(focusables)].find((each) => sign(each) === sign(focus));
+  if (next) {
+    if (next.matches(".mark")) {
+      made.querySelectorAll('.mark[tabindex="0"]').forEach((each) => each.setAttribute("tabindex", "-1"));
+      next.setAttribute("tabindex", "0");
+    }
+    next.focus({ preventScroll: true });
+  }
+  return made;
+}
+
+// --- the connection ---
+
+function beginLive() {
+  keptToken();
+  const lost = h("p", { class: "lost", role: "alert", hidden: true }, "The server does not answer; trying again.");
+  document.body.append(lost);
+  const runs = DATA.kind === "runs";
+  ahead = runs ? 0 : DATA.live.at - Date.now() / 1000;
+  const address = runs
+    ? "/dashboard/events"
+    : `/dashboard/events/${DATA.live.run}?after=${DATA.live.instance}:${DATA.live.seq}`;
+  const draw = runs ? drawRuns : drawChanges;
+  const source = new EventSource(address);
+  source.addEventListener("open", () => {
+    lost.hidden = true;
+    document.documentElement.dataset.connected = "yes";
+  });
+  source.addEventListener("error", () => {
+    lost.hidden = false;
+    document.documentElement.dataset.connected = "no";
+  });
+  source.addEventListener("patch", (event) => {
+    merge(JSON.parse(event.data));
+    plan(draw);
+  });
+  source.addEventListener("rows", (event) => {
+    mergeRows(JSON.parse(event.data));
+    touched.add("rows");
+    plan(draw);
+  });
+  source.addEventListener("fault", (event) => {
+    source.close();
+    lost.textContent = JSON.parse(event.data);
+    lost.hidden = false;
+  });
+  if (!runs) setInterval(renewAges, 1000);
+}
