@@ -8,34 +8,33 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from tests.report.browser import find
 from tests.report.synthetic import NASTY, Maker, make_run
 from tests.server.live_runs import go_on, open_session
 from warpsmith.prompts.renderer import render
 from warpsmith.search.stop_request import NAME as STOP
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser: pip install playwright")
-pytest.importorskip("fastapi", reason="the live page is served by FastAPI: pip install 'warpsmith[serve]'")
-
-from warpsmith.server.live_page import LivePage, names_of, serving  # noqa: E402
-from warpsmith.server.watched import RunShelf  # noqa: E402
+from warpsmith.server.live_page import LivePage, names_of, serving
+from warpsmith.server.watched import RunShelf
 
 LONG_MS = 30_000  # for what takes a second on a quiet machine
 TOKEN = "a-token"
-PHONE = {"width": 390, "height": 800}
-DESK = {"width": 1280, "height": 900}
+PHONE = ViewportSize(width=390, height=800)
+DESK = ViewportSize(width=1280, height=900)
 
 
 @dataclass
 class Reader:
     """A page in the browser, with everything it complained about."""
 
-    page: playwright.Page
+    page: Page
     address: str
     complaints: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)  # requests to other servers
@@ -50,12 +49,22 @@ class Reader:
         """Wait until an expression is true in the page; the page's policy refuses to wait for text as a program."""
         until(self.page, script)
 
+    def say(self, kind: str, text: str) -> None:
+        """The page wrote to its console."""
+        if kind in ("error", "warning"):
+            self.complaints.append(text)
+
+    def ask(self, url: str) -> None:
+        """The page asked a server."""
+        if url.startswith("http") and not url.startswith(self.address):
+            self.foreign.append(url)
+
     def trials(self) -> int:
         """The rows of the table of candidates."""
         return int(self.page.evaluate("document.querySelectorAll('#candidates tbody tr').length"))
 
 
-def until(page: playwright.Page, script: str) -> None:
+def until(page: Page, script: str) -> None:
     deadline = time.monotonic() + LONG_MS / 1000
     while not page.evaluate(script):
         assert time.monotonic() < deadline, f"never came true: {script}"
@@ -63,11 +72,11 @@ def until(page: playwright.Page, script: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[playwright.Browser]:
+def chromium() -> Iterator[Browser]:
     path = find()
     if path is None:
         pytest.skip("no Chromium on this machine; install Debian's chromium package to run the browser tests")
-    with playwright.sync_playwright() as driver:
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield browser
         browser.close()
@@ -87,20 +96,15 @@ def served(runs: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def reader(chromium: playwright.Browser, served: str) -> Iterator[Reader]:
+def reader(chromium: Browser, served: str) -> Iterator[Reader]:
     with_page = chromium.new_context(viewport=DESK)
     made = Reader(with_page.new_page(), served)
     made.page.on("pageerror", lambda fault: made.complaints.append(str(fault)))
-    made.page.on("console", lambda said: said.type in ("error", "warning") and made.complaints.append(said.text))
-    made.page.on("request", lambda sent: sent.url.startswith("http") and _note(made, sent.url))
+    made.page.on("console", lambda said: made.say(said.type, said.text))
+    made.page.on("request", lambda sent: made.ask(sent.url))
     made.page.on("dialog", lambda shown: made.complaints.append(f"a dialog: {shown.message}"))
     yield made
     with_page.close()
-
-
-def _note(reader: Reader, url: str) -> None:
-    if not url.startswith(reader.address):
-        reader.foreign.append(url)
 
 
 SHOWN = """(() => {
@@ -230,7 +234,7 @@ def test_runs_are_laid_over_each_other(reader: Reader, runs: Path) -> None:
         page.keyboard.press("Space")
     until(page, "document.querySelectorAll('#over .plot path.series').length === 2")
     page.get_by_label("Against").select_option("cost")
-    assert "US dollars" in page.text_content("#over svg[role=group]")
+    assert "US dollars" in (page.text_content("#over svg[role=group]") or "")
     address = page.url
     page.goto("about:blank")
     page.goto(address)
@@ -239,7 +243,9 @@ def test_runs_are_laid_over_each_other(reader: Reader, runs: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_hostile_words_stay_words_on_a_phone_in_light_and_dark(reader: Reader, runs: Path, scheme: str) -> None:
+def test_hostile_words_stay_words_on_a_phone_in_light_and_dark(
+    reader: Reader, runs: Path, scheme: Literal["light", "dark"]
+) -> None:
     name = "<img src=x onerror=document.title='taken'>"
     make_run(runs / name, 12, Maker(lines=8, hostile=True))
     page = reader.page
@@ -297,7 +303,7 @@ def test_stop_needs_the_token(reader: Reader, runs: Path) -> None:
         assert (folder / STOP).exists()
 
 
-def test_a_lost_server_is_said_and_found_again(chromium: playwright.Browser, runs: Path) -> None:
+def test_a_lost_server_is_said_and_found_again(chromium: Browser, runs: Path) -> None:
     make = _server(runs)
     with open_session(runs / "one", 20) as session:
         go_on(session, 5)
@@ -315,5 +321,5 @@ def test_a_lost_server_is_said_and_found_again(chromium: playwright.Browser, run
             page.close()
 
 
-def _server(runs: Path) -> Callable[[int], object]:
+def _server(runs: Path) -> Callable[[int], AbstractContextManager[int]]:
     return lambda port: serving(LivePage(RunShelf([runs]), TOKEN, names_of("127.0.0.1")), "127.0.0.1", port)

@@ -7,22 +7,24 @@ import secrets
 import threading
 import webbrowser
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
 
 from warpsmith.cli import cards
 from warpsmith.cli.report import peaks_of
+from warpsmith.cli.serve import check_installed
 from warpsmith.experiments.plan import BENCHES
-from warpsmith.model.errors import ToolMissing, UsageError
+from warpsmith.model.errors import UsageError
 from warpsmith.search.active_run import handling_signals
 from warpsmith.search.open_run import RUNS
 
 TOKEN = "WARPSMITH_DASHBOARD_TOKEN"
-_PORT = 8322
+_PORT = 8323
 _HOST = "127.0.0.1"
 _OWN = (_HOST, "localhost", "::1")
 
@@ -55,21 +57,33 @@ def dashboard(
 
 
 @contextmanager
-def serving_runs(roots: Sequence[Path], console: Console, host: str = _HOST, port: int = _PORT) -> Iterator[str]:
-    """Serve the runs of folders while the block runs, and say where; gives the address."""
-    try:
-        from warpsmith.server.live_page import LivePage, names_of, serving
-        from warpsmith.server.watched import RunShelf
-    except ImportError as missing:
-        raise ToolMissing(
-            f"the dashboard needs {missing.name}; install it with `pip install 'warpsmith[serve]'`."
-        ) from None
+def serving_run(folder: Path, console: Console) -> Iterator[None]:
+    """Serve the page of one run while the block runs, with the runs beside it where they are in the usual folder."""
+    root = folder.parent if folder.parent == Path(RUNS) else folder
+    name = folder.name if root == folder else f"{root.name}/{folder.name}"
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(serving_runs([root], console, run=name))
+        except UsageError:  # another dashboard has the usual port
+            stack.enter_context(serving_runs([root], console, port=0, run=name))
+        yield
+
+
+@contextmanager
+def serving_runs(
+    roots: Sequence[Path], console: Console, host: str = _HOST, port: int = _PORT, run: str = ""
+) -> Iterator[str]:
+    """Serve the runs of folders while the block runs, and say where, or where the page of one run is."""
+    check_installed("warpsmith dashboard")
+    from warpsmith.server.live_page import LivePage, names_of, serving
+    from warpsmith.server.watched import PREFIX, RunShelf
+
     given = os.environ.get(TOKEN, "")
     token = given or secrets.token_urlsafe(18)
     page = LivePage(RunShelf(roots, peaks_of), token, names_of(host))
     with serving(page, host, port) as bound:
         at = f"[{host}]" if ":" in host else host
-        address = f"http://{at}:{bound}/dashboard"
+        address = f"http://{at}:{bound}{PREFIX}" + (f"/runs/{quote(run)}" if run else "")
         cards.say(console, f"Dashboard: {address}", whole=True)
         if not given:
             cards.say(console, f"To stop and resume runs: {address}#token={token}", whole=True)

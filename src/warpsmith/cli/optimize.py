@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -147,6 +147,9 @@ def optimize(
     out: Annotated[
         str, typer.Option(metavar="FILE|DIR", help="The best kernel's source, or its bundle.  [RUN/best.*, RUN/best]")
     ] = "",
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Serve a page that follows the run, on this machine.")
+    ] = False,
     trust: Trust = False,
     config: ConfigFile = "",
     json: AsJson = False,
@@ -200,7 +203,10 @@ def optimize(
         models=models,
     )
     name = resolve_task(task) if task else None
-    return run_search(OptimizeRequest(name, options, run=run, resume=resume, out=out, trust=trust, as_json=json))
+    request = OptimizeRequest(
+        name, options, run=run, resume=resume, out=out, dashboard=dashboard, trust=trust, as_json=json
+    )
+    return run_search(request)
 
 
 @dataclass(frozen=True)
@@ -212,6 +218,7 @@ class OptimizeRequest:
     run: str = ""
     resume: str = ""
     out: str = ""
+    dashboard: bool = False  # serve a page that follows the run
     trust: bool = False  # execute the task of a run that somebody else created
     as_json: bool = False
 
@@ -282,9 +289,14 @@ def _work(
         session, evaluator, choice, profile=options.profile, tune=options.tune, parallel=options.parallel
     )
     try:
-        with watching(console, session) as view, active.interruptible():
-            relay.view = view
-            ending = active.search(view, out=request.out)
+        with ExitStack() as stack:
+            if request.dashboard:
+                from warpsmith.cli.dashboard import serving_run
+
+                stack.enter_context(serving_run(session.folder, console))
+            relay.view = stack.enter_context(watching(console, session))
+            stack.enter_context(active.interruptible())
+            ending = active.search(relay.view, out=request.out)
     finally:
         relay.view = None
     best, reason = ending.best, ending.reason

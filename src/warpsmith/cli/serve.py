@@ -34,6 +34,12 @@ def serve_run(
         bool,
         typer.Option("--allow-uploads", help="Accept task files of clients: code that runs here with your rights."),
     ] = False,
+    runs: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER", help="Also serve live pages of the runs in a folder, open to read; again for more."
+        ),
+    ] = None,
     tokens: TokenFile = "",
     state: Annotated[
         str, typer.Option(metavar="FOLDER", help="Where submissions are kept.  [default: in your configuration]")
@@ -49,9 +55,11 @@ def serve_run(
     from warpsmith.server.app import run_server
     from warpsmith.server.gate import BodyLimits
     from warpsmith.server.journal import Journal
+    from warpsmith.server.live_page import LivePage, live_router, names_of
     from warpsmith.server.routes import verdict_app
     from warpsmith.server.service import VerdictService
     from warpsmith.server.task_catalogue import TaskCatalogue
+    from warpsmith.server.watched import PREFIX, RunShelf
 
     store, paths = _store(tokens, needed=True), writable_paths()
     folder = Path(state) if state else config_folder() / "serve"
@@ -62,7 +70,15 @@ def serve_run(
         catalogue,
         lambda settings, on_progress: Evaluator(target, settings, paths=paths, on_progress=on_progress),
     )
-    run_server(verdict_app(service, store, limits=BodyLimits(bytes=body_bytes)), host, port)
+    page = LivePage(RunShelf([Path(each) for each in runs]), hosts=names_of(host)) if runs else None
+    app = verdict_app(
+        service,
+        store,
+        limits=BodyLimits(bytes=body_bytes),
+        routers=[live_router(page)] if page else (),
+        open_paths=(PREFIX,) if page else (),
+    )
+    run_server(app, host, port)
     return 0
 
 

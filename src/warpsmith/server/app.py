@@ -27,6 +27,7 @@ from warpsmith.server.metrics import ServerMetrics
 from warpsmith.server.tokens import TokenStore
 
 _LONGEST = 300  # characters of a message
+_END_S = 10  # for requests under way at the end: the stream of an open page has no end of its own
 _CONNECTIONS = 1000  # open at once; further ones are answered 503
 
 
@@ -63,7 +64,15 @@ def run_server(app: FastAPI, host: str, port: int) -> None:
         log.setLevel(logging.INFO)
         log.propagate = False
     sys.stderr.write(f"Serving on http://{host}:{port}; what can be asked is on /docs. Ctrl-C ends it.\n")
-    uvicorn.run(app, host=host, port=port, log_config=None, access_log=False, limit_concurrency=_CONNECTIONS)
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_graceful_shutdown=_END_S,
+    )
 
 
 def _open_pages(app: FastAPI, metrics: ServerMetrics, fault: Callable[[], str]) -> APIRouter:

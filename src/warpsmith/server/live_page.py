@@ -32,10 +32,10 @@ from warpsmith.report.bench_page import bench_page
 from warpsmith.report.document import RunsPage, plain
 from warpsmith.report.page import LIVE_POLICY, SCRIPTS, asset, live_html, script_of
 from warpsmith.search.stop_request import request_stop
+from warpsmith.server.gate import HOLDER
 from warpsmith.server.watched import PREFIX, RunShelf, WatchedRun, rows_json
 from warpsmith.system.locks import is_locked
 
-HOLDER = "holder"  # in the state of a request: who sent a valid token of the server around this router
 _POLL_S = 0.2  # between two looks at the log of a run
 _LIST_POLL_S = 1.0  # between two looks at the list of runs
 _PING_S = 15.0  # a stream without news says that it is there

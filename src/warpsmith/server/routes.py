@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -58,7 +58,12 @@ class OwnSubmission:
 
 
 def verdict_app(
-    service: VerdictService, tokens: TokenStore, *, limits: BodyLimits | None = None, routers: Sequence[APIRouter] = ()
+    service: VerdictService,
+    tokens: TokenStore,
+    *,
+    limits: BodyLimits | None = None,
+    routers: Sequence[APIRouter] = (),
+    open_paths: Collection[str] = (),
 ) -> FastAPI:
     """The application over a service, which begins to judge when the application starts."""
 
@@ -72,6 +77,7 @@ def verdict_app(
     app = create_app(
         tokens,
         routers=[ROUTES, *routers],
+        open_paths=open_paths,
         metrics=service.metrics,
         limits=body,
         fault=lambda: service.fault,

@@ -23,7 +23,7 @@ from warpsmith.experiments.results import RESULTS, BenchResults, CellStatus
 from warpsmith.hardware.roofline import Peaks
 from warpsmith.model.brief import Problem
 from warpsmith.model.errors import RunError, UsageError, WarpsmithError
-from warpsmith.report.document import BenchRow, ProgressPoint, LiveView, RunRow, plain
+from warpsmith.report.document import BenchRow, LiveView, ProgressPoint, RunRow, plain
 from warpsmith.report.run_history import RunHistory
 from warpsmith.report.run_page import RunPageMaker
 from warpsmith.run_log.events import LogEntry

@@ -1,0 +1,239 @@
+"""What the live page answers to whom, without a browser: hosts, sites, tokens, names, streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from tests.report.synthetic import Maker, make_run
+from tests.server.live_runs import go_on, open_session
+from warpsmith.report.page import LIVE_POLICY
+from warpsmith.report.run_page import run_page
+from warpsmith.search.stop_request import NAME as STOP
+from warpsmith.server.app import create_app
+from warpsmith.server.live_page import LivePage, create_dashboard, live_router
+from warpsmith.server.tokens import TokenHolder, TokenStore
+from warpsmith.server.watched import PREFIX, RunShelf, WatchedRun
+
+TOKEN = "a-token"
+HOME = "http://127.0.0.1:8323"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served") / "runs"
+    make_run(folder / "one", 6, Maker(lines=4))
+    return folder
+
+
+@pytest.fixture
+def page(runs: Path) -> LivePage:
+    return LivePage(RunShelf([runs]), TOKEN, ("127.0.0.1",))
+
+
+def ask(app: FastAPI, method: str, path: str, *, base: str = HOME, **more: Any) -> httpx.Response:
+    async def one() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url=base) as client:
+            return await client.request(method, path, **more)
+
+    return asyncio.run(one())
+
+
+def test_another_name_for_this_machine_is_refused(page: LivePage) -> None:
+    app = create_dashboard(page)
+    codes = [
+        ask(app, "GET", PREFIX, base=f"http://{host}").status_code
+        for host in (
+            "127.0.0.1:8323",
+            "localhost:1",
+            "[::1]:8323",
+            "192.168.1.9",
+            "evil.example",
+            "localhost.evil.example",
+        )
+    ]
+    assert codes == [200, 200, 200, 200, 421, 421]
+
+
+def test_other_sites_can_neither_change_nor_read(page: LivePage, runs: Path) -> None:
+    app = create_dashboard(page)
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+        assert ask(app, "POST", f"{PREFIX}/stop/runs/one", headers={**bearer, **headers}).status_code == 403
+    assert ask(app, "GET", f"{PREFIX}/events", headers={"Origin": "https://evil.example"}).status_code == 403
+    assert "access-control-allow-origin" not in ask(app, "GET", PREFIX).headers
+    assert not (runs / "one" / STOP).exists()
+
+
+def test_stop_and_resume_need_the_token(page: LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = create_dashboard(page)
+    asked: list[tuple[str, int]] = []
+
+    def resumed(_: LivePage, name: str, trials: int) -> str:
+        asked.append((name, trials))
+        return "gone on"
+
+    monkeypatch.setattr(LivePage, "resume", resumed)
+    path = f"{PREFIX}/resume/runs/one?trials=9"
+    for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": TOKEN}):
+        assert ask(app, "POST", path, headers=headers).status_code == 401
+    own = {"Authorization": f"Bearer {TOKEN}", "Origin": HOME}
+    assert ask(app, "POST", path, headers=own).json() == {"detail": "gone on"}
+    assert asked == [("runs/one", 9)]
+    nobody = ask(app, "POST", f"{PREFIX}/stop/runs/one", headers=own)
+    assert (nobody.status_code, nobody.json()["detail"]) == (409, "no process works on this run.")
+    # Without a token of its own, the page takes no empty one.
+    page.token = ""
+    assert ask(app, "POST", path, headers={"Authorization": "Bearer "}).status_code == 401
+
+
+def test_resume_is_a_process_of_its_own_and_says_why_it_cannot_begin(
+    page: LivePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused:
+        def __init__(self, command: list[str], **options: Any) -> None:
+            started.append(command)
+            options["stderr"].write(b"something\nwarpsmith: all trials are spent; give more.\n")
+
+        def wait(self, seconds: float) -> int:
+            return 2
+
+        def poll(self) -> int:
+            return 2
+
+    started: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "Popen", Refused)
+    answer = ask(
+        create_dashboard(page), "POST", f"{PREFIX}/resume/runs/one", headers={"Authorization": f"Bearer {TOKEN}"}
+    )
+    assert answer.json()["detail"] == "all trials are spent; give more."
+    assert started[0][3:5] == ["optimize", "--resume"]
+
+
+def test_every_answer_has_the_policy_and_nothing_inline(page: LivePage) -> None:
+    app = create_dashboard(page)
+    for path in (PREFIX, f"{PREFIX}/runs/runs/one", f"{PREFIX}/assets/run.js", f"{PREFIX}/assets/page.css"):
+        answer = ask(app, "GET", path)
+        assert answer.status_code == 200
+        assert answer.headers["content-security-policy"] == LIVE_POLICY
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "<style" not in answer.text
+    assert "unsafe" not in LIVE_POLICY
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/runs/runs/two", "/runs/../one", "/runs/%2e%2e/one", "/runs//etc", "/assets/dom.py", "/assets/..%2fpage.html"],
+)
+def test_only_what_was_found_below_the_folder_is_served(page: LivePage, path: str) -> None:
+    assert ask(create_dashboard(page), "GET", f"{PREFIX}{path}").status_code == 404
+
+
+def test_links_out_of_the_folder_are_not_followed(runs: Path, tmp_path: Path) -> None:
+    root = tmp_path / "mine"
+    root.mkdir()
+    (root / "stranger").symlink_to(runs / "one")
+    (root / "damaged").mkdir()
+    (root / "damaged" / "run.db").write_bytes(b"no log of a run")
+
+    shelf = RunShelf([root])
+    assert shelf.rows() == ()
+    (said,) = shelf.faults()
+    assert "cannot be read" in said
+
+
+def test_texts_belong_to_one_instance_of_the_server(page: LivePage) -> None:
+    app = create_dashboard(page)
+    run = page.shelf.run("runs/one")
+    document = json.loads(run.document())
+    number = document["trials"][0]["reply"]
+    path = f"{PREFIX}/texts/runs/one"
+    answer = ask(app, "GET", path, params={"instance": run.instance, "n": f"0,{number}"})
+    assert answer.json()["0"] == ""
+    assert "code:" in answer.json()[str(number)]
+    assert ask(app, "GET", path, params={"instance": "other", "n": "1"}).status_code == 409
+    assert ask(app, "GET", path, params={"instance": run.instance, "n": "999999"}).status_code == 409
+
+
+def test_the_page_of_a_server_is_the_page_of_the_file(page: LivePage, runs: Path) -> None:
+    live = json.loads(page.shelf.run("runs/one").document())
+    file, _ = run_page(runs / "one")
+    assert [trial["id"] for trial in live["trials"]] == [trial.id for trial in file.trials]
+    assert live["steps"] == [{"trial": step.trial, "speedup": pytest.approx(step.speedup)} for step in file.steps]
+    assert live["best"] == file.best
+
+
+def test_a_stream_begins_after_the_event_that_the_page_has(tmp_path: Path) -> None:
+    page = LivePage(RunShelf([tmp_path]))
+
+    async def next_patch(stream: AsyncIterator[str]) -> dict[str, Any]:
+        lines = (await anext(stream)).splitlines()
+        assert lines[0] == "event: patch"
+        found: dict[str, Any] = json.loads(lines[2].removeprefix("data: "))
+        return found
+
+    async def watch() -> None:
+        with open_session(tmp_path / "one", 30) as session:
+            go_on(session, 5)
+            run = WatchedRun("one", tmp_path / "one")
+            stream = page.run_stream(run, run.update())
+            first = await next_patch(stream)
+            assert first["trials"] == []
+            assert set(first) == {"trials", "live"}
+            go_on(session, 7)
+            second = await next_patch(stream)
+            assert {6, 7} <= {trial["number"] for trial in second["trials"]}
+            assert 1 not in {trial["number"] for trial in second["trials"]}
+            everything = await next_patch(page.run_stream(run, 0))
+            assert len(everything["trials"]) == 7
+            page.ending.set()
+            assert [each async for each in stream] == []
+
+    asyncio.run(watch())
+
+
+def test_a_patched_page_equals_a_new_one_after_every_event(tmp_path: Path) -> None:
+    with open_session(tmp_path / "one", 8, "cupilot") as session:
+        watched = WatchedRun("one", tmp_path / "one")
+        document = json.loads(watched.document())
+        for upto in range(1, 9):
+            since = watched._maker.history.seq
+            go_on(session, upto)
+            watched.update()
+            patch = json.loads(watched.patch(since))
+            known = {trial["number"]: trial for trial in document["trials"]}
+            known |= {trial["number"]: trial for trial in patch.pop("trials")}
+            document = {**document, **patch, "trials": [known[number] for number in sorted(known)]}
+    fresh = json.loads(WatchedRun("one", tmp_path / "one").document())
+    for field in ("figures", "steps", "totals", "roofline", "effects", "models", "limits", "best"):
+        assert document[field] == fresh[field], field
+    for old, new in zip(document["trials"], fresh["trials"], strict=True):
+        numbers = {"reason", "thought", "profile", "reply", "files", "prompt"}  # of texts
+        assert {k: v for k, v in old.items() if k not in numbers} == {k: v for k, v in new.items() if k not in numbers}
+
+
+def test_too_many_streams_are_refused(page: LivePage) -> None:
+    page.streams = 100
+    assert ask(create_dashboard(page), "GET", f"{PREFIX}/events").status_code == 503
+
+
+def test_the_routes_stand_in_the_application_of_serve(page: LivePage, tmp_path: Path) -> None:
+    store = TokenStore(tmp_path / "tokens.json")
+    token = store.create(TokenHolder("laptop"))
+    page.token = ""
+    app = create_app(store, routers=[live_router(page)], open_paths=[PREFIX])
+
+    assert ask(app, "GET", PREFIX).status_code == 200
+    assert ask(app, "GET", "/v1").status_code == 401
+    assert ask(app, "POST", f"{PREFIX}/stop/runs/one").status_code == 401
+    known = ask(app, "POST", f"{PREFIX}/stop/runs/one", headers={"Authorization": f"Bearer {token}"})
+    assert known.json()["detail"] == "no process works on this run."
