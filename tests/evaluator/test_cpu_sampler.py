@@ -40,7 +40,7 @@ class Worker:
         with self._process.stdout as started:
             started.readline()
         self.pid = self._process.pid
-        os.kill(self.pid, signal.SIGSTOP)
+        self._stop()
 
     def run(self, used_s: float) -> None:
         """Until it has used that much CPU time."""
@@ -48,7 +48,12 @@ class Worker:
         os.kill(self.pid, signal.SIGCONT)
         while time.clock_gettime((~self.pid << 3) | 2) - before < used_s:
             time.sleep(0.001)
+        self._stop()
+
+    def _stop(self) -> None:
+        """Stop it and wait until it has stopped: on a busy machine it waits for a CPU to do so, and that counts."""
         os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def end(self) -> None:
         self._process.kill()
