@@ -85,6 +85,7 @@ print(min(least))
 """
 
 
+@pytest.mark.slow
 def test_memory_that_was_freed_is_used_again(cache_folder: Path) -> None:
     """What PyTorch takes for its results costs few page faults, however large, and however long ago it was freed."""
 

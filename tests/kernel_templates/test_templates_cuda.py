@@ -25,18 +25,20 @@ EMULATED = (
 )
 ONE_WAY = ("row-in-shared", "warp-per-row", "atomic-reduction", "async-copy", "tensor-cores", "split-k")
 OTHER_WAY = ("row-in-registers", "block-per-row", "two-stage-reduction", "double-buffer", "online-softmax")
+QUICK = ("transposed", "softmax", "layer_norm", "column_argmin", "linear", "mm_tf32")  # one of each kind of kernel
 COMPILED = ("layer_norm", "long_layer_norm", "linear")
 
 
-def test_kernels_are_right_on_an_emulated_device(operators_file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [QUICK, pytest.param(EMULATED, marks=pytest.mark.slow)], ids=["quick", "all"])
+def test_kernels_are_right_on_an_emulated_device(names: tuple[str, ...], operators_file: Path, tmp_path: Path) -> None:
     cases = []
-    for name in EMULATED:
+    for name in names:
         program, problem = load_case(operators_file, name, "cuda")
         plans = [Plan(), every(problem, ONE_WAY), every(problem, OTHER_WAY)]
         if "tensor-cores" in {s.name for s in templates.abilities(problem)}:
             plans.append(Plan((StrategyChoice("shared-tile"), StrategyChoice("tensor-cores"))))
         cases += [case_of(program, problem, plan) for plan in plans]
-    for operator in LONG_OPERATORS:
+    for operator in LONG_OPERATORS[: None if names is EMULATED else 2]:
         program, problem = load_case(operators_file, operator.name, "cuda")
         shared = Plan((StrategyChoice("split-rows"), StrategyChoice("warp-shuffle-reduction")))
         plans = [shared, every(problem, ("cluster-shared-memory", "row-in-shared")), every(problem)]
