@@ -264,7 +264,16 @@ def test_it_never_counts_as_verified(tmp_path: Path) -> None:
 
 def test_commands_print_through_one_place() -> None:
     """Only these write by themselves: what they write is their own text, JSON, or made printable there."""
-    own = {"app.py", "main.py", "terminal.py", "json_documents.py", "contract.py", "doctor.py", "kernels.py"}
+    own = {
+        "app.py",
+        "main.py",
+        "terminal.py",
+        "json_documents.py",
+        "contract.py",
+        "doctor.py",
+        "kernels.py",
+        "serve.py",
+    }
     writing = re.compile(r"\bsys\.(stdout|stderr)\.write\(|(?<![.\w])print\(|\bConsole\(")
     folder = Path(cards.__file__).parent
     assert {path.name for path in folder.glob("*.py") if writing.search(path.read_text())} == own

@@ -144,7 +144,8 @@ def verdict_line(record: TrialRecord, evaluation: Evaluation | None, state: RunS
     number = f"{record.trial or '':>4} "  # a reply that holds no strategy is no trial
     trial = state.trials.get(record.trial)
     what = f"  {trial.strategy}" if trial and trial.strategy else ""
-    what = f"  ({evaluation.mark}){what}" if evaluation and evaluation.mark else what
+    if evaluation and evaluation.mark:
+        what = f"  {evaluation.warning if evaluation.without else f'({evaluation.mark})'}{what}"
     if record.outcome is TrialOutcome.DUPLICATE:
         return Text(f"{number}= same kernel as {record.twin}, not judged again{what}", "dim")
     if record.outcome is TrialOutcome.UNREADABLE:
