@@ -143,6 +143,24 @@ def visible_gpus() -> tuple[Gpu, ...]:
         pynvml.nvmlShutdown()
 
 
+def free_gpu_memory(index: int) -> int | None:
+    """The free memory of a visible GPU in bytes; None if NVML cannot say."""
+    found = [gpu for gpu in visible_gpus() if gpu.index == index]
+    if not found:
+        return None
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(found[0].uuid)
+            return int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return None
+
+
 def _gpu(nvml: Any, index: int, uuid: str) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
     # A MIG slice has its own memory; its capability is that of the whole GPU.

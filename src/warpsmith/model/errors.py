@@ -3,6 +3,7 @@
     WarpsmithError            one sentence: what is wrong, where, and what to do
     ├── UsageError            the command or the call itself is wrong
     ├── TaskError             a file is not a task, or its declaration contradicts itself
+    │   └── TooLittleMemory   the device has too little free memory for it now
     ├── CandidateError        a candidate file cannot be read or belongs to no backend
     ├── ToolMissing           a compiler, driver or package that is needed is not there
     ├── RunError              a run's folder cannot be read, or does not fit what is asked of it
@@ -32,6 +33,14 @@ class UsageError(WarpsmithError):
 
 class TaskError(WarpsmithError):
     """The task file cannot be used as it is."""
+
+
+class TooLittleMemory(TaskError):
+    """The device has too little free memory now, and enough in all: other programs hold it."""
+
+    def __init__(self, message: str, needed: int) -> None:
+        super().__init__(message)
+        self.needed = needed  # bytes that must be free before another attempt
 
 
 class CandidateError(WarpsmithError):

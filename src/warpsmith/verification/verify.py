@@ -43,7 +43,7 @@ from warpsmith.model.certificate import (
     Measurement,
     objection,
 )
-from warpsmith.model.errors import HarnessFault, TaskError, ToolMissing
+from warpsmith.model.errors import HarnessFault, TaskError, TooLittleMemory, ToolMissing
 from warpsmith.model.evaluation import Evaluation, Status
 from warpsmith.model.settings import Paths, Settings
 from warpsmith.model.task import Precision, Task
@@ -190,11 +190,15 @@ class Verifier:
         if isinstance(self._evaluator, ExaminesElsewhere):
             self._on_event(VerificationEvent(SEEDS))
             return self._report(self._evaluator.examine(task, candidate, precision))
-        fault = ""
-        for _ in range(_ATTEMPTS):
+        fault, attempts = "", 0
+        while attempts < _ATTEMPTS:
+            attempts += 1
             folder = make_scratch_folder()
             try:
                 return self._attempt(task, candidate, precision, folder)
+            except TooLittleMemory as short:  # others use the device too
+                attempts -= 1
+                self._evaluator.wait_for_memory(short)
             except (HarnessFault, TaskError, ToolMissing) as error:  # the task was opened before, so it is not at fault
                 fault = str(error)
             finally:

@@ -52,11 +52,15 @@ class CandidateBinder:
         """The descriptor to send with `workspace`."""
         return self._space.descriptors()[-1:] if self._space else ()
 
-    def bind(self, host: HostClient, library: str, contract: Contract) -> Callable[[], None]:
-        """Load the candidate, map its workspace and bind all sets; returns the function that wipes the workspace."""
-        if self._space is not None:  # of the last candidate, whose host has ended
+    def close(self) -> None:
+        """Release the workspace."""
+        if self._space is not None:
             self._space.close()
             self._space = self.workspace = None
+
+    def bind(self, host: HostClient, library: str, contract: Contract) -> Callable[[], None]:
+        """Load the candidate, map its workspace and bind all sets; returns the function that wipes the workspace."""
+        self.close()  # of the last candidate, whose host has ended
         numbers: dict[str, float | int] = {s.name: s.value for s in self._context.task.scalars}
         if contract.call is not None:
             self._map_heap(host)

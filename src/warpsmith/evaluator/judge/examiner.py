@@ -58,15 +58,30 @@ class Examiner:
         context = self.context = TaskContext(config)
         self._settings = config.settings
         self._limits = config.settings.limits
-        self._binder = CandidateBinder(context)
         self._tracing = Tracing(context)
         self._timer = Timer(context)
         self._published = PublishedRule(context.reference) if self._settings.published_rule else None
         self._gpu_memory = GpuMemory(context.driver, context.device, self._limits)
         self._quotas: dict[int, ScratchQuota] = {}  # by host
+        self._set_up_buffers()
+
+    def _set_up_buffers(self) -> None:
+        """What works on the buffers of the task, which may just have been allocated again."""
+        context = self.context
+        self._has_buffers = True
+        self._binder = CandidateBinder(context)
         self._handover: Handover | None = None
         if context.driver is not None:
             self._handover = Handover(context.arena, context.driver, context.workload_buffers, self._limits)
+
+    def release_memory(self) -> None:
+        """Release the buffers until a host is prepared; all hosts must have been given up."""
+        if self._has_buffers:
+            self._has_buffers = False
+            self._quotas.clear()
+            self._binder.close()
+            self._handover = None
+            self.context.release_buffers()
 
     def check_device(self) -> None:
         """Raise if the device no longer works for the judge either: then a failure is not the candidate's."""
@@ -75,6 +90,9 @@ class Examiner:
 
     def prepare(self, host: HostClient, scratch: str) -> None:
         """Ask a host to set itself up, without waiting for it."""
+        if not self._has_buffers:
+            self.context.restore_buffers()
+            self._set_up_buffers()
         if not self._gpu_memory.has_room():
             self.context.reference.release_memory()
             self.context.release_cached_memory()

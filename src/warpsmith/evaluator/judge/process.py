@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 import socket
 import sys
 import traceback
@@ -22,6 +21,7 @@ from pydantic import TypeAdapter
 
 from warpsmith.evaluator.judge.examiner import Examiner
 from warpsmith.evaluator.judge.host_client import HostClient, HostFailed
+from warpsmith.evaluator.judge.memory_need import DeviceMemory, lacking_bytes
 from warpsmith.evaluator.judge.records import CONFIG, FACTS, REPORT, CandidateFailed, JudgeConfig, JudgeReport
 from warpsmith.evaluator.protocol.messages import (
     AdoptHost,
@@ -29,13 +29,15 @@ from warpsmith.evaluator.protocol.messages import (
     Examine,
     Examined,
     JudgeRefused,
+    MemoryReleased,
+    ReleaseMemory,
     ResultsChecked,
     StageReached,
     TaskOpened,
 )
 from warpsmith.evaluator.protocol.wire import Channel, WireClosed
 from warpsmith.model.contract import Contract
-from warpsmith.model.errors import WarpsmithError, lacks_memory
+from warpsmith.model.errors import TooLittleMemory, WarpsmithError
 from warpsmith.model.evaluation import Status
 from warpsmith.tasks.codec import dump_task
 
@@ -57,11 +59,13 @@ class Judge:
         self._channel.send(TaskOpened(dump_task(context.task).decode(), FACTS.dump_json(context.facts).decode()))
         while True:
             try:
-                message, fds = self._channel.receive((AdoptHost, Examine, CheckResults))
+                message, fds = self._channel.receive((AdoptHost, Examine, CheckResults, ReleaseMemory))
             except WireClosed:
                 return
             if isinstance(message, AdoptHost):
                 self._adopt(message, fds)
+            elif isinstance(message, ReleaseMemory):
+                self._channel.send(MemoryReleased(self._release_memory(message.more_than)))
             elif isinstance(message, CheckResults):
                 assert context.input_files is not None, "the judge was opened to verify"
                 self._channel.send(ResultsChecked(context.input_files.check_results(Path(message.folder))))
@@ -69,6 +73,15 @@ class Judge:
                 host = self._hosts[message.host]
                 report = replace(self._examine(message), published=host.published)
                 self._channel.send(Examined(message.host, REPORT.dump_json(report).decode()))
+
+    def _release_memory(self, more_than: int) -> bool:
+        if self._examiner.context.held_bytes <= more_than:
+            return False
+        for host in self._hosts.values():
+            host.close()
+        self._hosts.clear()
+        self._examiner.release_memory()
+        return True
 
     def _adopt(self, message: AdoptHost, fds: tuple[int, ...]) -> None:
         channel_fd, fault_fd, scratch_fd = fds
@@ -154,21 +167,29 @@ def main(payload: str, fds: list[int]) -> int:
 
 
 def _judge(channel: Channel, config: JudgeConfig) -> int:
+    begun = DeviceMemory.now(config)
     try:
         judge = Judge(channel, config)
+    except TooLittleMemory as error:
+        channel.send(JudgeRefused(str(error), error.needed))
+        return 0
     except WarpsmithError as error:
         channel.send(JudgeRefused(str(error)))
         return 0
     except Exception:  # noqa: BLE001  the top frame of a worker: the task or torch may raise anything
-        channel.send(JudgeRefused(f"{Path(config.task).name}: the reference failed to run ({_describe_exception()})."))
+        said = f"{Path(config.task).name}: the reference failed to run ({_describe_exception()})."
+        channel.send(JudgeRefused(said, begun.needed_after(sys.exception())))
         return 0
     with contextlib.suppress(WireClosed):  # the supervisor has ended: so does the judge
         try:
             judge.serve()
         except WireClosed:
             raise
+        except TooLittleMemory as error:
+            channel.send(JudgeRefused(str(error), error.needed))
         except Exception:  # noqa: BLE001  the top frame of a worker: a lost device, or a fault of the judge
-            channel.send(JudgeRefused(f"the judging process failed: {_describe_exception()}."))
+            said = f"the judging process failed: {_describe_exception()}."
+            channel.send(JudgeRefused(said, begun.needed_after(sys.exception())))
     return 0
 
 
@@ -176,13 +197,10 @@ def _describe_exception() -> str:
     """One line for the exception being handled; WARPSMITH_DEBUG also prints the traceback."""
     if os.environ.get("WARPSMITH_DEBUG"):
         traceback.print_exc()
-    kind, error, _ = sys.exc_info()
-    name, said = kind.__name__ if kind else "unknown", str(error)
-    if name in ("OutOfMemoryError", "MemoryError") or lacks_memory(said):  # PyTorch says it at great length
-        wanted = re.search(r"ried to allocate ([\d.]+) ([KMGT]iB|bytes)", said)
-        amount, unit = wanted.groups() if wanted else ("", "")
-        lacking = f"{int(amount) / 2**30:.2f} GiB" if unit == "bytes" else f"{amount} {unit}"
-        missing = f": {lacking} more were needed" if wanted else ""
+    error = sys.exception()
+    name, said = type(error).__name__, str(error)
+    if (lacked := lacking_bytes(error)) is not None:  # PyTorch says it at great length
+        missing = f": {lacked / 2**30:.2f} GiB more were needed" if lacked else ""
         return f"the device has too little memory{missing}; end other processes on it, or take smaller workloads"
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message"]
     return f"{name}: {lines[0].rstrip(' .')}"

@@ -6,6 +6,7 @@ Used by the judge's process only; `examiner` uses it for each candidate.
 from __future__ import annotations
 
 import ctypes
+import gc
 import math
 import mmap
 import time
@@ -20,6 +21,7 @@ import torch
 from warpsmith.evaluator.cuda_replay.shared_memory import GRANULE_BYTES
 from warpsmith.evaluator.judge import arena as memory
 from warpsmith.evaluator.judge.baselines import BaselineRunner, CpuBaseline, CudaBaseline
+from warpsmith.evaluator.judge.memory_need import DeviceMemory, check_memory, total_bytes
 from warpsmith.evaluator.judge.numerics import held_out_inputs
 from warpsmith.evaluator.judge.numerics.calibration import CalibrationCache, Calibrator, baseline_unusable
 from warpsmith.evaluator.judge.numerics.reference import Reference, free_bytes
@@ -33,12 +35,10 @@ from warpsmith.hardware.work import Work, count_work
 from warpsmith.model.brief import DeviceFigures, WorkloadBound
 from warpsmith.model.certificate import Calibration
 from warpsmith.model.errors import TaskError
-from warpsmith.model.numbers import memory_size
 from warpsmith.model.task import Precision, Task, Workload
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.outline import outline
 from warpsmith.tasks.program import Program
-from warpsmith.tasks.suites import small_title
 from warpsmith.tasks.variants import OWN
 
 _SAMPLE_NS = {"cpu": 2e6, "cuda": 4e5}  # one sample should take about this long: it decides the number of sets
@@ -61,7 +61,7 @@ class TaskContext:
         precision = Precision(config.precision) if config.precision else None
         self.program: Program = load_task(config.task, precision=precision)
         self.task: Task = self.program.task
-        check_memory(self.task, config.task, free_bytes(self.device))
+        self.check_memory()
         _allow_arithmetic(self.task.precision)
         self.driver = memory.driver_for(self.device)
         if config.inputs_folder:  # to verify a winner
@@ -76,18 +76,9 @@ class TaskContext:
         self._untimed_threads = self._count_untimed_threads()
         torch.set_num_threads(self._untimed_threads)
         unit = GRANULE_BYTES if self.driver is not None else mmap.PAGESIZE
-        self._layouts, inputs, total = join_layouts(self._lay_out(), unit)
-        self.release_cached_memory()
+        self._layouts, self._input_bytes, self._arena_bytes = join_layouts(self._lay_out(), unit)
         self.slots = tuple(s for layout in self._layouts for group in layout.sets for s in group)
-        self.arena = memory.allocate(
-            total,
-            self.device,
-            self.driver,
-            [(slot.region_start, slot.region_end) for slot in self.slots if slot.writable],
-            input_bytes=inputs,
-            room_bytes=self.settings.limits.workspace_bytes,
-        )
-        self.workload_buffers = self._make_workload_buffers()
+        self._allocate_buffers()
         reductions = {name: work.reduction for name, work in self.work.items()}
         self.reference = Reference(self.program, self.device, reductions, self.settings.error_factor)
         self.calibration = None if config.inputs_folder else self._calibrate()
@@ -101,10 +92,48 @@ class TaskContext:
         else:
             self._check_usable()
         self._runners: dict[tuple[str, str], BaselineRunner | None] = {}
+        self._compiled = _Compiled()
         self.flush_bytes = 2 * self.peaks.l2_bytes
         self._flush_buffer: torch.Tensor | None = None
         self._flush_memory = ctypes.create_string_buffer(self.flush_bytes if self.driver is None else 0)
         self.dropped_baselines: list[str] = []
+
+    def check_memory(self) -> None:
+        """Raise if the task does not fit into the free memory of the device."""
+        check_memory(self.task, self.config.task, DeviceMemory(free_bytes(self.device), total_bytes(self.device)))
+
+    def _allocate_buffers(self) -> None:
+        self.release_cached_memory()
+        self.arena: memory.Arena = memory.allocate(
+            self._arena_bytes,
+            self.device,
+            self.driver,
+            [(slot.region_start, slot.region_end) for slot in self.slots if slot.writable],
+            input_bytes=self._input_bytes,
+            room_bytes=self.settings.limits.workspace_bytes,
+        )
+        self.workload_buffers = self._make_workload_buffers()
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory of the device in buffers, references and baselines."""
+        kept = torch.cuda.memory_reserved(self.device) if self.driver is not None else 0
+        return kept + self.arena.memory.numel()
+
+    def release_buffers(self) -> None:
+        """Release all memory of the device that can be had again: no host may use the buffers any more."""
+        self._runners.clear()
+        self.reference.release_results()
+        self._flush_buffer = None
+        self.workload_buffers = []
+        self.arena.close()
+        gc.collect()
+        self.release_cached_memory()
+
+    def restore_buffers(self) -> None:
+        """Allocate the buffers again; raises TooLittleMemory if they do not fit now."""
+        self.check_memory()
+        self._allocate_buffers()
 
     def _count_untimed_threads(self) -> int:
         """How many threads the judge's untimed work on the CPU gets: with little to do several threads would only wait
@@ -269,7 +298,7 @@ class TaskContext:
         return self._runners[key]
 
     def _make_runner(self, buffers: WorkloadBuffers, name: str) -> BaselineRunner | None:
-        wrap = _Compiled() if name == "compile" else None
+        wrap = self._compiled if name == "compile" else None
         try:
             calls = [self.program.bind(group.inputs, wrap) for group in buffers.sets]
             if name == "compile":
@@ -301,32 +330,6 @@ class _Compiled:
         if id(function) not in self._known:
             self._known[id(function)] = torch.compile(function)
         return self._known[id(function)]
-
-
-def needed_bytes(task: Task) -> int:
-    """The least memory in which a task can be judged: one set of buffers for every workload, and for the largest
-    workload another set of inputs, PyTorch's result, a copy of the candidate's result, and the fp64 reference."""
-    most = 0
-    for workload in task.workloads:
-        outputs = sum(
-            t.numel(workload.sizes) * 8 if "float" in t.dtype else t.nbytes(workload.sizes) for t in task.outputs
-        )
-        copies = sum(t.nbytes(workload.sizes) for t in task.outputs)
-        most = max(most, held_out_inputs.total_bytes(task, workload) + copies + outputs)
-    return most + sum(held_out_inputs.total_bytes(task, workload) for workload in task.workloads)
-
-
-def check_memory(task: Task, spec: str, free: int) -> None:
-    """Refuse a task that cannot be judged in the free memory, before anything is allocated."""
-    needed = needed_bytes(task)
-    if needed <= free:
-        return
-    small = small_title(spec)
-    cure = f"take its small workload, {small}," if small else "take smaller workloads"
-    raise TaskError(
-        f"{task.name} needs at least {memory_size(needed)} of memory to be judged and {memory_size(free)} are free "
-        f"here; {cure} or another machine."
-    )
 
 
 def _with_libraries(task: Task, libraries: Collection[str]) -> Task:

@@ -94,6 +94,21 @@ class JudgeRefused:
     """The task cannot be judged; the reason is a sentence for the user."""
 
     reason: str
+    needed_bytes: int = 0  # not 0: the task can be judged once so much memory of the device is free
+
+
+@dataclass(frozen=True)
+class ReleaseMemory:
+    """Release the buffers, if they are larger than this; those hosts that wait are given up with them."""
+
+    more_than: int
+
+
+@dataclass(frozen=True)
+class MemoryReleased:
+    """Whether the buffers were released; they are allocated again for the next host."""
+
+    released: bool
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,19 +23,20 @@ from warpsmith.backends.library import digest_with_headers
 from warpsmith.backends.source import backend_named, devices_of
 from warpsmith.evaluator.guards import check_guard_names
 from warpsmith.evaluator.judge.records import CalibrationMode, JudgeConfig, JudgeReport
-from warpsmith.evaluator.supervisor.device_lock import DeviceLock, lock_folder
+from warpsmith.evaluator.supervisor.device_lock import DeviceLock, DeviceUsers, lock_folder
+from warpsmith.evaluator.supervisor.device_turns import DeviceTurns
 from warpsmith.evaluator.supervisor.fork_server import ForkServer
 from warpsmith.evaluator.supervisor.job import BUILD_ONLY, EvaluationJob, Progress
 from warpsmith.evaluator.supervisor.judge_client import JudgeClient, VerificationSetup
 from warpsmith.evaluator.supervisor.python_compile import PythonCompiler
 from warpsmith.evaluator.supervisor.result_cache import ResultCache, ResultKey
 from warpsmith.evaluator.supervisor.worker_pool import FAULTS, HEAP, WorkerPool, native_library, readable_paths
-from warpsmith.hardware.device import Device, cpu_threads, select_device
+from warpsmith.hardware.device import Device, cpu_threads, free_gpu_memory, select_device
 from warpsmith.model.brief import Problem
 from warpsmith.model.build import Artifact, Backend, BuildFailure, Target
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.certificate import Calibration
-from warpsmith.model.errors import HarnessFault, TaskError, ToolMissing, UsageError
+from warpsmith.model.errors import HarnessFault, TaskError, TooLittleMemory, ToolMissing, UsageError
 from warpsmith.model.evaluation import Evaluation, Status
 from warpsmith.model.settings import Paths, Settings
 from warpsmith.model.task import Precision, Task
@@ -71,7 +72,16 @@ class Evaluator:
         self._results = ResultCache(self._paths.cache if use_cache else None, on_message)
         self._on_progress = on_progress
         self._on_message = on_message
-        self._lock = DeviceLock(lock_folder(self.device.kind, self._paths.cache), self.device.hardware, shared=shared)
+        folder, on_gpu = lock_folder(self.device.kind, self._paths.cache), self.device.kind == "cuda"
+        self._lock = DeviceLock(folder, self.device.hardware, shared=shared)
+        self._turns = DeviceTurns(
+            self._lock,
+            DeviceUsers(folder, self.device.hardware) if on_gpu else None,
+            self._release_memory,
+            free_bytes=lambda: free_gpu_memory(self.device.index),
+            on_wait=self._on_lock_wait,
+            on_message=on_message,
+        )
         self._threads = cpu_threads()
         self._workers = WorkerPool(self.device.kind, self._paths.cache, self._threads)
         self._give_up_reason = ""  # why no more candidates of this batch are tried
@@ -89,6 +99,7 @@ class Evaluator:
         """End all workers and compilers and remove their folders."""
         self._stopping.set()
         self._builders.shutdown(wait=True, cancel_futures=True)
+        self._turns.close()
         self._stop_workers()
         self._workers.close()
 
@@ -117,10 +128,8 @@ class Evaluator:
     ) -> tuple[Task, Calibration]:
         """Check whether a task can tell right results from wrong ones. Every evaluation checks and says that, too."""
         self._close_judges()
-        judge_server, _ = self._workers.start()
-        with self._lock.held(self._on_lock_wait):
-            mode = CalibrationMode.REPORT_AGAIN if fresh else CalibrationMode.REPORT
-            judge = self._open(judge_server, str(task), precision, calibration=mode)
+        mode = CalibrationMode.REPORT_AGAIN if fresh else CalibrationMode.REPORT
+        with self._opened(str(task), precision, calibration=mode) as judge:
             judge.close()
         assert judge.facts.calibration is not None, "the judge was asked to calibrate"
         return judge.task, judge.facts.calibration
@@ -167,6 +176,11 @@ class Evaluator:
                 if self._results.get(job.key) is None:
                     self._builders.submit(self._build, job)
 
+    def wait_for_memory(self, short: TooLittleMemory) -> None:
+        """Wait, with no memory of the device, until the device may have what an attempt lacked."""
+        self._close_judges()
+        self._turns.wait_for_memory(short)
+
     def renew(self, settings: Settings | None = None) -> None:
         """Start a new judge for the next evaluation, with other settings if they are given."""
         self._close_judges()
@@ -185,9 +199,7 @@ class Evaluator:
         if isinstance(built, BuildFailure):
             raise HarnessFault(f"a candidate that was built before cannot be built now: {built.reason}")
         self._close_judges()
-        judge_server, _ = self._workers.start()
-        with self._lock.held(self._on_lock_wait):
-            judge = self._open(judge_server, str(task), precision, str(samples))
+        with self._opened(str(task), precision, inputs_folder=str(samples)) as judge:
             try:
                 sized = self._build(
                     replace(job, index=BUILD_ONLY, task=judge.task), locked=True
@@ -339,10 +351,14 @@ class Evaluator:
             stages.append(stage)
             self._on_progress(Progress(job.index, stage))
 
-        judge = self._current_judge(task, precision)
-        with self._lock.held(self._on_lock_wait):
-            host = judge.take_host(left, python=artifact.kind != "library")
-            return judge.examine(host, artifact.library, job.contract, report)
+        while True:
+            judge = self._current_judge(task, precision)
+            try:
+                with self._turns.turn():
+                    host = judge.take_host(left, python=artifact.kind != "library")
+                    return judge.examine(host, artifact.library, job.contract, report)
+            except TooLittleMemory as short:
+                self.wait_for_memory(short)
 
     def _on_lock_wait(self) -> None:
         self._on_message(f"waiting: another evaluation is using {self.device.label}.")
@@ -365,10 +381,31 @@ class Evaluator:
             self._stop_workers()
         if key not in self._judges:
             self._close_judges()  # one task at a time: the buffers of a task may fill the device
-            judge_server, _ = self._workers.start()
-            with self._lock.held(self._on_lock_wait):
-                self._judges[key] = self._open(judge_server, task, precision)
+            with self._opened(task, precision) as judge:
+                self._judges[key] = judge
         return self._judges[key]
+
+    @contextmanager
+    def _opened(
+        self,
+        task: str,
+        precision: Precision | None,
+        *,
+        inputs_folder: str = "",
+        calibration: CalibrationMode = CalibrationMode.JUDGE,
+    ) -> Iterator[JudgeClient]:
+        """A new judge in a turn on the device; waits while the device has too little memory for its task."""
+        judge_server, _ = self._workers.start()
+        with ExitStack() as turn:
+            while True:
+                turn.enter_context(self._turns.turn())
+                try:
+                    judge = self._open(judge_server, task, precision, inputs_folder, calibration)
+                    break
+                except TooLittleMemory as short:
+                    turn.close()
+                    self._turns.wait_for_memory(short)
+            yield judge
 
     def _open(
         self,
@@ -405,10 +442,19 @@ class Evaluator:
             natives={name: native_library(name, self._paths.cache, os.environ) for name in (FAULTS, HEAP)},
         )
 
+    def _release_memory(self) -> None:
+        """Release the buffers of open judges; a judge that cannot is ended and opened again later."""
+        try:
+            for judge in self._judges.values():
+                judge.release_memory()
+        except HarnessFault:
+            self._close_judges()
+
     def _close_judges(self) -> None:
-        for judge in self._judges.values():
-            judge.close()
-        self._judges.clear()
+        with self._turns.quiet():
+            for judge in self._judges.values():
+                judge.close()
+            self._judges.clear()
 
     def _stop_workers(self) -> None:
         self._close_judges()

@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from warpsmith.evaluator.protocol.messages import (
     Examine,
     Examined,
     JudgeRefused,
+    MemoryReleased,
+    ReleaseMemory,
     ResultsChecked,
     StageReached,
     TaskOpened,
@@ -36,13 +38,16 @@ from warpsmith.evaluator.supervisor.fork_server import ForkedWorker, ForkServer
 from warpsmith.evaluator.supervisor.worker_pool import HostSpec
 from warpsmith.model.build import Artifact
 from warpsmith.model.contract import Contract
-from warpsmith.model.errors import HarnessFault, TaskError
+from warpsmith.model.errors import HarnessFault, TaskError, TooLittleMemory
 from warpsmith.model.evaluation import Status
 from warpsmith.model.task import Task
 from warpsmith.system.files import remove_tree
 
 _OPEN_S = 600.0  # loading a large task, measuring peaks and timing its baseline
 _TORCH_COMPILE_S = 600.0  # as a baseline, for all workloads
+_RELEASE_S = 60.0
+_LAST_WORD_S = 0.1
+KEPT_BYTES = 1 << 30  # buffers of this size stay on a device that several evaluators use
 _GRACE_S = 60.0  # beyond a candidate's limits and the same again for the judge's part of a stage
 _HOSTS_AHEAD = {False: 1, True: 3}  # hosts started early on a GPU: native, Python
 _NOBODY = 65534
@@ -102,6 +107,7 @@ class JudgeClient:
         self._count = 0
         self._spare: dict[bool, list[HostProcess]] = {False: [], True: []}  # started ahead; True: for Python candidates
         self._config = config
+        self._holds_buffers = True
         ours, theirs = socket.socketpair()
         with theirs:
             self._worker = judge_server.spawn("judge", CONFIG.dump_json(config).decode(), [theirs.fileno()])
@@ -117,18 +123,41 @@ class JudgeClient:
             raise HarnessFault(f"the judging process failed while opening the task ({error}).") from None
         if isinstance(message, JudgeRefused):
             self.close()
+            if message.needed_bytes:
+                raise TooLittleMemory(message.reason, message.needed_bytes)
             raise TaskError(message.reason)
         from warpsmith.tasks.codec import parse_task
 
         self.task: Task = parse_task(message.task.encode())
         self.facts: TaskFacts = FACTS.validate_json(message.facts)
 
-    def close(self) -> None:
-        """End the judge."""
+    def release_memory(self, more_than: int = KEPT_BYTES) -> None:
+        """Release the judge's buffers, if they are larger than `more_than` bytes, and end the hosts started ahead.
+
+        The judge allocates buffers again when the next host is started.
+        """
+        if not self._holds_buffers:
+            return
+        self._send(ReleaseMemory(more_than), [])
+        try:
+            message, _ = self._channel.receive((MemoryReleased, JudgeRefused), _RELEASE_S)
+        except (WireClosed, WireError, WireTimeout) as error:
+            raise HarnessFault(f"the judging process was lost ({error}).") from None
+        if isinstance(message, JudgeRefused):
+            raise HarnessFault(message.reason)
+        self._holds_buffers = False  # or so little that it may keep them
+        if message.released:
+            self._end_spare_hosts()
+
+    def _end_spare_hosts(self) -> None:
         for spare in self._spare.values():
             for host in spare:
                 host.end()
             spare.clear()
+
+    def close(self) -> None:
+        """End the judge."""
+        self._end_spare_hosts()
         self._channel.close()
         self._worker.kill()
         self._worker.wait(10.0)
@@ -155,6 +184,7 @@ class JudgeClient:
 
     def _start_host(self, spec: HostSpec, replayer: HostProcess | None = None) -> HostProcess:
         """Fork a host and have the judge prepare it."""
+        self._holds_buffers = True
         self._count += 1
         number = self._count
         scratch = spec.scratch / f"{os.getpid()}-{self._worker.pid}-{number}"
@@ -214,7 +244,7 @@ class JudgeClient:
                 except WireTimeout:
                     raise HarnessFault(f"the judging process said nothing for {limit_s:.0f} s.") from None
                 if isinstance(message, JudgeRefused):
-                    raise HarnessFault(message.reason)
+                    raise _refusal(message)
                 if isinstance(message, Examined):
                     break
                 report(message.name)
@@ -243,6 +273,11 @@ class JudgeClient:
         try:
             self._channel.send(message, fds)
         except (WireClosed, WireTimeout) as error:
+            with suppress(WireClosed, WireError, WireTimeout):  # it may have said why it ended
+                while True:
+                    said, _ = self._channel.receive((JudgeRefused, StageReached), _LAST_WORD_S)
+                    if isinstance(said, JudgeRefused):
+                        raise _refusal(said) from None
             raise HarnessFault(f"the judging process was lost ({error}).") from None
 
 
@@ -254,6 +289,13 @@ class VerificationSetup:
     task: Task
     contract: Contract
     artifact: Artifact
+
+
+def _refusal(message: JudgeRefused) -> HarnessFault | TooLittleMemory:
+    """The error of a judge that cannot go on."""
+    if message.needed_bytes:
+        return TooLittleMemory(message.reason, message.needed_bytes)
+    return HarnessFault(message.reason)
 
 
 def _full_disk(folder: Path, fault: OSError) -> str:

@@ -137,6 +137,15 @@ class Reference:
         """Drop the last result, which only saves time."""
         self._last = None
 
+    def release_results(self) -> None:
+        """Drop all results; their limits, and which cases are unusable, are kept."""
+        self._last = None
+        for case, found in self._kept.items():
+            if found is not None:
+                self._limits[case] = found.limits
+        self._kept = {case: None for case, found in self._kept.items() if found is None}
+        self._kept_bytes = 0
+
     @property
     def task(self) -> Task:
         """The task of the program."""
