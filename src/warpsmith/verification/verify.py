@@ -190,15 +190,17 @@ class Verifier:
         if isinstance(self._evaluator, ExaminesElsewhere):
             self._on_event(VerificationEvent(SEEDS))
             return self._report(self._evaluator.examine(task, candidate, precision))
+        evaluator = self._evaluator
+        assert isinstance(evaluator, Evaluator), "another engine examines elsewhere"
         fault, attempts = "", 0
         while attempts < _ATTEMPTS:
             attempts += 1
             folder = make_scratch_folder()
             try:
-                return self._attempt(task, candidate, precision, folder)
+                return self._attempt(evaluator, task, candidate, precision, folder)
             except TooLittleMemory as short:  # others use the device too
                 attempts -= 1
-                self._evaluator.wait_for_memory(short)
+                evaluator.wait_for_memory(short)
             except (HarnessFault, TaskError, ToolMissing) as error:  # the task was opened before, so it is not at fault
                 fault = str(error)
             finally:
@@ -208,10 +210,13 @@ class Verifier:
         )
 
     def _attempt(
-        self, task: str | Path, candidate: Candidate, precision: Precision | None, folder: OwnedFolder
+        self,
+        evaluator: Evaluator,
+        task: str | Path,
+        candidate: Candidate,
+        precision: Precision | None,
+        folder: OwnedFolder,
     ) -> list[CheckOutcome]:
-        evaluator = self._evaluator
-        assert isinstance(evaluator, Evaluator), "another engine examines elsewhere"
         samples = folder.path / "samples"
         samples.mkdir(mode=0o700)
         self._on_event(VerificationEvent(SEEDS))
