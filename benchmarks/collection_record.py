@@ -3,6 +3,7 @@
     python -m benchmarks.collection_record --limit-s 500
     python -m benchmarks.collection_record --verify --limit-s 500
     python -m benchmarks.collection_record --only matmul,conv2d --again
+    python -m benchmarks.collection_record --precision tf32 --json benchmarks/h200/collection_tf32.json
 
 Writes `src/warpsmith/kernels/facts/NAME-OF-THE-GPU.json` after every task, which `warpsmith kernels list` shows, and
 leaves out what the file has already, unless a kernel's source or a header that it includes has changed since: run it
@@ -27,13 +28,14 @@ from benchmarks.suite_sitting import versions
 from warpsmith.backends.source import backend_named
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import Device, select_device
-from warpsmith.kernels.collection import CollectedKernel, collection
+from warpsmith.kernels.collection import CollectedKernel, collected, collection
 from warpsmith.kernels.facts import FACTS, DeviceFacts, KernelFacts, identity, read_device, write_facts
 from warpsmith.model.build import BuildFailure, DeviceKind, Target
 from warpsmith.model.certificate import SHAPES, Certificate, CheckOutcome, CheckStatus
 from warpsmith.model.errors import WarpsmithError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.settings import Paths
+from warpsmith.model.task import Precision
 from warpsmith.tasks.load import load_task
 from warpsmith.verification.verify import Verifier
 
@@ -51,25 +53,36 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=4, help="kernels whose checks run on the GPU at once")
     parser.add_argument("--first", default="", help="families that come first, separated by commas")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--precision", type=Precision, help="a class that tasks declare beside their own: tf32")
     options = parser.parse_args()
     began = time.monotonic()
     device = select_device(options.device)
     path = options.json or FACTS / f"{file_name(device.name)}.json"
     record = read_device(path) or DeviceFacts(device.name, "", {}, {})
     wanted = set(filter(None, options.only.split(",")))
-    chosen = [kernel for kernel in collection() if not wanted or kernel.task.name in wanted]
+    if options.precision and not options.json:
+        parser.error("--precision needs --json: the record of the package is for the tasks' own classes")
+    chosen = [kernel for kernel in kernels_in(options.precision) if not wanted or kernel.task.name in wanted]
     chosen = [kernel for kernel in chosen if options.again or not settled(kernel, record, options.verify)]
     first = options.first.split(",")
     chosen.sort(key=lambda kernel: kernel.task.family not in first)
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
-        for fault in processes.map(build, chosen):
+        for fault in processes.map(build, chosen, [options.precision] * len(chosen)):
             if fault:
                 print(fault, flush=True)
     print(f"compiled after {time.monotonic() - began:.0f} s", flush=True)
-    sitting = Sitting(device, path, record, began, options.limit_s)
+    sitting = Sitting(device, path, record, began, options.limit_s, options.precision)
     while chosen:
         batch, chosen = chosen[:BATCH], chosen[BATCH:]
         sitting.record_batch(batch, options.at_once if options.verify else 0)
+
+
+def kernels_in(precision: Precision | None) -> list[CollectedKernel]:
+    """The kernels in the tasks' own class, or in another one, where a task declares it."""
+    if precision is None:
+        return list(collection())
+    declaring = [kernel.task for kernel in collection() if precision in kernel.task.precisions]
+    return [kernel for task in declaring if (kernel := collected(task, precision))]
 
 
 BATCH = 16  # kernels judged before they are verified: what is found of a batch is kept if the next does not finish
@@ -78,8 +91,17 @@ BATCH = 16  # kernels judged before they are verified: what is found of a batch 
 class Sitting:
     """One call of this script."""
 
-    def __init__(self, device: Device, path: Path, record: DeviceFacts, began: float, limit_s: float) -> None:
+    def __init__(
+        self,
+        device: Device,
+        path: Path,
+        record: DeviceFacts,
+        began: float,
+        limit_s: float,
+        precision: Precision | None,
+    ) -> None:
         self._device = device
+        self._precision = precision
         self._path = path
         self._record = record
         self._began = began
@@ -105,7 +127,8 @@ class Sitting:
         began = time.monotonic()
         self._reached("examine")
         with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as processes:
-            checks = list(processes.map(examine, [self._device] * len(found), [kernel for kernel, _ in found]))
+            many = [[each] * len(found) for each in (self._device, self._precision)]
+            checks = list(processes.map(examine, [kernel for kernel, _ in found], *many))
         print(f"{len(found)} kernels examined in {time.monotonic() - began:.0f} s", flush=True)
         with Evaluator(
             self._device, on_progress=lambda progress: self._reached(f"again: {progress.stage}")
@@ -135,7 +158,7 @@ class Sitting:
     def _judge(self, evaluator: Evaluator, kernel: CollectedKernel) -> Evaluation | None:
         began = time.monotonic()
         try:
-            evaluation = evaluator.evaluate_one(kernel.task.spec(), kernel.candidate)
+            evaluation = evaluator.evaluate_one(kernel.task.spec(), kernel.candidate, self._precision)
         except WarpsmithError as fault:
             nothing = (None, None, (), (), (), None, None, "", 0.0)
             self._keep(
@@ -165,7 +188,11 @@ class Sitting:
         try:
             verifier = Verifier(evaluator, paths=Paths.from_environment())
             certificate = verifier.verify(
-                kernel.task.spec(), kernel.candidate, None, first=evaluation, examined=examined if passed else None
+                kernel.task.spec(),
+                kernel.candidate,
+                self._precision,
+                first=evaluation,
+                examined=examined if passed else None,
             )
         except WarpsmithError as fault:
             print(f"{kernel.task.title}: {fault}", flush=True)
@@ -197,10 +224,12 @@ def settled(kernel: CollectedKernel, record: DeviceFacts, verify: bool) -> bool:
     return known.verified is not None or not verify or known.status != "ok"
 
 
-def examine(device: Device, kernel: CollectedKernel) -> list[CheckOutcome]:
+def examine(kernel: CollectedKernel, device: Device, precision: Precision | None) -> list[CheckOutcome]:
     """The checks of a verification that take no times, in a process of its own."""
     with Evaluator(device, shared=True) as evaluator:
-        return Verifier(evaluator, paths=Paths.from_environment()).examine(kernel.task.spec(), kernel.candidate)
+        return Verifier(evaluator, paths=Paths.from_environment()).examine(
+            kernel.task.spec(), kernel.candidate, precision
+        )
 
 
 def file_name(device: str) -> str:
@@ -237,11 +266,11 @@ def facts_of(
     )
 
 
-def build(kernel: CollectedKernel) -> str:
+def build(kernel: CollectedKernel, precision: Precision | None) -> str:
     """Compile one kernel into the build cache, in a process of its own that needs no GPU."""
     try:
         backend = backend_named("cuda")
-        contract = backend.contract(load_task(kernel.task.spec()).task)
+        contract = backend.contract(load_task(kernel.task.spec(), precision).task)
         made = backend.build(kernel.candidate, contract, Target(DeviceKind.CUDA, ARCH))
     except WarpsmithError as fault:
         return f"{kernel.task.title}: {fault}"

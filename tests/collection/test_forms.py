@@ -306,8 +306,18 @@ def test_other_classes_and_devices_are_not_claimed(tmp_path: Path) -> None:
 
     assert form_kernel(task, contract, recorded) is not None
     assert form_kernel(task, contract, recorded, "sm_80") is None
-    assert form_kernel(replace(task, precision=Precision.TF32), contract, recorded) is None
+    assert form_kernel(replace(task, precision=Precision.BF16), contract, recorded) is None
     assert form_kernel(task, backend_named("cpu").contract(task), recorded) is None
+
+
+def test_a_product_in_the_tf32_class_is_one_product_instead_of_three() -> None:
+    task = next(each for each in suite_tasks("warpsmith-100") if each.name == "matmul_symmetric")
+    exact, coarse, file = collected(task), collected(task, Precision.TF32), SOURCES / "matmul_symmetric.cu"
+    assert exact is not None
+    assert coarse is not None
+    assert exact.source == file.read_text()
+    assert "multiply<warpsmith::Tf32>(p" in coarse.source
+    assert "multiply_bytes<warpsmith::Tf32>(" in coarse.source
 
 
 def test_families_without_a_form_have_no_task_of_a_form() -> None:

@@ -25,6 +25,7 @@ from warpsmith.kernels.forms import form_kernel
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import UsageError
 from warpsmith.model.settings import Paths
+from warpsmith.model.task import Precision
 from warpsmith.system.files import put_in_place
 from warpsmith.tasks.suites import SHIPPED, SuiteTask, suite_tasks
 
@@ -135,20 +136,25 @@ def _from_kept(task: SuiteTask, kept: Mapping[str, tuple[str, str]]) -> Collecte
     return CollectedKernel(task, Candidate((SourceFile(path.name, source),), "cuda"), form)
 
 
-def collected(task: SuiteTask) -> CollectedKernel | None:
-    """The kernel for a task of a suite; None if the collection has none."""
+def collected(task: SuiteTask, precision: Precision | None = None) -> CollectedKernel | None:
+    """The kernel for a task of a suite; None if the collection has none.
+
+    `precision`: a class that the task declares beside its own. A form may then write a faster kernel; a file is the
+    same in all of them.
+    """
     path = SOURCES / f"{task.name}.cu"
-    if path.is_file():
-        return CollectedKernel(task, read_candidate(path), "")
+    file = CollectedKernel(task, read_candidate(path), "") if path.is_file() else None
+    if file and precision is None:
+        return file
     if task.family not in _FORM_FAMILIES:
-        return None  # without loading the task
+        return file  # without loading the task
     from warpsmith.tasks.load import load_task
     from warpsmith.tasks.outline import outline
 
-    program = load_task(task.spec())
+    program = load_task(task.spec(), precision)
     written = form_kernel(program.task, backend_named("cuda").contract(program.task), outline(program))
     if written is None:
-        return None
+        return file
     return CollectedKernel(task, Candidate((SourceFile(path.name, written.source),), "cuda"), written.form)
 
 

@@ -151,19 +151,21 @@ def _source(task: FormTask, found: _Product) -> str:
     kind = "products of many pairs of matrices" if found.stack else "product of two matrices"
     stored = [name for name, each in (("first", found.a_transposed), ("second", not found.b_transposed)) if each]
     said = f", the {' and the '.join(stored)} stored transposed" if stored else ""
+    exactness = "<warpsmith::Tf32>" if task.tf32 else ""
+    how = "accuracy of TF32 from one fp16 product" if task.tf32 else "float32 accuracy from three fp16 products"
     return text(
         f"// The {kind}{said}{', plus a bias' if found.bias else ''}.\n//\n"
-        "// float32 accuracy from three fp16 products on the tensor cores; warpsmith/split_product.cuh says how.\n"
+        f"// {how} on the tensor cores; warpsmith/split_product.cuh says how.\n"
         "#include <warpsmith/matmul.cuh>",
         "namespace {",
         f"warpsmith::Product product({task.size_parameters}) {{ "
         f"return {{{stack}, {rows}, {terms}, {columns}, {'true' if found.shared_b else 'false'}}}; }}",
         _BIASED if found.bias else "",
         "}  // namespace",
-        task.workspace_bytes(f"return warpsmith::multiply_bytes(product({task.size_names}));"),
+        task.workspace_bytes(f"return warpsmith::multiply_bytes{exactness}(product({task.size_names}));"),
         task.launch(
             f"const warpsmith::Product p = product({task.size_names});",
-            f"return int(warpsmith::multiply(p, warpsmith::{first}({found.a}, p.rows, p.terms), "
+            f"return int(warpsmith::multiply{exactness}(p, warpsmith::{first}({found.a}, p.rows, p.terms), "
             f"warpsmith::{second}({found.b}, p.columns, p.terms), {end}, {task.workspace}, "
             f"cudaStream_t({task.stream})));",
         ),

@@ -51,11 +51,12 @@ class FormTask:
     """What all forms need to know about a task."""
 
     def __init__(self, task: Task, contract: Contract, outline: Outline) -> None:
-        require(not contract.table and task.precision is Precision.FP32)
+        require(not contract.table and task.precision in (Precision.FP32, Precision.TF32))
         self.task = task
         self.outline = outline
         self.contract = contract
         self.on_cpu = contract.backend == "cpu"
+        self.tf32 = task.precision is Precision.TF32  # a kernel may be less exact than float32, and need not be
         self._inputs = {value.name: value for value in outline.inputs}
         self._names = {each.source: each.name for each in contract.arguments}
 
