@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from warpsmith.model.errors import WarpsmithError as WarpsmithError
     from warpsmith.runtime.load import load as load
     from warpsmith.search.options import RunOptions as RunOptions
+    from warpsmith.server.client import Client as Client
     from warpsmith.tasks.declare import booleans as booleans
     from warpsmith.tasks.declare import custom as custom
     from warpsmith.tasks.declare import integers as integers
@@ -40,6 +41,7 @@ _HOME = {
         "warpsmith.api",
     ),
     "Evaluator": "warpsmith.evaluator.supervisor.evaluator",
+    "Client": "warpsmith.server.client",
     "RunOptions": "warpsmith.search.options",
     "WarpsmithError": "warpsmith.model.errors",
     **dict.fromkeys(

@@ -250,7 +250,7 @@ def test_what_was_accepted_is_judged_after_a_crash_or_answered_as_lost(tmp_path:
         journal = Journal(tmp_path)
         assert journal.counts("one")[JobState.QUEUED] == (2 if crash < 2 else 1)
     assert journal.counts("one") == {JobState.LOST: 1, JobState.QUEUED: 1}
-    ((_, place, state, _, error),) = journal.results("one", 0, 10)
+    ((_, place, state, _, error, _),) = journal.results("one", 0, 10)
     assert (place, state) == (0, JobState.LOST)
     assert "submit it again" in error
     journal.accept(new("one", "a", "b"), TokenHolder("ada"))

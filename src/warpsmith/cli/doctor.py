@@ -41,6 +41,7 @@ VARIABLES = {
     "WARPSMITH_POOL": "the file of the pool",
     "WARPSMITH_CONFIG": "the folder with the key that signs your runs",
     "WARPSMITH_MCP_TOKEN": "the token that `warpsmith mcp --http` asks for",
+    "WARPSMITH_SERVER_TOKEN": "the token that a server of `warpsmith serve` gave you",
     "WARPSMITH_MODEL": "the model to ask if no --proposer is given",
     "WARPSMITH_KEY_FILE": "a file of keys",
     "WARPSMITH_PRICES": "a price table of your own",

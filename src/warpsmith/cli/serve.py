@@ -10,9 +10,9 @@ import typer
 
 from warpsmith.cli import cards
 from warpsmith.cli.checks import writable_paths
+from warpsmith.cli.options import EngineOption
 from warpsmith.cli.terminal import print_columns
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
-from warpsmith.hardware.device import select_device
+from warpsmith.engine.engine import LOCAL, engine_site
 from warpsmith.model.errors import ToolMissing, UsageError
 from warpsmith.server.tokens import TokenHolder, TokenStore, default_token_file
 from warpsmith.system.signatures import config_folder
@@ -26,6 +26,7 @@ def serve_run(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, metavar="N", help="The port.")] = 8322,
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda|cuda:N", help="Where kernels run.")] = "auto",
+    engine: EngineOption = None,
     tasks: Annotated[
         list[str] | None,
         typer.Option(metavar="FOLDER", help="A folder of task files that clients may name; again for more."),
@@ -64,11 +65,13 @@ def serve_run(
     store, paths = _store(tokens, needed=True), writable_paths()
     folder = Path(state) if state else config_folder() / "serve"
     catalogue = TaskCatalogue(tasks or (), folder / "uploads", allow_uploads=allow_uploads)
-    target = select_device(device)
+    site = engine_site(engine or LOCAL)
+    target = site.select(device)
     service = VerdictService(
         Journal(folder, queue_limit=queue),
         catalogue,
-        lambda settings, on_progress: Evaluator(target, settings, paths=paths, on_progress=on_progress),
+        lambda settings, on_progress: site.open(target, settings, paths=paths, name="serve", on_progress=on_progress),
+        available=site.available,
     )
     page = LivePage(RunShelf([Path(each) for each in runs]), hosts=names_of(host)) if runs else None
     app = verdict_app(

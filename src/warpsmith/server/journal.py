@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.model.errors import UsageError
-from warpsmith.server.messages import FINISHED, JobState
+from warpsmith.server.messages import FINISHED, FaultKind, JobState
 from warpsmith.server.tokens import TokenHolder
 from warpsmith.system.locks import open_lock_file, try_lock
 
@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     batch TEXT NOT NULL, key TEXT NOT NULL, candidate TEXT NOT NULL, state TEXT NOT NULL,
     attempts INTEGER NOT NULL DEFAULT 0, accepted REAL NOT NULL, counted INTEGER NOT NULL,
     fresh INTEGER NOT NULL, sequence INTEGER NOT NULL DEFAULT 0, reusable INTEGER NOT NULL DEFAULT 0,
-    result TEXT NOT NULL DEFAULT '', error TEXT NOT NULL DEFAULT '', UNIQUE (submission, place)
+    result TEXT NOT NULL DEFAULT '', error TEXT NOT NULL DEFAULT '', fault TEXT NOT NULL DEFAULT '',
+    UNIQUE (submission, place)
 ) STRICT;
 CREATE INDEX IF NOT EXISTS waiting ON jobs (number) WHERE state = 'queued';
 CREATE INDEX IF NOT EXISTS waiting_batches ON jobs (batch, number) WHERE state = 'queued';
@@ -89,6 +90,7 @@ class Outcome:
     state: JobState
     result: str = ""  # JSON
     error: str = ""
+    fault: FaultKind = FaultKind.NONE
     reusable: bool = False
 
 
@@ -151,7 +153,7 @@ class Journal:
                 self._check_quota(holder, len(again))
                 self._connection.executemany(
                     "UPDATE jobs SET state = 'queued', attempts = 0, sequence = 0, candidate = ?, result = '', "
-                    "error = '', counted = 1, accepted = ? WHERE number = ?",
+                    "error = '', fault = '', counted = 1, accepted = ? WHERE number = ?",
                     [(new.jobs[place][1], now, number) for number, place in again],
                 )
                 return False
@@ -204,15 +206,15 @@ class Journal:
             return self._number("SELECT COUNT(*) FROM jobs WHERE state = 'queued'")
         return self._number("SELECT COUNT(*) FROM jobs WHERE state = 'queued' AND client = ?", client)
 
-    def results(self, submission: str, after: int, limit: int) -> list[tuple[int, int, JobState, str, str]]:
-        """Outcomes in the order in which they came: sequence, place, state, result, error."""
+    def results(self, submission: str, after: int, limit: int) -> list[tuple[int, int, JobState, str, str, FaultKind]]:
+        """Outcomes in the order in which they came: sequence, place, state, result, error, kind of fault."""
         marks = ", ".join("?" for _ in FINISHED)
         rows = self._rows(
-            f"SELECT sequence, place, state, result, error FROM jobs WHERE submission = ? AND sequence > ? "
+            f"SELECT sequence, place, state, result, error, fault FROM jobs WHERE submission = ? AND sequence > ? "
             f"AND state IN ({marks}) ORDER BY sequence LIMIT ?",
             *(submission, after, *FINISHED, limit),
         )
-        return [(sequence, place, JobState(state), result, error) for sequence, place, state, result, error in rows]
+        return [(row[0], row[1], JobState(row[2]), row[3], row[4], FaultKind(row[5])) for row in rows]
 
     def cancel(self, submission: str) -> int:
         """Cancel the jobs of a submission that wait; returns how many."""
@@ -296,9 +298,12 @@ class Journal:
     def _settle(self, number: int, outcome: Outcome) -> bool:
         self._sequence += 1
         changed = self._connection.execute(
-            "UPDATE jobs SET state = ?, result = ?, error = ?, reusable = ?, sequence = ?, candidate = '' "
+            "UPDATE jobs SET state = ?, result = ?, error = ?, fault = ?, reusable = ?, sequence = ?, candidate = '' "
             "WHERE number = ? AND state IN ('queued', 'running')",
-            (outcome.state, outcome.result, outcome.error, int(outcome.reusable), self._sequence, number),
+            (
+                *(outcome.state, outcome.result, outcome.error, outcome.fault),
+                *(int(outcome.reusable), self._sequence, number),
+            ),
         )
         return changed.rowcount == 1
 

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from warpsmith.backends.source import MAX_SOURCE_BYTES
+from warpsmith.model.build import Availability
 from warpsmith.model.candidate import Candidate, SourceFile
-from warpsmith.model.errors import UsageError
+from warpsmith.model.errors import CandidateError, TaskError, ToolMissing, UsageError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.settings import Settings
 from warpsmith.model.task import Precision
@@ -190,6 +191,25 @@ class JobState(StrEnum):
     LOST = "lost"  # the server ended repeatedly while it was judged; submit it again
 
 
+class FaultKind(StrEnum):
+    """Why a candidate cannot be judged."""
+
+    NONE = ""
+    TASK = "task"  # the task file
+    USAGE = "usage"  # what was asked for
+    TOOL = "tool"  # something that the server lacks
+    SERVER = "server"  # the server itself; says nothing about the candidate
+
+    @staticmethod
+    def of(fault: Exception) -> FaultKind:
+        """The kind of an exception."""
+        if isinstance(fault, TaskError):
+            return FaultKind.TASK
+        if isinstance(fault, UsageError | CandidateError):
+            return FaultKind.USAGE
+        return FaultKind.TOOL if isinstance(fault, ToolMissing) else FaultKind.SERVER
+
+
 FINISHED = (JobState.DONE, JobState.FAILED, JobState.CANCELLED, JobState.LOST)
 
 
@@ -213,6 +233,7 @@ class JobResult(BaseModel):
     evaluation: Evaluation | None = None
     answer: Annotated[Any, Field(description="The answer to a question about a task.")] = None
     error: str = ""
+    fault: FaultKind = FaultKind.NONE
 
 
 class ResultsPage(BaseModel):
@@ -243,4 +264,4 @@ class ServerFacts(BaseModel):
     candidates: int = MOST_CANDIDATES
     pending: int = Field(description="Candidates of this client that may wait at once.")
     waiting: int = Field(description="Candidates of this client that wait.")
-    backends: list[str]
+    backends: dict[str, Availability]

@@ -127,7 +127,11 @@ def server(request: Request, service: Service, holder: Holder) -> ServerFacts:
         body_bytes=request.app.state.body_bytes,
         pending=holder.pending,
         waiting=service.journal.waiting(holder.name),
-        backends=[each for each, backend in plugins("warpsmith.backends").items() if kind in backend.devices],
+        backends={
+            name: service.available(name)
+            for name, backend in plugins("warpsmith.backends").items()
+            if kind in backend.devices
+        },
     )
 
 

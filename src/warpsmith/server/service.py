@@ -23,10 +23,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from warpsmith._version import __version__
-from warpsmith.backends.source import devices_of
-from warpsmith.evaluator.supervisor.evaluator import Evaluator as Engine
+from warpsmith.backends.source import backend_named, devices_of
+from warpsmith.engine.engine import Engine
 from warpsmith.evaluator.supervisor.evaluator import Progress
 from warpsmith.model.brief import Problem
+from warpsmith.model.build import Availability
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.certificate import Calibration
 from warpsmith.model.errors import CandidateError, TaskError, UsageError, WarpsmithError
@@ -36,6 +37,7 @@ from warpsmith.model.task import Precision, Task
 from warpsmith.server.journal import Job, Journal, NewSubmission, Outcome
 from warpsmith.server.messages import (
     FINISHED,
+    FaultKind,
     InspectionKind,
     InspectionRequest,
     JobResult,
@@ -90,16 +92,18 @@ class VerdictService:
         catalogue: TaskCatalogue,
         open_engine: Callable[[Settings, Callable[[Progress], None]], Engine],
         *,
+        available: Callable[[str], Availability] = lambda backend: backend_named(backend).available(),
         settings: Settings | None = None,
         metrics: ServerMetrics | None = None,
     ) -> None:
         self.journal = journal
         self.catalogue = catalogue
+        self.available = available
         self.metrics = metrics or ServerMetrics()
         self.metrics.count_waiting = journal.waiting
         self._settings = settings or Settings()
         self.engine = open_engine(self._settings, self._progressed)
-        self._width = max(1, getattr(self.engine, "width", 1))
+        self._width = max(1, self.engine.width)
         self._stopping = threading.Event()
         self._work = threading.Event()
         self._watchers: dict[str, list[Watcher]] = {}
@@ -200,8 +204,8 @@ class VerdictService:
         """Outcomes behind a position."""
         rows = self.journal.results(submission, after, min(limit, _PAGE))
         results = []
-        for sequence, place, state, result, error in rows:
-            found = JobResult(sequence=sequence, place=place, state=state, error=error)
+        for sequence, place, state, result, error, fault in rows:
+            found = JobResult(sequence=sequence, place=place, state=state, error=error, fault=fault)
             if result and _is_evaluation(result):
                 found.evaluation = _EVALUATION.validate_json(result)
             elif result:
@@ -265,10 +269,11 @@ class VerdictService:
                 self._evaluate(jobs, left)
             else:
                 for job in jobs:
-                    self._finish(left.pop(job.number), self._answer(job), 0.0)
+                    self._finish(job, self._answer(job), 0.0)
+                    del left[job.number]
         except WarpsmithError as fault:
             if isinstance(fault, TaskError) or len(jobs) == 1:
-                self._fail(left, str(fault))
+                self._fail(left, str(fault), fault)
             else:  # one candidate spoils the batch: judge each by itself
                 for job in list(left.values()):
                     if self._stopping.is_set():
@@ -277,7 +282,7 @@ class VerdictService:
                         self._judge([job])
         except Exception as fault:  # noqa: BLE001 - the top frame of a thread: any other exception is a bug
             LOG.error("judging failed", extra={"fields": {"jobs": len(left), "fault": traceback.format_exc()}})
-            self._fail(left, f"internal error of the server ({type(fault).__name__}); tell its owner.")
+            self._fail(left, f"internal error of the server ({type(fault).__name__}); tell its owner.", fault)
 
     def _evaluate(self, jobs: Sequence[Job], left: dict[int, Job]) -> None:
         candidates = [_CANDIDATE.validate_json(job.candidate) for job in jobs]
@@ -290,7 +295,8 @@ class VerdictService:
                 reusable=evaluation.status is not Status.NOT_JUDGED,
             )
             now = time.monotonic()
-            self._finish(left.pop(jobs[index].number), outcome, now - since, evaluation.status)
+            self._finish(jobs[index], outcome, now - since, evaluation.status)
+            del left[jobs[index].number]
             since = now
             if self._stopping.is_set():
                 self.journal.give_back(list(left.values()))
@@ -321,9 +327,10 @@ class VerdictService:
         }
         LOG.info("judged", extra={"fields": fields})
 
-    def _fail(self, left: dict[int, Job], reason: str) -> None:
+    def _fail(self, left: dict[int, Job], reason: str, fault: Exception) -> None:
+        kind = FaultKind.of(fault)
         for job in left.values():
-            self._finish(job, Outcome(JobState.FAILED, error=reason), 0.0)
+            self._finish(job, Outcome(JobState.FAILED, error=reason, fault=kind), 0.0)
         left.clear()
 
     def _progressed(self, progress: Progress) -> None:
