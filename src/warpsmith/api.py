@@ -54,7 +54,7 @@ TaskLike = Callable[..., object] | str | os.PathLike[str]
 KernelLike = str | os.PathLike[str] | Candidate
 """A kernel: the path of its file, its source as text, or a candidate."""
 
-_CAPTURED = "captured_tasks"  # the folder in the cache for task files written from functions
+CAPTURED = "captured_tasks"  # the folder in the cache for task files written from functions
 
 
 @dataclass(frozen=True)
@@ -480,7 +480,7 @@ def _merged(options: RunOptions | None, **given: Any) -> RunOptions:
 def _file(task: TaskLike, example_inputs: ExampleInputs | Sequence[ExampleInputs] | None) -> str:
     if isinstance(task, os.PathLike):
         task = os.fspath(task)
-    found = task_file(task, Paths.from_environment().cache / _CAPTURED, example_inputs)
+    found = task_file(task, Paths.from_environment().cache / CAPTURED, example_inputs)
     path = Path(found.partition("::")[0])
     if not path.is_file():
         raise UsageError(f"there is no task file {path}; give a path, 'suite/name', or a function under @task.")

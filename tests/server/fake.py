@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,10 +32,10 @@ from warpsmith.server.tokens import TokenHolder, TokenStore
 def fake_evaluation(candidate: Candidate, task: str = "fake") -> Evaluation:
     """A verdict that follows from the text: `speed N` is N times as fast, anything else is wrong."""
     environment = Environment("fake", candidate.backend, "none", "none")
-    words = candidate.main.text.split()
-    if "speed" not in words:
+    named = re.search(r"\bspeed ([\d.]+)\b", candidate.main.text)
+    if named is None:
         return Evaluation(task, candidate.id, Status.WRONG, "the text names no speed.", environment, "fp32")
-    speedup = float(words[words.index("speed") + 1])
+    speedup = float(named[1])
     baseline = Baseline("eager", speedup, speedup, Interval(speedup, speedup), 10)
     workload = WorkloadResult("w", (), 1.0, "batched", (baseline,), 0.0, 1.0, 0.1, 1, 1, 1, "fp64")
     return Evaluation(task, candidate.id, Status.OK, "", environment, "fp32", (workload,))
