@@ -79,10 +79,10 @@ def _write(what: str, out: str, runs: bool) -> ReportDocument:
         raise UsageError(f"--runs is for a bench, and {what} is a run; leave it out.")
     folder = open_run.find(what)
     path = Path(out) if out else folder / NAME
-    return ReportDocument(str(path), "run", _write_run(folder, path))
+    return ReportDocument(str(path), "run", write_run(folder, path))
 
 
-def _write_run(folder: Path, path: Path) -> int:
+def write_run(folder: Path, path: Path) -> int:
     with consistent(folder):
         document, texts = run_page(folder, peaks_of(open_run.config_of(folder).problem))
     return page.write(document, path, texts)
@@ -98,7 +98,7 @@ def _reports(folder: Path, results: BenchResults, path: Path, *, write_all: bool
         with suppress(OSError, ValueError, WarpsmithError):  # a run that cannot be read has no report
             check_below(folder, run / NAME)
             if write_all and (run / LOG_FILE).is_file():
-                _write_run(run, run / NAME)
+                write_run(run, run / NAME)
             if (run / NAME).is_file():
                 relative = os.path.relpath(run / NAME, path.parent)
                 found[cell.run] = f"./{quote(relative)}"

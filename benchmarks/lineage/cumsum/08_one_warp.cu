@@ -1,0 +1,6 @@
+// thought: A block of one warp needs no barrier at all.
+#include <warpsmith/scan.cuh>
+
+extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
+  return warpsmith::scan<warpsmith::Plus, false, false, false, 32, 4>(x, nullptr, out, rows, cols, stream);
+}
