@@ -15,9 +15,8 @@ import pytest
 from tests.docs.pages import ROOT
 from tests.searching import judged, new_session, proposed, valid
 from warpsmith.agents.call import ToolCall
-from warpsmith.agents.knowledge import guide
 from warpsmith.agents.new_task import task_text
-from warpsmith.agents.tools import AgentTools
+from warpsmith.agents.tools import AgentTools, guide
 from warpsmith.agents.workspace import Workspace
 from warpsmith.methods.load import load
 from warpsmith.model.errors import HarnessFault, TaskError, UsageError, WarpsmithError

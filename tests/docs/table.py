@@ -169,6 +169,11 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
         Run("warpsmith optimize softmax.py", more=ONE, says="Method: cuPilot"),
         Run("warpsmith optimize softmax.py --method evoengineer-full", more=ONE, says="Method: EvoEngineer"),
         Run("warpsmith optimize softmax.py --method cupilot --no-roofline", more=ONE, says="Method: cuPilot"),
+        Excepted(
+            "warpsmith optimize softmax.py --method agentic --proposer agent:openai:MODEL --step-trials 6 "
+            "--step-time 900",
+            Why.MODEL,
+        ),
         Run("warpsmith optimize softmax.py --method roofline_first.py", more=ONE, says="Method: Roofline first"),
     ),
     "docs/models.md": (

@@ -27,7 +27,8 @@ def test_every_ablation_of_every_method_is_sound_and_lacks_what_it_should(method
         roofline, retrieval, alignment, failures, repairs = kept
         assert list(method_errors(less)) == []
         expected = shown(method) - (set() if roofline else {Show.ROOFLINE, Show.STRATEGIES, Show.PROFILE})
-        expected -= (set() if retrieval else {Show.RETRIEVED}) | (set() if failures else {Show.FAILURES})
+        expected -= set() if retrieval else {Show.RETRIEVED, Show.PRECEDENTS}
+        expected -= set() if failures else {Show.FAILURES}
         assert shown(less) == expected
         assert less.repairs == (method.repairs if repairs else 0)
         assert alignment or not any(each.product is Product.ALIGNMENT for each in less.operators)

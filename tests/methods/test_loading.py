@@ -51,7 +51,7 @@ def test_a_known_method_is_found_by_its_name(name: str) -> None:
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        UsageError, match=r"unknown method 'evoengineer'; known: ai-cuda-engineer, cupilot, eoh, .*a \.py file"
+        UsageError, match=r"unknown method 'evoengineer'; known: agentic, ai-cuda-engineer, cupilot, eoh, .*a \.py file"
     ):
         load("evoengineer")
 

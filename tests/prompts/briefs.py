@@ -274,7 +274,8 @@ def brief(operator: MethodOperator, backend: str = "cuda", *, first: bool = Fals
         subject=as_shown(SLOWER[1]) if operator.move is Move.ALIGN else None,
         ideas=IDEAS if Show.IDEAS in shows else (),
         effects=EFFECTS if Show.EFFECTS in shows else (),
-        precedents=PRECEDENTS if Show.RETRIEVED in shows and operator.product is Product.STRATEGIES else (),
+        precedents=PRECEDENTS if replace(operator, shows=shows).recalls else (),
+        lineage=tuple(map(as_shown, (SLOWER[1], BEST))) if Show.LINEAGE in shows else (),
         epoch=1 if first else 2,
         epochs=4,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.prompts.briefs import BEST, EVERYTHING, REPAIR, brief, on_cpu
+from tests.prompts.briefs import BEST, EVERYTHING, REPAIR, STRATEGIES, brief, on_cpu
 from warpsmith.model.brief import Brief, Prompt
 from warpsmith.model.method import Method
 from warpsmith.prompts.renderer import render
@@ -39,7 +39,10 @@ def briefs() -> dict[str, Brief]:
             found[f"{name}.revise-slow.txt"] = replace(
                 brief(repair), failure=replace(BEST, share_of_floor=0.2), idea=None
             )
+    vary = methods["agentic"].operators[0]
     return found | {
+        "agentic.vary-stalled.txt": replace(brief(vary), stalled=2, direction=STRATEGIES[0]),
+        "agentic.vary-restarts.txt": replace(brief(vary), stalled=4, direction=STRATEGIES[1], restarts=True),
         "common.repair.txt": brief(REPAIR),
         "common.repair.cpu.txt": on_cpu(brief(REPAIR, "cpu")),
         "common.everything.txt": brief(EVERYTHING),

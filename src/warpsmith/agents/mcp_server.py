@@ -16,11 +16,9 @@ from urllib.parse import quote, unquote
 
 from warpsmith._version import __version__
 from warpsmith.agents.call import ToolCall
-from warpsmith.agents.knowledge import guide
-from warpsmith.agents.tools import AgentTools, clean
+from warpsmith.agents.tools import ToolBox, clean, guide
 from warpsmith.model.errors import ToolMissing, UsageError, WarpsmithError
 from warpsmith.model.text import one_line
-from warpsmith.search.open_run import RUNS, run_folders
 from warpsmith.strategies.catalogue import strategies
 
 if TYPE_CHECKING:
@@ -35,10 +33,6 @@ _TEMPLATES = {
     "strategy/{name}": "How to carry out a strategy of the catalogue.",
     "library/{header}": "A header of the device library.",
 }
-_INSTRUCTIONS = (
-    "Warpsmith judges kernels against PyTorch. The loop: make_task or list_tasks, get_contract, evaluate, profile, "
-    "improve, verify, export_kernel. Read the resource warpsmith://guide before the first kernel."
-)
 PROMPT = "optimise_operator"
 _PROMPT = """Make a kernel for {operator} that is correct and faster than PyTorch.
 
@@ -46,7 +40,7 @@ _PROMPT = """Make a kernel for {operator} that is correct and faster than PyTorc
 Begin with {first}."""
 
 
-def create_server(tools: AgentTools) -> Server[Any]:
+def create_server(tools: ToolBox) -> Server[Any]:
     """The server for these tools; raises where the SDK is missing."""
     try:
         import anyio
@@ -143,7 +137,7 @@ def create_server(tools: AgentTools) -> Server[Any]:
     return Server(
         "warpsmith",
         version=__version__,
-        instructions=_INSTRUCTIONS,
+        instructions=tools.instructions,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
@@ -154,7 +148,7 @@ def create_server(tools: AgentTools) -> Server[Any]:
     )
 
 
-def serve_stdio(tools: AgentTools) -> None:
+def serve_stdio(tools: ToolBox) -> None:
     """Serve one client on standard input and output, until the input ends."""
     server = create_server(tools)
     import anyio
@@ -167,7 +161,7 @@ def serve_stdio(tools: AgentTools) -> None:
     anyio.run(serve)
 
 
-def serve_http(tools: AgentTools, host: str, port: int, token: str) -> None:
+def serve_http(tools: ToolBox, host: str, port: int, token: str) -> None:
     """Serve clients over streamable HTTP that send the token; a token is made where none is given."""
     server = create_server(tools)
     import uvicorn
@@ -188,7 +182,7 @@ def prompt_text(name: str, arguments: Mapping[str, str]) -> str:
     return str(clean(_PROMPT.format(operator=operator, guide=guide(), first=f"make_task or list_tasks, then {first}")))
 
 
-def _outcome(tools: AgentTools, name: str, arguments: Mapping[str, Any], call: ToolCall) -> dict[str, Any] | str:
+def _outcome(tools: ToolBox, name: str, arguments: Mapping[str, Any], call: ToolCall) -> dict[str, Any] | str:
     """The result of a tool, or one sentence that says what is wrong."""
     try:
         return tools.call(name, arguments, call)
@@ -198,18 +192,14 @@ def _outcome(tools: AgentTools, name: str, arguments: Mapping[str, Any], call: T
         return one_line(f"internal error in {name}: {type(fault).__name__}: {fault}; report it and try another way.")
 
 
-def _listed(tools: AgentTools) -> list[tuple[str, str, str]]:
+def _listed(tools: ToolBox) -> list[tuple[str, str, str]]:
     """The resources that exist now: URI, name, description."""
     found = [
         (f"{_SCHEME}guide", "guide", "How to work with Warpsmith."),
         (f"{_SCHEME}library", "library", "The headers of the device library, and what each offers."),
     ]
-    for folder in tools.workspace.folders:
-        for run in reversed(run_folders(folder / RUNS)):
-            name = quote(
-                str(run.relative_to(tools.workspace.folders[0]) if folder is tools.workspace.folders[0] else run)
-            )
-            found += [(f"{_SCHEME}{kind}/{name}", f"{kind} {run.name}", "") for kind in ("run", "best", "report")]
+    for name, folder in tools.runs():
+        found += [(f"{_SCHEME}{kind}/{quote(name)}", f"{kind} {folder}", "") for kind in ("run", "best", "report")]
     for strategy in strategies().values():
         found.append((f"{_SCHEME}strategy/{strategy.name}", strategy.name, strategy.title))
     return [(uri, one_line(name), one_line(about)) for uri, name, about in found]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,7 +18,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from warpsmith.agents import knowledge
 from warpsmith.agents.call import ToolCall
 from warpsmith.agents.new_task import task_text
 from warpsmith.agents.workspace import Workspace
@@ -30,6 +30,7 @@ from warpsmith.run_log.log import LOG_FILE
 from warpsmith.search.best_kernel import BUNDLE, why_no_best
 from warpsmith.search.open_run import RUNS, config_of, default_backend, run_folders
 from warpsmith.search.session import Session, consistent
+from warpsmith.strategies import knowledge
 from warpsmith.strategies.pool import pool_records, shipped_records
 from warpsmith.system.files import put_in_place, read_file
 from warpsmith.tasks.listing import without_listing
@@ -37,6 +38,7 @@ from warpsmith.tasks.suites import SHIPPED, SuiteTask, suite_tasks
 
 Document = dict[str, Any]
 
+GUIDE = Path(__file__).resolve().parent / "guide.md"
 _REASON = 1500  # characters of a reason in a short result
 _RECENT = 10  # trials in a short result
 _VERDICT = (
@@ -60,12 +62,30 @@ Full = Annotated[bool, Field(description="Give the complete result instead of a 
 Limit = Annotated[int, Field(ge=1, le=500, description="Entries at most.")]
 
 
-class AgentTools:
-    """The tools, bound to the folders that the user opened."""
+def guide() -> str:
+    """The skill file for agents."""
+    return GUIDE.read_text(encoding="utf-8")
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace
+
+class ToolBox(ABC):
+    """Tools for agents: methods whose signatures say what arguments they take."""
+
+    instructions = ""  # for the agent, before its first call
+
+    def __init__(self) -> None:
         self._models = {tool.__name__: _arguments(tool) for tool in self._tools()}
+
+    @abstractmethod
+    def _tools(self) -> tuple[Callable[..., Document], ...]:
+        """The tools."""
+
+    @abstractmethod
+    def resource(self, kind: str, name: str) -> tuple[str, str]:
+        """The text of a resource and its media type."""
+
+    def runs(self) -> Iterator[tuple[str, str]]:
+        """The runs that are resources: the name in the URI, and the folder's own name."""
+        yield from ()
 
     def call(self, name: str, arguments: Mapping[str, Any], call: ToolCall | None = None) -> Document:
         """Check the arguments of a tool, call it, and make its result printable."""
@@ -92,6 +112,26 @@ class AgentTools:
             schema = self._models[tool.__name__].model_json_schema()
             schema.pop("title", None)
             yield tool.__name__, inspect.cleandoc(tool.__doc__ or ""), schema, tool.__name__ not in _WRITING
+
+
+class AgentTools(ToolBox):
+    """The tools, bound to the folders that the user opened."""
+
+    instructions = (
+        "Warpsmith judges kernels against PyTorch. The loop: make_task or list_tasks, get_contract, evaluate, profile, "
+        "improve, verify, export_kernel. Read the resource warpsmith://guide before the first kernel."
+    )
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        super().__init__()
+
+    def runs(self) -> Iterator[tuple[str, str]]:
+        """See `ToolBox`."""
+        first, *_ = self.workspace.folders
+        for folder in self.workspace.folders:
+            for run in reversed(run_folders(folder / RUNS)):
+                yield str(run.relative_to(first) if folder is first else run), run.name
 
     def _tools(self) -> tuple[Callable[..., Document], ...]:
         return (
@@ -503,7 +543,7 @@ class AgentTools:
     def resource(self, kind: str, name: str) -> tuple[str, str]:
         """The text of a resource and its media type."""
         if kind == "guide":
-            text, media = knowledge.guide(), "text/markdown"
+            text, media = guide(), "text/markdown"
         elif kind == "library":
             text = knowledge.library_header(name) if name else knowledge.library_page()
             media = "text/plain" if name else "text/markdown"

@@ -40,6 +40,9 @@ from warpsmith.cli.options import (
     Repairs,
     RequestTime,
     Start,
+    StepTime,
+    StepTokens,
+    StepTrials,
     StopAt,
     Temperature,
     Time,
@@ -85,7 +88,7 @@ def optimize(
         typer.Option(
             metavar="SPEC",
             help="Who proposes: auto, template, openai:MODEL, anthropic:MODEL, several as A:M=2,B:N=1, command:CMD, "
-            "recorded:RUN.  [auto]",
+            "agent:CMD, agent:openai:MODEL, recorded:RUN.  [auto]",
         ),
     ] = None,
     trials: Trials = None,
@@ -144,6 +147,9 @@ def optimize(
     max_tokens: MaxTokens = None,
     effort: Effort = "",
     request_time: RequestTime = None,
+    step_trials: StepTrials = None,
+    step_time: StepTime = None,
+    step_tokens: StepTokens = None,
     out: Annotated[
         str, typer.Option(metavar="FILE|DIR", help="The best kernel's source, or its bundle.  [RUN/best.*, RUN/best]")
     ] = "",
@@ -168,6 +174,9 @@ def optimize(
         max_tokens=max_tokens,
         effort=effort,
         request_s=request_time,
+        step_trials=step_trials,
+        step_s=step_time,
+        step_tokens=step_tokens,
         choice=choice,
         models=tuple(model or ()),
     )

@@ -164,3 +164,14 @@ RequestTime = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", help="Longest a model may take for a reply, or may pause in one.  [default: 600]"),
 ]
+StepTrials = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Kernels that an agent may have evaluated in one step.  [default: 8]"),
+]
+StepTime = Annotated[
+    float | None, typer.Option(min=1.0, metavar="SECONDS", help="Time of one step of an agent.  [default: 1800]")
+]
+StepTokens = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Tokens of one step of the agent over a model.  [default: 400000]"),
+]

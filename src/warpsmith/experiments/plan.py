@@ -273,9 +273,9 @@ def bench_lock(folder: Path) -> Iterator[None]:
 
 
 def parse_proposers(given: Sequence[str]) -> tuple[str, ...]:
-    """Split `template,openai:gpt-5`. A mixture of models (with weights) and a command are one proposer."""
+    """Split `template,openai:gpt-5`. A mixture of models (with weights), a command and an agent are one proposer."""
     found: list[str] = []
     for text in given:
-        whole = "=" in text or text.startswith("command:")
+        whole = "=" in text or text.startswith(("command:", "agent:"))
         found += [part.strip() for part in ([text] if whole else text.split(",")) if part.strip()]
     return tuple(found)

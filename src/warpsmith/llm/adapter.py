@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from warpsmith.llm.conversation import ChatTurn, ToolSpec, ToolUse
 from warpsmith.llm.failures import BAD_BODY, is_out_of_credit
 from warpsmith.llm.model import ModelOptions
 from warpsmith.llm.prices import Tokens
 from warpsmith.llm.request_deadline import ClientClosed, RequestDeadlines
 from warpsmith.llm.secrets import Secret
-from warpsmith.model.brief import Prompt
 
 CONNECT_S = 10.0  # to open a connection, which takes milliseconds if the endpoint runs
 
@@ -29,6 +29,7 @@ class Completion:
 
     text: str
     finish: str  # "stop", "length", or another reason that the provider gives
+    uses: tuple[ToolUse, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class ProviderAdapter(ABC):
     client_class: str
 
     @abstractmethod
-    def send(self, prompt: Prompt) -> Response:
+    def send(self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = ()) -> Response:
         """Ask for a completion."""
 
     def adapt(self, response: Response) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from warpsmith.llm.adapter import (
@@ -15,11 +16,12 @@ from warpsmith.llm.adapter import (
     mappings,
     text,
 )
+from warpsmith.llm.conversation import ChatTurn, ToolSpec, ToolUse
 from warpsmith.llm.model import ModelOptions
 from warpsmith.llm.prices import Tokens
 from warpsmith.llm.provider import Provider
 from warpsmith.llm.secrets import Secret
-from warpsmith.model.brief import Message, Prompt, Role
+from warpsmith.model.brief import Role
 
 _MAX_TOKENS = 32_000  # the protocol needs a limit, which includes reasoning
 _FINISH = {
@@ -43,21 +45,19 @@ class AnthropicAdapter(ProviderAdapter):
         self._max_tokens = options.max_tokens or _MAX_TOKENS
         self._create = self._client.messages.with_raw_response.create  # imported now, not in a request's time
 
-    def send(self, prompt: Prompt) -> Response:
+    def send(self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = ()) -> Response:
         """See `ProviderAdapter`."""
-        system = "\n\n".join(message.text for message in prompt.messages if message.role is Role.SYSTEM)
+        system = "\n\n".join(turn.text for turn in turns if turn.role is Role.SYSTEM)
         more: dict[str, object] = {"system": system} if system else {}
         more |= {"output_config": {"effort": self._effort}} if self._effort else {}
         more |= {"stream": True} if self._streams else {}
+        offered = [{"name": t.name, "description": t.description, "input_schema": dict(t.schema)} for t in tools]
+        more |= {"tools": offered} if offered else {}
         return self._response(
             lambda: self._create(
                 model=self._model,
                 max_tokens=self._max_tokens,
-                messages=[
-                    {"role": message.role.value, "content": _blocks(message)}
-                    for message in prompt.messages
-                    if message.role is not Role.SYSTEM
-                ],
+                messages=_messages(turns),
                 extra_body={**more, **self._temperature},
             )
         )
@@ -67,15 +67,23 @@ class AnthropicAdapter(ProviderAdapter):
         if not any(event.get("type") == "message_stop" for event in events):  # cut off
             return error_in(events)
         said: list[str] = []
+        uses: dict[int, dict[str, str]] = {}
         usage: dict[str, object] = {}
         reason: object = ""
         for event in events:
             begun, delta = mapping(event.get("message")), mapping(event.get("delta"))
             usage |= {**mapping(begun.get("usage")), **mapping(event.get("usage"))}
-            said.append(text(mapping(event.get("content_block")).get("text")))
+            block, place = mapping(event.get("content_block")), count(event.get("index"))
+            said.append(text(block.get("text")))
             said.append(text(delta.get("text")))
+            if block.get("type") == "tool_use":
+                uses[place] = {"id": text(block.get("id")), "name": text(block.get("name")), "json": ""}
+            if place in uses:
+                uses[place]["json"] += text(delta.get("partial_json"))
             reason = delta.get("stop_reason") or reason
-        content = {"content": [{"type": "text", "text": "".join(said)}], "stop_reason": reason}
+        blocks: list[dict[str, object]] = [{"type": "text", "text": "".join(said)}]
+        blocks += [{"type": "tool_use", **use} for _, use in sorted(uses.items())]
+        content: dict[str, object] = {"content": blocks, "stop_reason": reason}
         return content | ({"usage": usage} if usage else {})
 
     def completion(self, content: Mapping[str, object]) -> Completion | None:
@@ -83,7 +91,17 @@ class AnthropicAdapter(ProviderAdapter):
         if not isinstance(content.get("content"), list):
             return None
         reason = text(content.get("stop_reason")) or "stop"
-        return Completion(joined_text(mappings(content["content"])), _FINISH.get(reason, reason))
+        blocks = mappings(content["content"])
+        uses = tuple(
+            ToolUse(
+                text(block.get("id")),
+                text(block.get("name")),
+                text(block.get("json")) or json.dumps(block.get("input") or {}),
+            )
+            for block in blocks
+            if block.get("type") == "tool_use"
+        )
+        return Completion(joined_text(blocks), _FINISH.get(reason, reason), uses)
 
     def tokens(self, content: Mapping[str, object]) -> Tokens | None:
         """See `ProviderAdapter`. The protocol counts cached input tokens separately."""
@@ -96,11 +114,32 @@ class AnthropicAdapter(ProviderAdapter):
         return Tokens(fresh + cached + written, count(usage.get("output_tokens")), cached, written)
 
 
-def _blocks(message: Message) -> str | list[dict[str, object]]:
+def _messages(turns: Sequence[ChatTurn]) -> list[dict[str, object]]:
+    """The messages of a conversation; results of tools that follow each other are one message."""
+    found: list[dict[str, object]] = []
+    results: list[dict[str, object]] = []
+    for turn in turns:
+        if turn.answers:
+            if not results:
+                found.append({"role": Role.USER.value, "content": results})
+            results.append({"type": "tool_result", "tool_use_id": turn.answers, "content": turn.text})
+        elif turn.role is not Role.SYSTEM:
+            results = []
+            found.append({"role": turn.role.value, "content": _blocks(turn)})
+    return found
+
+
+def _blocks(turn: ChatTurn) -> str | list[dict[str, object]]:
     """The content of a message; what all prompts of a run share is a block of its own, which the provider caches."""
-    shared, rest = message.text[: message.stable], message.text[message.stable :]
+    if turn.uses:
+        called: list[dict[str, object]] = [
+            {"type": "tool_use", "id": use.id, "name": use.name, "input": dict(use.parsed or {})} for use in turn.uses
+        ]
+        said: list[dict[str, object]] = [{"type": "text", "text": turn.text}] if turn.text.strip() else []
+        return said + called
+    shared, rest = turn.text[: turn.stable], turn.text[turn.stable :]
     if not shared or not rest.strip():
-        return message.text
+        return turn.text
     cached: dict[str, object] = {"type": "text", "text": shared, "cache_control": {"type": "ephemeral"}}
     return [cached, {"type": "text", "text": rest}]
 

@@ -6,8 +6,10 @@ The SDK repeats failed requests (`llm.adapter`). A reply that is empty, cut off 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from warpsmith.llm.adapter import Completion, ProviderAdapter, Response
+from warpsmith.llm.conversation import ChatReply, ChatTurn, ToolSpec, ToolsRefused, ToolUse, turns_of
 from warpsmith.llm.failures import EndpointInfo, RequestFailure, classify_status
 from warpsmith.llm.model import ModelContext, ModelOptions
 from warpsmith.llm.prices import Tokens
@@ -18,6 +20,7 @@ from warpsmith.model.usage import TokenUsage
 
 _LIST_S = 10.0  # to list the models
 _NAMED = 8  # models named in an error
+_NO_TOOLS = (400, 404, 422, 500, 501)  # statuses by which endpoints refuse tools
 
 
 class Endpoint:
@@ -43,21 +46,30 @@ class Endpoint:
 
     def complete(self, prompt: Prompt) -> Reply:
         """See `Model`."""
+        reply = self.converse(turns_of(prompt))
+        return Reply(reply.text, reply.model, reply.usage, reply.finish)
+
+    def converse(self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = ()) -> ChatReply:
+        """See `Model`."""
         # A call keeps its semaphore while it waits to repeat a request: an overloaded endpoint gets fewer requests.
         with self._limit:
             begun = time.monotonic()
             with self._adapter.deadlines.call() as call:
-                outcome = self._ask(prompt)
+                outcome = self._ask(turns, tools)
             tokens, requests, timed_out = call.tokens, call.requests, call.timed_out
             seconds = time.monotonic() - begun
         cost = self._price.cost_usd(tokens or Tokens()) if self._price is not None and tokens is not None else None
         tokens = tokens or Tokens()
         usage = TokenUsage(tokens.prompt, tokens.completion, tokens.cached, cost, seconds, requests)
         if isinstance(outcome, Completion):
-            return Reply(self._secret.redact(outcome.text), self.model, usage, outcome.finish)
+            redact = self._secret.redact
+            uses = tuple(ToolUse(use.id, use.name, redact(use.arguments)) for use in outcome.uses)
+            return ChatReply(redact(outcome.text), uses, self.model, usage, outcome.finish)
         failure = self._failure(outcome, timed_out)
         # Raised outside of any handler: the SDK's exception has the request with its key and must not be chained.
         why = self._secret.redact(failure.why)
+        if tools and outcome.status in _NO_TOOLS and "tool" in outcome.body.lower():
+            raise ToolsRefused(f"{self.name} takes no tools: {why}.", usage)
         if failure.refused:
             raise ProposerRefused(f"{self.name}: {why}.", usage)
         times = "request" if requests == 1 else "requests"
@@ -67,10 +79,10 @@ class Endpoint:
         """See `Model`."""
         self._adapter.close()
 
-    def _ask(self, prompt: Prompt) -> Completion | Response:
-        response = self._adapter.send(prompt)
+    def _ask(self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec]) -> Completion | Response:
+        response = self._adapter.send(turns, tools)
         while self._adapter.adapt(response):
-            response = self._adapter.send(prompt)
+            response = self._adapter.send(turns, tools)
         if not 200 <= response.status < 300:
             return response
         content = self._adapter.content(response.body)

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from warpsmith.llm.conversation import ChatReply, ChatTurn, ToolSpec
 from warpsmith.llm.prices import Prices
 from warpsmith.llm.secrets import Keyring
 from warpsmith.model.brief import Prompt, Reply
@@ -26,6 +27,10 @@ class Model(Protocol):
 
     def complete(self, prompt: Prompt) -> Reply:
         """The reply to a prompt; raises a `ProposerFault` with the usage of all requests if no reply came."""
+        ...
+
+    def converse(self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = ()) -> ChatReply:
+        """The next message of a conversation; `ToolsRefused` if tools are not taken."""
         ...
 
     def close(self) -> None:

@@ -16,11 +16,11 @@ from warpsmith.llm.adapter import (
     mappings,
     text,
 )
+from warpsmith.llm.conversation import ChatTurn, ToolSpec, ToolUse
 from warpsmith.llm.model import ModelOptions
 from warpsmith.llm.prices import Tokens
 from warpsmith.llm.provider import Provider
 from warpsmith.llm.secrets import Secret
-from warpsmith.model.brief import Prompt
 
 # Two names of the same limit: OpenAI's endpoint needs the first, most others accept only the second.
 _NEW_LIMIT, _OLD_LIMIT = "max_completion_tokens", "max_tokens"
@@ -43,7 +43,7 @@ class OpenAIAdapter(ProviderAdapter):
         self._lock = threading.Lock()
         self._create = self._client.chat.completions.with_raw_response.create  # imported now, not in a request's time
 
-    def send(self, prompt: Prompt) -> Response:
+    def send(self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = ()) -> Response:
         """See `ProviderAdapter`."""
         self._sent.limit = self._limit_name
         limit = {} if self._max_tokens is None else {self._sent.limit: self._max_tokens}
@@ -52,8 +52,8 @@ class OpenAIAdapter(ProviderAdapter):
         return self._response(
             lambda: self._create(
                 model=self._model,
-                messages=[{"role": message.role.value, "content": message.text} for message in prompt.messages],
-                extra_body={**limit, **effort, **stream, **self._temperature},
+                messages=[_message(turn) for turn in turns],
+                extra_body={**limit, **effort, **stream, **self._temperature, **_offered(tools)},
             )
         )
 
@@ -75,6 +75,7 @@ class OpenAIAdapter(ProviderAdapter):
     def folded(self, events: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
         """See `ProviderAdapter`."""
         said, refused, finish = [], [], ""
+        uses: dict[int, dict[str, str]] = {}
         usage: object = None
         for event in events:
             usage = event.get("usage") or usage
@@ -82,10 +83,17 @@ class OpenAIAdapter(ProviderAdapter):
                 delta = mapping(choice.get("delta"))
                 said.append(text(delta.get("content")))
                 refused.append(text(delta.get("refusal")))
+                for piece in mappings(delta.get("tool_calls")):
+                    use = uses.setdefault(count(piece.get("index")), {"id": "", "name": "", "arguments": ""})
+                    called = mapping(piece.get("function"))
+                    use["id"] = text(piece.get("id")) or use["id"]
+                    use["name"] += text(called.get("name"))
+                    use["arguments"] += text(called.get("arguments"))
                 finish = text(choice.get("finish_reason")) or finish
         if not finish:  # cut off
             return error_in(events)
-        message = {"content": "".join(said), "refusal": "".join(refused)}
+        calls = [{"id": use["id"], "function": use} for _, use in sorted(uses.items())]
+        message = {"content": "".join(said), "refusal": "".join(refused), "tool_calls": calls}
         return {"choices": [{"message": message, "finish_reason": finish}], "usage": usage}
 
     def completion(self, content: Mapping[str, object]) -> Completion | None:
@@ -96,7 +104,13 @@ class OpenAIAdapter(ProviderAdapter):
         message = mapping(choices[0]["message"])
         said = message.get("content")
         words = joined_text(mappings(said)) if isinstance(said, list) else text(said)
-        return Completion(words or text(message.get("refusal")), text(choices[0].get("finish_reason")) or "stop")
+        uses = tuple(
+            ToolUse(text(use.get("id")) or f"call_{place}", text(called.get("name")), text(called.get("arguments")))
+            for place, use in enumerate(mappings(message.get("tool_calls")))
+            for called in [mapping(use.get("function"))]
+        )
+        finish = text(choices[0].get("finish_reason")) or "stop"
+        return Completion(words or text(message.get("refusal")), finish, uses)
 
     def tokens(self, content: Mapping[str, object]) -> Tokens | None:
         """See `ProviderAdapter`."""
@@ -111,6 +125,23 @@ class OpenAIAdapter(ProviderAdapter):
             cached=count(details.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens")),
             cache_written=count(details.get("cache_write_tokens")),
         )
+
+
+def _message(turn: ChatTurn) -> dict[str, object]:
+    if turn.answers:
+        return {"role": "tool", "tool_call_id": turn.answers, "content": turn.text}
+    message: dict[str, object] = {"role": turn.role.value, "content": turn.text}
+    if turn.uses:
+        message["tool_calls"] = [
+            {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": use.arguments}}
+            for use in turn.uses
+        ]
+    return message
+
+
+def _offered(tools: Sequence[ToolSpec]) -> dict[str, object]:
+    functions = [{"name": t.name, "description": t.description, "parameters": dict(t.schema)} for t in tools]
+    return {"tools": [{"type": "function", "function": each} for each in functions]} if tools else {}
 
 
 PLUGIN = Provider(

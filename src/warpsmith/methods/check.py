@@ -31,7 +31,7 @@ def method_errors(method: Method) -> Iterator[str]:
         yield from (f"has a stage {number} {fault}" for fault in _of_until(stage.until))
     if method.stages[-1].until != Until():
         yield "has an `until` for its last stage, which no stage follows: leave it out"
-    for field, least in (("repairs", 0), ("tries", 1)):
+    for field, least in (("repairs", 0), ("tries", 1), ("redirect_after", 0), ("restart_after", 0)):
         if not _whole(getattr(method, field), least):
             yield f"has {field} = {getattr(method, field)!r}: give a whole number of at least {least}"
     below = method.revise_below
@@ -39,6 +39,8 @@ def method_errors(method: Method) -> Iterator[str]:
         yield f"has revise_below = {below!r}: give a number from 0 to 1"
     if method.revise is not None and (method.revise.move is not Move.REPAIR or not method.revise.is_trial):
         yield "has an operator that revises and does not repair kernels: give it Move.REPAIR and Product.KERNEL"
+    if (method.redirect_after or method.restart_after) and method.population.name != "lineage":
+        yield "redirects or restarts a line and keeps none: give it the population lineage"
     try:
         create(method.population)
     except UsageError as error:

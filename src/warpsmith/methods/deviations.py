@@ -39,6 +39,12 @@ INSIGHT_POPULATION = (
     "Every kernel starts from the single best, as in the paper; insights are drawn from the 5 best kernels, because a "
     "population of one has one insight."
 )
+AGENTS = (
+    "A step is one agent with a budget of trials and seconds, and everything that it evaluates is a trial of the run; "
+    "the paper reports 7 days of continuous work.",
+    "Whether a line stalls, which direction comes next and where a restart begins follow from fixed rules over the "
+    "log, so that a run can be resumed and repeated.",
+)
 PARENTS = "Parents are always different kernels; the published implementation can draw the same one twice."
 EPOCHS = (
     "An epoch is an equal share of the run's trials, and the search does not wait for its end: a strategy can be "

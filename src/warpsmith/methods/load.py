@@ -129,7 +129,7 @@ ROOFLINE = frozenset({Show.ROOFLINE, Show.STRATEGIES, Show.PROFILE})
 """The parts of a prompt that are based on the roofline: zone and floor, advice of the catalogue, profiles."""
 HIDDEN = {
     "roofline": ROOFLINE,
-    "retrieval": frozenset({Show.RETRIEVED}),
+    "retrieval": frozenset({Show.RETRIEVED, Show.PRECEDENTS}),
     "alignment": frozenset[Show](),
     "failures": frozenset({Show.FAILURES}),
     "repairs": frozenset[Show](),

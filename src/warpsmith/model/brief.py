@@ -194,6 +194,10 @@ class Brief:
     precedents: tuple[Precedent, ...] = ()  # of other runs, the nearest first
     epoch: int = 0  # which stage of the method this is, from 1
     epochs: int = 0  # how many it has
+    lineage: tuple[ShownCandidate, ...] = ()  # accepted versions that lead to the parent, the latest last, bounded
+    stalled: int = 0  # turns in a row without a faster kernel; 0 where the proposer need not know
+    direction: Strategy | None = None  # another direction to take, of the catalogue
+    restarts: bool = False  # whether a new line begins here: at the parent, an earlier version, or at nothing
 
 
 class Role(StrEnum):

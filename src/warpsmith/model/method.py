@@ -26,6 +26,8 @@ class Show(StrEnum):
     IDEAS = "ideas"  # the strategies thought of so far, with what became of their kernels
     CARDS = "cards"  # instructions for the strategies that the strategy to be carried out names
     EFFECTS = "effects"  # what each strategy of the catalogue has brought in this run
+    LINEAGE = "lineage"  # the accepted versions that the parent comes from, without their code
+    PRECEDENTS = "precedents"  # what helped in other runs, also where kernels are asked for
 
 
 class KernelFact(StrEnum):
@@ -89,8 +91,8 @@ class MethodOperator:
 
     @property
     def recalls(self) -> bool:
-        """Whether it is shown what helped in other runs: strategies travel from task to task, kernels do not."""
-        return Show.RETRIEVED in self.shows and self.product is Product.STRATEGIES
+        """Whether it is shown what helped in other runs."""
+        return Show.PRECEDENTS in self.shows or (Show.RETRIEVED in self.shows and self.product is Product.STRATEGIES)
 
     @property
     def chain(self) -> tuple[MethodOperator, ...]:
@@ -138,6 +140,8 @@ class Method:
     revise: MethodOperator | None = None  # how a failed kernel is given back; None for the words all methods share
     revise_below: float = 0.0  # a strategy's first valid kernel is given back if it is below this share of the limit
     tries: int = 1  # kernels written for one strategy until one of them is valid; repairs are not counted
+    redirect_after: int = 0  # turns without a faster kernel after which a brief names another direction; 0: never
+    restart_after: int = 0  # such turns after which a new line begins at an earlier version; 0: never
 
     @property
     def operators(self) -> tuple[MethodOperator, ...]:

@@ -54,7 +54,7 @@ LIMIT_CHARS = 120_000
 TEMPLATES = Path(__file__).parent / "templates"
 SUFFIX = ".j2"
 SECTIONS = (
-    *("task", "device", "forbidden", "notes", "roofline", "start", "best", "parents", "subject", "failure"),
+    *("task", "device", "forbidden", "notes", "roofline", "start", "best", "parents", "lineage", "subject", "failure"),
     *("insights", "failures", "retrieved", "precedents", "strategies", "ideas", "effects", "idea", "cards"),
 )
 REPLIES = {Product.STRATEGIES: "reply_strategies", Product.ALIGNMENT: "reply_alignment", Product.TEXT: "reply_text"}
@@ -75,11 +75,12 @@ _SPARED = (
     ("strategies", "strategies"),
     ("cards", "instructions"),
     ("insights", "insights"),
+    ("lineage", "earlier versions"),
     ("effects", "measured effects"),
     ("ideas", "strategies thought of"),
     ("notes", "notes"),
 )
-_LATEST_LAST = ("failures", "ideas", "notes")  # of these the oldest goes first, of the others the last
+_LATEST_LAST = ("failures", "ideas", "notes", "lineage")  # of these the oldest goes first, of the others the last
 _LEAST_CODE_CHARS = 1000
 _FIXED = frozenset({"system", "sections/task", "sections/device", "sections/forbidden"})
 _MOST_KEPT = 64

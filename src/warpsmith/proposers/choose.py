@@ -10,13 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from warpsmith.evaluator.sandbox.landlock import kernel_abi
 from warpsmith.llm import spec as models
 from warpsmith.llm.model import ModelContext, ModelOptions, RetryPolicy
 from warpsmith.model.brief import Problem, Proposer
 from warpsmith.model.errors import UsageError
+from warpsmith.proposers.agent import AgentProposer
 from warpsmith.proposers.command import CommandProposer
+from warpsmith.proposers.model_agent import ModelAgent
 from warpsmith.proposers.models import connect
 from warpsmith.proposers.recorded import RecordedProposer, is_recording
+from warpsmith.proposers.step import StepBudget
 from warpsmith.proposers.templates import TemplateProposer
 
 _CATALOGUE = "the offline catalogue of strategies"
@@ -35,6 +39,17 @@ class ProposerOptions:
     request_s: float | None = None
     choice: str = "weighted"
     models: tuple[str, ...] = ()  # "ROLE=PROVIDER:MODEL": another model for one role of a method
+    step_trials: int | None = None  # of one step of an agent
+    step_s: float | None = None
+    step_tokens: int | None = None
+
+    def for_steps(self) -> StepBudget:
+        """The limits of one step of an agent: those given here, else the defaults."""
+        given = {"trials": self.step_trials, "seconds": self.step_s, "tokens": self.step_tokens}
+        known = {name: value for name, value in given.items() if value is not None}
+        if any(value < (name != "trials") for name, value in known.items()):
+            raise UsageError("a step needs some time and tokens; give --step-time and --step-tokens of 1 or more.")
+        return replace(StepBudget(), **known)  # type: ignore[arg-type]
 
     def for_models(self) -> ModelOptions:
         known = RetryPolicy()
@@ -84,14 +99,15 @@ def choose(
         return ChosenProposer(
             text, f"the command {rest.strip()!r}.", lambda: CommandProposer(rest.strip()), uncounted=True
         )
+    if kind == "agent":
+        return _agent(text, rest.strip(), options, os.environ if environ is None else environ)
     if is_recording(text):
         recorded = RecordedProposer(Path(rest), skip)  # opened now, so that a folder that is no run is reported at once
         return ChosenProposer(text, f"the programs recorded in {rest}.", lambda: recorded)
     if models.is_spec(text):
         return _models(text, models.parse(text), given, options, os.environ if environ is None else environ)
-    known = ", ".join(
-        ["auto", "template", *(f"{name}:MODEL" for name in models.providers()), "command:CMD", "recorded:RUN"]
-    )
+    offered = (f"{name}:MODEL" for name in models.providers())
+    known = ", ".join(["auto", "template", *offered, "command:CMD", "agent:CMD", "recorded:RUN"])
     raise UsageError(f"unknown proposer {spec!r}; known: {known}.")
 
 
@@ -125,6 +141,29 @@ def _models(
     asked = dict.fromkeys([*specs, *roles.values()])
     unpriced = tuple(each.name for each in asked if context.prices.of(each.provider, each.model) is None)
     return ChosenProposer(text, f"{names}{f' ({why})' if why else ''}.", lambda: proposer, unpriced)
+
+
+def _agent(text: str, rest: str, options: ProposerOptions, environ: Mapping[str, str]) -> ChosenProposer:
+    """The agent that a user names: a command, or the reference agent over a model."""
+    budget = options.for_steps()
+    if not rest:
+        raise UsageError(
+            "agent: names no command; write e.g. --proposer 'agent:my-agent --print' or agent:openai:MODEL."
+        )
+    if not models.is_spec(rest):
+        confined = "" if kernel_abi() else "; this kernel has no Landlock, so that it can write wherever you can"
+        return ChosenProposer(
+            text, f"the agent {rest!r}{confined}.", lambda: AgentProposer(rest, budget, environ), uncounted=True
+        )
+    spec, *more = models.parse(rest)
+    if more:
+        raise UsageError(f"{text} names several models; an agent has one.")
+    context = _context(options, environ)
+    (model,) = models.connect([spec], options.for_models(), context)
+    unpriced = (spec.name,) if context.prices.of(spec.provider, spec.model) is None else ()
+    return ChosenProposer(
+        text, f"the reference agent over {spec.name}.", lambda: ModelAgent(model, budget), unpriced=unpriced
+    )
 
 
 def _auto(

@@ -174,8 +174,17 @@ class GivenStart:
     kind: Literal["start"] = "start"
 
 
+@dataclass(frozen=True)
+class StepTrial:
+    """No proposer is asked: an agent that works on a brief has a kernel evaluated. Spends a trial."""
+
+    step: int  # the brief that the agent works on
+    kind: Literal["step"] = "step"
+
+
 BriefPurpose = Annotated[
-    OperatorTurn | RepairTrial | TranslateIdea | AlignTrial | AskAgain | TuneTrial | GivenStart, Discriminator("kind")
+    OperatorTurn | RepairTrial | TranslateIdea | AlignTrial | AskAgain | TuneTrial | GivenStart | StepTrial,
+    Discriminator("kind"),
 ]
 
 
@@ -195,7 +204,10 @@ class BriefAsked:
     failures: tuple[int, ...] = ()
     retrieved: tuple[int, ...] = ()
     attempt: int = 0  # number of repairs or repetitions of the same request, this one included
-    place: int = 0  # island of the population
+    place: int = 0  # island or line of the population
+    stalled: int = 0  # turns in a row without a faster kernel, where the brief says so
+    direction: str = ""  # the strategy of the catalogue that the brief names as another direction
+    restarts: bool = False  # True if a new line begins here, from an earlier version or from nothing
 
     @property
     def repaired_trial(self) -> int | None:
@@ -267,7 +279,7 @@ class ProposalRead:
     text: str = ""
     failure: str = ""
     fingerprint: str = ""
-    twin: int = 0  # the earlier trial that a duplicate repeats
+    twin: int = 0  # the earlier trial that a duplicate repeats; with trial 0, one that the brief's own agent had judged
     drafts: tuple[StrategyDraft, ...] = ()
 
 

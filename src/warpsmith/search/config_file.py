@@ -57,6 +57,9 @@ def config_text(config: RunConfig, method: str, options: RunOptions) -> str:
         "max-tokens": models.max_tokens,
         "effort": models.effort,
         "request-time": models.request_s,
+        "step-trials": models.step_trials,
+        "step-time": models.step_s,
+        "step-tokens": models.step_tokens,
         "choice": models.choice,
         "model": list(models.models),
     }

@@ -20,6 +20,7 @@ from warpsmith.model.brief import Brief, Prompt, Proposer, Reply, TrialOutcome, 
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import ProposerFault, ProposerRefused, RunError
 from warpsmith.model.evaluation import Evaluation
+from warpsmith.model.run_tools import WorkingProposer
 from warpsmith.run_log.events import StopReason
 from warpsmith.search.evaluation_thread import (
     DroppedTrials,
@@ -32,6 +33,7 @@ from warpsmith.search.evaluation_thread import (
 )
 from warpsmith.search.profiles import ProfileKernel, ProfileRecorder
 from warpsmith.search.session import PendingTrial, Session
+from warpsmith.search.step_calls import StepCall, StepCalls
 
 _LAST_CALLS_S = 630.0  # wait for replies at the end, since they may be paid for: longer than one request takes
 _HURRIED = (StopReason.TIME, StopReason.DEVICE_TIME, StopReason.INTERRUPTED)  # evaluations wait for a resumed run
@@ -63,7 +65,7 @@ class _Answer:
     reply: Reply | BaseException
 
 
-_Arrival = _Answer | JudgedTrial | DroppedTrials | ProfiledTrial | BaseException | None
+_Arrival = _Answer | JudgedTrial | DroppedTrials | ProfiledTrial | StepCall | BaseException | None
 
 
 class SearchLoop:
@@ -97,11 +99,13 @@ class SearchLoop:
         self._profile = profile
         self._prepare = prepare
         self._profiles = ProfileRecorder(session, watcher.message)
+        self._step_calls: StepCalls | None = None  # where the proposer uses the run's tools
 
     def run(self) -> StopReason:
         """Work until there is a reason to stop; returns the reason."""
         pool = ThreadPoolExecutor(min(self._parallel, self._proposer.concurrency), thread_name_prefix="propose")
         thread = EvaluationThread(self._evaluate, self._arrived.put, self._profile)
+        self._bind(thread)
         failed = True
         try:
             reason = self._search(pool, thread)
@@ -109,10 +113,24 @@ class SearchLoop:
         finally:
             thread.close()
             try:
+                if self._step_calls is not None:
+                    self._step_calls.close()
                 self._leave(failed=failed)
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
         return reason
+
+    def _bind(self, thread: EvaluationThread) -> None:
+        """Let a proposer that works with tools use those of this run."""
+        if isinstance(self._proposer, WorkingProposer):
+            self._step_calls = StepCalls(
+                self._session,
+                self._arrived.put,
+                self._reason,
+                lambda record: self._watcher.recorded(record, None),
+                (lambda trial: self._profile_trial(trial, thread)) if self._profile is not None else None,
+            )
+            self._proposer.bind(self._step_calls)
 
     def interrupt(self) -> None:
         """Stop soon; the second call does not wait for replies. Safe in a signal handler or another thread."""
@@ -188,6 +206,8 @@ class SearchLoop:
         if reason in _HURRIED and not self._hurried:
             self._hurried = reason
             self._with_evaluator.difference_update(job.trial for job in thread.drop())
+        if self._hurried and self._step_calls is not None:
+            self._step_calls.give_up(self._with_evaluator)
         if reason is StopReason.INTERRUPTED:
             return False
         if self._hurried:
@@ -248,11 +268,14 @@ class SearchLoop:
         """Request profiles of the kernels that the next brief builds on; True if that brief has to wait for them."""
         wanted = self._session.unprofiled() if self._profile is not None else ()
         for trial in wanted:
-            evaluation = self._session.evaluation(trial)
-            if trial not in self._with_profiler and evaluation is not None:
-                self._with_profiler.add(trial)
-                thread.submit([ProfileRequest(trial, self._session.candidate(trial), evaluation)])
+            self._profile_trial(trial, thread)
         return bool(wanted)
+
+    def _profile_trial(self, trial: int, thread: EvaluationThread) -> None:
+        evaluation = self._session.evaluation(trial)
+        if trial not in self._with_profiler and evaluation is not None:
+            self._with_profiler.add(trial)
+            thread.submit([ProfileRequest(trial, self._session.candidate(trial), evaluation)])
 
     def _propose(self, brief: Brief, prompt: Prompt) -> None:
         """In a thread of the pool."""
@@ -292,6 +315,11 @@ class SearchLoop:
         if isinstance(arrived, ProfiledTrial):
             self._with_profiler.discard(arrived.trial)
             self._profiles.store(arrived.trial, arrived.result)
+            if self._step_calls is not None:
+                self._step_calls.profiled(arrived.trial)
+            return
+        if isinstance(arrived, StepCall):
+            arrived.act()
             return
         brief, reply = arrived.brief, arrived.reply
         self._with_proposer.discard(brief.number)
@@ -314,6 +342,8 @@ class SearchLoop:
         self._with_evaluator.discard(verdict.job.trial)
         for record, evaluation in _records(self._session, verdict.job, verdict.evaluation):
             self._watcher.recorded(record, evaluation)
+        if self._step_calls is not None:
+            self._step_calls.judged(verdict.job.trial)
 
 
 def judge_pending(session: Session, evaluate: Evaluate, on_record: Callable[[TrialRecord, Evaluation], None]) -> int:

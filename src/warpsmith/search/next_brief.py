@@ -10,6 +10,7 @@ import hashlib
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from warpsmith.model.brief import Brief, Precedent, Problem, ShownCandidate
 from warpsmith.model.candidate import SourceFile
 from warpsmith.model.method import KernelFact, MethodOperator, Move, Product, Show, Stage
 from warpsmith.model.strategy import Strategy
+from warpsmith.populations.lineage import Lineage
 from warpsmith.run_log.events import (
     AlignTrial,
     AskAgain,
@@ -31,6 +33,7 @@ from warpsmith.run_log.events import (
     OperatorTurn,
     ProposalRead,
     RepairTrial,
+    StepTrial,
     TranslateIdea,
     TuneTrial,
 )
@@ -60,6 +63,8 @@ _UNSAID: dict[KernelFact, dict[str, Any]] = {  # fields of a kernel of which a f
     KernelFact.RESOURCES: {"resources": ()},
 }
 _ADVICE = 6  # strategies of the catalogue in a brief
+_DIRECTIONS = 24  # strategies of the catalogue that another direction is chosen from
+_VERSIONS = 8  # latest versions of a line in a brief
 _FAILURES_SHOWN = 3
 _RETRIEVED = 3
 _IDEAS = 30
@@ -136,8 +141,7 @@ class NextBrief:
         state = self._state
         if stop_reason(state, budget, now) or state.starting in state.pending:
             return None
-        in_flight = sum(self._operator(each).is_trial for each in state.in_flight.values())
-        room = budget.trials - state.totals.trials - in_flight
+        room = self.room(budget)
         if room > 0 and state.repairs:
             return self._repair(state.repairs[0])
         if state.returned:
@@ -190,6 +194,10 @@ class NextBrief:
             precedents=self._precedents(operator),
             epoch=event.stage + 1,
             epochs=len(state.setup.method.stages),
+            lineage=self._lineage(operator),
+            stalled=event.stalled,
+            direction=strategies().get(event.direction),
+            restarts=event.restarts,
         )
 
     def unprofiled(self, event: BriefAsked) -> tuple[int, ...]:
@@ -209,6 +217,17 @@ class NextBrief:
         """The event for a starting kernel."""
         return self._event(START, GivenStart())
 
+    def step(self, brief: int) -> BriefAsked:
+        """The event for a kernel that the agent of a brief has evaluated on the way."""
+        number, asked = self._state.briefs + 1, self._state.in_flight[brief]
+        purpose = StepTrial(brief)
+        return replace(asked, brief=number, seed=self._seed(number), purpose=purpose, direction="", restarts=False)
+
+    def room(self, budget: Budget) -> int:
+        """Trials of the budget that are neither spent nor reserved for a brief without a reply."""
+        in_flight = sum(self._operator(each).is_trial for each in self._state.in_flight.values())
+        return budget.trials - self._state.totals.trials - in_flight
+
     # --- one purpose each ---
 
     def _event(self, operator: MethodOperator, purpose: BriefPurpose, **shown: Any) -> BriefAsked:
@@ -225,8 +244,13 @@ class NextBrief:
         shows, seed = operator.shows, self._seed(state.briefs + 1)
         pick = state.population.pick(operator.parents, seed) if operator.parents else None
         parents = [state.trial_of(each) for each in pick.ids] if pick else []
+        place, restarts = pick.place if pick else 0, self._restarts()
+        if restarts:
+            parents, place = self._ancestor(), place + 1
         if operator.order == "worst_first":
             parents.reverse()
+        after = state.setup.method.redirect_after
+        stalled = state.stalled if restarts or 0 < after <= state.stalled else 0
         insights = self._insights(operator.insights, seed) if Show.INSIGHTS in shows else ()
         return self._event(
             operator,
@@ -237,8 +261,33 @@ class NextBrief:
             insights=insights,
             failures=self._recent_failures(operator),
             retrieved=self._most_similar(parents) if Show.RETRIEVED in shows else (),
-            place=pick.place if pick else 0,
+            place=place,
+            stalled=stalled,
+            direction=self._direction() if stalled else "",
+            restarts=restarts,
         )
+
+    def _restarts(self) -> bool:
+        """True if the line has stalled for so long that another one begins."""
+        return 0 < self._state.setup.method.restart_after <= self._state.stalled
+
+    def _ancestor(self) -> list[int]:
+        """The version that another line begins at; none if there is no earlier one."""
+        assert isinstance(self._state.population, Lineage), "a method that restarts has this population"
+        found = self._state.population.ancestor()
+        return [found.trial] if found else []
+
+    def _direction(self) -> str:
+        """A strategy of the catalogue that fits the task: the one that was least often tried or named."""
+        fitting = [each.name for each in relevant_strategies(self._state.setup.problem, _DIRECTIONS)]
+        used = Counter([*self._state.directions, *(name for text in self._tried() for name in names(text))])
+        return min(fitting, key=lambda name: (used[name], fitting.index(name)), default="")
+
+    def _lineage(self, operator: MethodOperator) -> tuple[ShownCandidate, ...]:
+        population = self._state.population
+        if Show.LINEAGE not in operator.shows or not isinstance(population, Lineage):
+            return ()
+        return tuple(self._exhibit(member.trial, operator) for member in population.line()[-_VERSIONS:])
 
     def _translate(self, number: int) -> BriefAsked:
         idea, state = self._state.ideas.known[number], self._state

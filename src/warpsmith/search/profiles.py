@@ -64,6 +64,8 @@ class ProfilesElsewhere(Protocol):
 
 def reads_profiles(method: Method, proposer: str) -> bool:
     """True if the proposer reads profiles: a recording does not, and templates only to choose strategies."""
+    if proposer.startswith("agent:"):
+        return True  # it may ask for one of any kernel
     shown = [operator for operator in method.operators if Show.PROFILE in operator.shows]
     if proposer == "template":
         return any(operator.product is Product.STRATEGIES for operator in shown)

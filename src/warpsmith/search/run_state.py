@@ -15,6 +15,7 @@ from warpsmith.model.evaluation import Status
 from warpsmith.model.method import MethodOperator, Product
 from warpsmith.model.usage import ModelUsage
 from warpsmith.populations.create import create
+from warpsmith.populations.lineage import Lineage
 from warpsmith.run_log.events import (
     AlignTrial,
     AskAgain,
@@ -30,6 +31,7 @@ from warpsmith.run_log.events import (
     RunClosed,
     RunCreated,
     RunOpened,
+    StepTrial,
     TranslateIdea,
     TrialJudged,
     TrialProfiled,
@@ -81,6 +83,9 @@ class RunState:
     floor_beaten: bool = False  # a valid trial was faster than its floor: the floors are wrong
     failed_calls_in_a_row: int = 0
     failed_evaluations_in_a_row: int = 0
+    stalled: int = 0  # turns in a row that brought no new version of the line
+    directions: list[str] = field(default_factory=list)  # that briefs have named, in order
+    _gained_in: int = 0  # the brief whose work brought the latest version of the line
     _models: dict[int, str] = field(default_factory=dict)  # by brief, until its reply is parsed
     _ids: dict[str, int] = field(default_factory=dict)  # trial by candidate id
     _effects: StrategyEffects = field(default_factory=StrategyEffects)
@@ -182,6 +187,17 @@ class RunState:
             self.ideas.begin(purpose.idea)
         elif isinstance(purpose, OperatorTurn):
             self.stage.asked += 1
+            if event.direction:
+                self.directions.append(event.direction)
+            if event.restarts:
+                self._restart(event)
+
+    def _restart(self, event: BriefAsked) -> None:
+        """A new line begins at the parent of a brief, or at nothing."""
+        assert isinstance(self.population, Lineage), "a method that restarts has this population"
+        base = self.trials[event.parents[0]].candidate if event.parents else ""
+        self.population.branch(event.place, base)
+        self.stalled = 0
 
     def _take_back(self, event: BriefAsked) -> None:
         """Undo `_ask`: no reply will come."""
@@ -214,6 +230,8 @@ class RunState:
         self.failed_calls_in_a_row = 0
         if asked.is_turn and asked.stage == self.stage.index:
             self.stage.replied += 1
+        if asked.is_turn:
+            self.stalled = 0 if event.brief == self._gained_in else self.stalled + 1
         if asked.is_free:
             return
         self.totals.replies += 1
@@ -253,6 +271,7 @@ class RunState:
             operator=asked.operator,
             idea=asked.idea,
             free=asked.is_free,
+            step=asked.purpose.step if isinstance(asked.purpose, StepTrial) else 0,
         )
         self._store(trial)
         self.starting = trial.number if isinstance(asked.purpose, GivenStart) else self.starting
@@ -280,7 +299,10 @@ class RunState:
     def _take_text(self, event: ProposalRead, asked: BriefAsked) -> None:
         """A reply that is no trial: strategies, the corrected strategy of a kernel, a note, or nothing readable."""
         operator = self.operators.get(asked.operator)
-        if event.outcome is not TrialOutcome.WRITTEN:
+        if event.outcome is TrialOutcome.DUPLICATE:  # the agent of the brief had this kernel evaluated
+            if asked.idea:
+                self.ideas.repeat(asked.idea, self.trials[event.twin])
+        elif event.outcome is not TrialOutcome.WRITTEN:
             self.ideas.empty_replies_in_a_row += not asked.aligned_trial
             if asked.attempt < self.repair_limit:
                 self.returned.append(asked)
@@ -378,7 +400,7 @@ class RunState:
         self._offer_repair(trial)
 
     def _offer_repair(self, trial: Trial) -> None:
-        if trial.attempt < self.repair_limit and not trial.free:
+        if trial.attempt < self.repair_limit and not trial.free and not trial.step:
             self.repairs.append(trial.number)
         elif trial.idea and not self._other_scores(trial.idea, trial):  # a valid kernel that was revised stays
             self.ideas.fail(trial.idea)
@@ -402,13 +424,16 @@ class RunState:
             self.found.append(trial.number)
             operator = self.operators.get(trial.operator)
             then = operator.then if operator else None
-            if then is not None and then.product is Product.ALIGNMENT and not trial.aligned:
+            if then is not None and then.product is Product.ALIGNMENT and not trial.aligned and not trial.step:
                 self.alignments.append(trial.number)
             if self._is_slow(trial):
                 self.repairs.append(trial.number)
         for idea in self.ideas.behind(trial):
             self.ideas.succeed(idea, max(trial.score, *self._other_scores(idea, trial), 0.0))
+        latest = self._latest_version()
         self.population.insert(self._member(trial))
+        if self._latest_version() != latest:
+            self.stalled, self._gained_in = 0, trial.step or trial.brief
         before = self.best_low
         if may_be_best and trial.measured > 1 and (before is None or trial.low > before):
             if trial.model in self.standings:
@@ -417,6 +442,10 @@ class RunState:
                 self.standings[trial.model] = replace(known, gain=known.gain + gain)
             self.best = trial.number
             self.best_at.append(BestChange(self.totals.trials, trial.score, self.totals.tokens, self.stage.index))
+
+    def _latest_version(self) -> tuple[str, ...]:
+        """The candidate that is the latest version of the line, where the population has lines."""
+        return self.population.pick(1, 0).ids if isinstance(self.population, Lineage) else ()
 
     def _member(self, trial: Trial) -> Member:
         assert trial.score is not None, "only valid trials are members"

@@ -17,15 +17,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
 from warpsmith.backends.fingerprint import fingerprint
 from warpsmith.methods.check import method_errors, own_wordings
-from warpsmith.model.brief import Brief, Precedent, Problem, Prompt, Proposal, Reply, TrialOutcome, TrialRecord
+from warpsmith.model.brief import (
+    Brief,
+    Precedent,
+    Problem,
+    Prompt,
+    Proposal,
+    Reply,
+    ShownCandidate,
+    TrialOutcome,
+    TrialRecord,
+)
 from warpsmith.model.candidate import Candidate
-from warpsmith.model.errors import RunError
+from warpsmith.model.errors import RunError, UsageError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.method import Method, Product
 from warpsmith.model.usage import TokenUsage
@@ -265,6 +275,39 @@ class Session:
             raise RunError(f"brief {brief.number} was answered already, or given up; ask for a new one.")
         self._keep(ReplyReceived(brief.number, storable(reply)))
 
+    def step_trial(self, brief: int, reply: Reply) -> TrialRecord:
+        """Take in a kernel that the agent of a brief has evaluated on the way: a trial like any other.
+
+        For a kernel that the run knows already the record of its trial, which spends nothing. A UsageError for a reply
+        that holds no kernel, or if no trial is left besides those reserved for briefs without a reply.
+        """
+        if brief not in self.state.in_flight:
+            raise UsageError(f"brief {brief} was answered already, or given up; end now.")
+        if reason := self.stop_reason:
+            raise UsageError(f"nothing more is evaluated, because {reason.words}; leave your best kernel and end.")
+        event = self._next_brief.step(brief)
+        proposal = parse(storable(reply), self._next_brief.build(event))
+        if proposal.candidate is None:
+            raise UsageError(proposal.failure or "The brief asks for no kernel; answer it without evaluating.")
+        twin = self.state.fingerprints.get(fingerprint(proposal.candidate), 0)
+        if twin:
+            return self.record(twin)
+        if self._next_brief.room(self.budget) <= 0:
+            raise UsageError("the run has no trial left but the one for your proposal; leave your best kernel and end.")
+        self._keep(event)
+        return self.tell(self._next_brief.build(event), proposal)
+
+    @property
+    def room(self) -> int:
+        """Trials that are neither spent nor reserved for a brief without a reply."""
+        return max(0, self._next_brief.room(self.budget))
+
+    def shown(self, trial: int) -> ShownCandidate:
+        """A trial as a brief shows it."""
+        if trial not in self.state.trials:
+            raise UsageError(f"there is no trial {trial}; the trials so far are 1 to {self.state.last_trial}.")
+        return self._reader.read(trial)
+
     def failed(self, brief: Brief, reason: str, usage: TokenUsage | None = None) -> None:
         """Record that no reply came; the attempt may have cost tokens."""
         self._keep(ReplyFailed(brief.number, reason, usage))
@@ -306,6 +349,9 @@ class Session:
             return self.record(trial)
         mark = fingerprint(candidate)
         twin = state.fingerprints.get(mark, 0)
+        if twin and state.trials[twin].step == brief.number:  # the proposal of an agent that had it evaluated
+            self._keep(ProposalRead(brief.number, 0, TrialOutcome.DUPLICATE, name=proposal.name, twin=twin))
+            return replace(self.record(twin), brief=brief.number)
         outcome = TrialOutcome.DUPLICATE if twin else TrialOutcome.PENDING
         self._keep(
             ProposalRead(

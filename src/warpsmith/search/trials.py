@@ -38,6 +38,7 @@ class Trial:
     idea: int | None = None  # the strategy it carries out
     aligned: bool = False  # True once an aligner corrected the strategy
     free: bool = False  # of the tuner, or the starting kernel: spends no trial and counts in no rate
+    step: int = 0  # the brief whose agent had it evaluated on the way; 0 for the reply to a brief
 
     def gain_over_parents(self, trials: Mapping[int, Trial], score: float | None) -> float | None:
         """A score over that of the best parent; None if either is unknown."""

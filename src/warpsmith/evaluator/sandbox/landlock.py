@@ -41,6 +41,10 @@ DEVICE = READ_WRITE | _IOCTL_DEVICE
 FULL = READ_WRITE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_FILE | _REFER
 """A folder of its own: plain files and folders made, moved and removed; no sockets, links or devices."""
 
+_MAKE_OTHER = 0b1111101 << 6  # character devices, plain files, sockets, FIFOs, block devices, symbolic links
+_WRITES = _WRITE_FILE | _TRUNCATE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_OTHER | _REFER
+_SCOPE_SIGNALS = 0b10
+
 _HANDLED_PER_ABI = ((1, 13), (2, 14), (3, 15), (5, 16))  # from this ABI on, this many file rights exist
 _ABI_NETWORK, _ABI_SCOPE = 4, 6
 NEWEST_ABI = 7
@@ -122,16 +126,31 @@ def restrict(rules: Iterable[Rule], abi: int) -> None:
     `abi` is at least 1 and at most `kernel_abi()`. Rules for paths that do not exist are skipped. Sets
     no_new_privs, which the kernel asks for.
     """
-    libc = _libc()
     known = min(abi, NEWEST_ABI)
-    attribute = _ruleset_attribute(known)
+    _restrict(rules, _ruleset_attribute(known), _handled_rights(known))
+
+
+def restrict_writes(folders: Iterable[Path], abi: int) -> None:
+    """Let the calling thread, and all it starts, write in these folders and to devices only, and signal only itself.
+
+    Reading, programs and the network stay as they are; signals are restricted from ABI 6 on.
+    """
+    known = min(abi, NEWEST_ABI)
+    handled = _WRITES & _handled_rights(known)
+    words = [handled, *([0] if known >= _ABI_NETWORK else []), *([_SCOPE_SIGNALS] if known >= _ABI_SCOPE else [])]
+    rules = [*(Rule(folder, _WRITES) for folder in folders), Rule(Path("/dev"), _WRITE_FILE | _TRUNCATE)]
+    _restrict(rules, struct.pack(f"={len(words)}Q", *words), handled)
+
+
+def _restrict(rules: Iterable[Rule], attribute: bytes, handled: int) -> None:
+    libc = _libc()
     created = libc.syscall(
         ctypes.c_long(_CREATE_RULESET), attribute, ctypes.c_size_t(len(attribute)), ctypes.c_uint32(0)
     )
     ruleset = _checked(created, "landlock_create_ruleset")
     try:
         for rule in rules:
-            _add_rule(libc, ruleset, rule, _handled_rights(known))
+            _add_rule(libc, ruleset, rule, handled)
         libc.prctl(ctypes.c_int(_PR_SET_NO_NEW_PRIVS), *map(ctypes.c_ulong, (1, 0, 0, 0)))
         restricted = libc.syscall(ctypes.c_long(_RESTRICT_SELF), ctypes.c_int(ruleset), ctypes.c_uint32(0))
         _checked(restricted, "landlock_restrict_self")

@@ -1,4 +1,4 @@
-"""What agents can look up: how-to cards of strategies, the device library, records of the pool, the guide."""
+"""What agents can look up: how-to cards of strategies, the device library, records of the pool."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from warpsmith.model.strategy import Strategy
 from warpsmith.strategies.catalogue import strategies
 from warpsmith.strategies.pool import PoolRecord, pool_records, shipped_records
 
-GUIDE = Path(__file__).resolve().parent / "guide.md"
-
 
 @dataclass(frozen=True)
 class KnowledgeEntry:
@@ -26,35 +24,30 @@ class KnowledgeEntry:
     backends: tuple[str, ...]
 
 
-def guide() -> str:
-    """The skill file for agents."""
-    return GUIDE.read_text(encoding="utf-8")
-
-
 def strategy_card(name: str) -> str:
     """How to carry out a strategy, as Markdown."""
     known = strategies()
     if name not in known:
         raise UsageError(f"there is no strategy {name}; search_knowledge finds the names.")
-    return _card(known[name])
+    return card(known[name])
 
 
-def library_page() -> str:
-    """What each header of the device library offers, in its own words."""
+def library_page(backend: str = "") -> str:
+    """What each header of the device library offers, in its own words; only the headers for a backend."""
     lines = [
         "# The device library",
         "",
         "A kernel may include these headers as `<warpsmith/NAME>`: `.cuh` in CUDA, `cpu/*.h` in C++.",
         "",
     ]
-    for name, path in _headers().items():
+    for name, path in headers(backend).items():
         lines += [f"## {name}", "", _about(path), ""]
     return "\n".join(lines)
 
 
 def library_header(name: str) -> str:
     """The text of a header of the device library."""
-    found = _headers()
+    found = headers()
     if name not in found:
         raise UsageError(f"there is no header {name}; the headers are {', '.join(found)}.")
     return found[name].read_text(encoding="utf-8")
@@ -77,8 +70,8 @@ def search_entries(words: str, kind: str, backend: str, limit: int) -> list[Know
 
 def _entries() -> Iterator[KnowledgeEntry]:
     for each in strategies().values():
-        yield KnowledgeEntry("strategy", each.name, each.title, _card(each), each.backends)
-    for name, path in _headers().items():
+        yield KnowledgeEntry("strategy", each.name, each.title, card(each), each.backends)
+    for name, path in headers().items():
         backend = "cuda" if path.suffix == ".cuh" else "cpu"
         yield KnowledgeEntry("header", name, _about(path).partition(".")[0], path.read_text("utf-8"), (backend,))
     for record in (*pool_records(), *shipped_records()):
@@ -94,7 +87,8 @@ def record_text(record: PoolRecord) -> str:
     return "\n\n".join([f"{record.task}: {record.strategy}", f"{measured}. {record.note}".strip(), *files])
 
 
-def _card(strategy: Strategy) -> str:
+def card(strategy: Strategy) -> str:
+    """How to carry out a strategy, as Markdown."""
     limits = [
         ("Backends", strategy.backends),
         ("Zones", strategy.zones),
@@ -108,10 +102,11 @@ def _card(strategy: Strategy) -> str:
     return "\n\n".join([*parts, *([f"```cpp\n{strategy.example.strip()}\n```"] if strategy.example else [])])
 
 
-def _headers() -> dict[str, Path]:
-    """The headers by the name that follows `warpsmith/` in an include."""
+def headers(backend: str = "") -> dict[str, Path]:
+    """The headers by the name that follows `warpsmith/` in an include; only those for a backend."""
     folder = LIBRARY / "warpsmith"
-    found = sorted((*folder.glob("*.cuh"), *folder.glob("cpu/*.h")))
+    wanted = [pattern for name, pattern in (("cuda", "*.cuh"), ("cpu", "cpu/*.h")) if backend in ("", name)]
+    found = sorted(path for pattern in wanted for path in folder.glob(pattern))
     return {path.relative_to(folder).as_posix(): path for path in found}
 
 
