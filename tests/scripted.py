@@ -36,6 +36,7 @@ class Step:
     cached: int = 0
     reasoning: str = ""  # what the model thought, apart from its text
     finish: str = "stop"  # or "length", "refusal"
+    uses: tuple[tuple[str, str], ...] = ()  # calls of tools: name, arguments as JSON
     usage: bool = True  # whether tokens are reported at all
     headers: tuple[tuple[str, str], ...] = ()
     raw: bytes | None = None  # the whole body, instead of a completion or an error
@@ -53,6 +54,11 @@ class Step:
 def say(text: str, prompt: int = 100, completion: int = 20, **more: Any) -> Step:
     """A good answer."""
     return Step(text=text, prompt=prompt, completion=completion, **more)
+
+
+def use(name: str, **arguments: Any) -> Step:
+    """An answer that calls a tool."""
+    return Step(prompt=100, completion=20, uses=((name, json.dumps(arguments)),))
 
 
 def status(code: int, headers: Mapping[str, str] | None = None, error: str = "scripted", **more: Any) -> Step:
@@ -264,7 +270,12 @@ def _openai(step: Step, body: Body) -> Body:
     message: Body = {"role": "assistant", "content": step.text}
     if step.reasoning:
         message["reasoning_content"] = step.reasoning
-    finish = step.finish
+    finish = "tool_calls" if step.uses else step.finish
+    if step.uses:
+        message["tool_calls"] = [
+            {"id": f"use-{place}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            for place, (name, arguments) in enumerate(step.uses)
+        ]
     if step.finish == "refusal":
         message |= {"content": None, "refusal": step.text}
         finish = "stop"
@@ -293,8 +304,8 @@ def _anthropic(step: Step, body: Body) -> Body:
         "type": "message",
         "role": "assistant",
         "model": body.get("model"),
-        "content": [*blocks, {"type": "text", "text": step.text}],
-        "stop_reason": reasons.get(step.finish, step.finish),
+        "content": [*blocks, {"type": "text", "text": step.text}, *_tool_blocks(step)],
+        "stop_reason": "tool_use" if step.uses else reasons.get(step.finish, step.finish),
         "stop_sequence": None,
     }
     if step.usage:
@@ -305,6 +316,13 @@ def _anthropic(step: Step, body: Body) -> Body:
             "cache_creation_input_tokens": 0,
         }
     return content
+
+
+def _tool_blocks(step: Step) -> list[Body]:
+    return [
+        {"type": "tool_use", "id": f"use-{place}", "name": name, "input": json.loads(arguments)}
+        for place, (name, arguments) in enumerate(step.uses)
+    ]
 
 
 def _events(*bodies: Body) -> bytes:
@@ -321,6 +339,11 @@ def _openai_events(content: Body) -> bytes:
     message = choice["message"]
     field = "refusal" if message.get("refusal") else "content"
     said = [{"choices": [{"index": 0, "delta": {field: piece}}]} for piece in _pieces(message[field] or "")]
+    for place, called in enumerate(message.get("tool_calls", ())):
+        function = called["function"]
+        head = {"index": place, "id": called["id"], "type": "function", "function": {"name": function["name"]}}
+        pieces = [{"index": place, "function": {"arguments": piece}} for piece in _pieces(function["arguments"])]
+        said += [{"choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]} for piece in (head, *pieces)]
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
     usage = [{"choices": [], "usage": content["usage"]}] if "usage" in content else []
     return _events(*said, end, *usage) + b"data: [DONE]\n\n"
@@ -332,6 +355,13 @@ def _anthropic_events(content: Body) -> bytes:
     begun = {**content, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1} if usage else {}}
     found: list[Body] = [{"type": "message_start", "message": begun}]
     for number, block in enumerate(content["content"]):
+        if block["type"] == "tool_use":
+            found.append({"type": "content_block_start", "index": number, "content_block": {**block, "input": {}}})
+            for piece in _pieces(json.dumps(block["input"])):
+                delta = {"type": "input_json_delta", "partial_json": piece}
+                found.append({"type": "content_block_delta", "index": number, "delta": delta})
+            found.append({"type": "content_block_stop", "index": number})
+            continue
         kind = "text" if block["type"] == "text" else "thinking"
         found.append({"type": "content_block_start", "index": number, "content_block": {"type": kind, kind: ""}})
         for piece in _pieces(block[kind]):
