@@ -122,6 +122,33 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
             more=SHORT,
             says="the command 'python my_agent.py'",
         ),
+        Run(
+            "warpsmith optimize softmax.py --method agentic --proposer 'agent:python $WARPSMITH_FROM/step_agent.py' "
+            "--trials 4 --run runs/steps",
+            more=SHORT,
+            says="Method: Agentic",
+        ),
+        Excepted(
+            "warpsmith optimize softmax.py --method agentic --proposer agent:openai:MODEL --step-trials 6 --cost 2",
+            Why.MODEL,
+        ),
+        Excepted(
+            'export CLAUDE_CONFIG_DIR="$HOME/.claude-warpsmith" WARPSMITH_AGENT_WRITES="$HOME/.claude-warpsmith" '
+            "MCP_TOOL_TIMEOUT=1800000",
+            Why.SHELL,
+        ),
+        Excepted(
+            "warpsmith optimize softmax.py --method agentic --proposer 'agent:claude -p --mcp-config .mcp.json "
+            '--strict-mcp-config --permission-mode acceptEdits --allowedTools "mcp__warpsmith,Read,Edit,Write,Glob,'
+            "Grep\" --max-turns 60'",
+            Why.AGENT,
+        ),
+        Excepted('export WARPSMITH_AGENT_WRITES="$HOME/.codex"', Why.SHELL),
+        Excepted(
+            "warpsmith optimize softmax.py --method agentic --proposer 'agent:codex exec --skip-git-repo-check "
+            "--sandbox danger-full-access --color never -'",
+            Why.AGENT,
+        ),
         Execute("from pathlib import Path", says="pending"),
         Execute("from pathlib import Path", says="ok"),
     ),

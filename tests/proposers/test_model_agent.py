@@ -130,9 +130,10 @@ def plain(number: int, body: Body) -> Step:
 
 
 def test_a_model_without_tools_answers_with_programs(tmp_path: Path) -> None:
-    with searched(tmp_path, plain, run=Budget(trials=3)) as (session, _, reason):
+    with searched(tmp_path, plain, run=Budget(trials=3)) as (session, server, reason):
         assert reason == "trials"
-        assert [factor(session.candidate(number)) for number in session.state.trials] == [2, 3, 6]
+        assert ["tools" in seen.body for seen in server.requests] == [True, False, False, False, False]  # asked once
+        assert [factor(session.candidate(number)) for number in session.state.trials] == [2, 3, 5]
         assert [bool(trial.step) for trial in session.state.trials.values()] == [True, True, False]
         assert session.state.trials[1].strategy == "s2"
 

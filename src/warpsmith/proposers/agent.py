@@ -1,10 +1,10 @@
 """A proposer that starts a coding agent for every brief: a command in a folder of its own, with the run's tools.
 
-The command runs in a shell with the prompt on its standard input. It finds the tools through the socket in
-`WARPSMITH_STEP_SOCKET`, most simply with `warpsmith mcp --bound`, for which the folder holds `.mcp.json`. The agent can
-write in its folder, in a temporary folder and where `WARPSMITH_AGENT_WRITES` says, and everything that it starts ends
-with the step (`agent_launcher`). What it leaves is the step's proposal; a crash or a time-out loses nothing that was
-evaluated.
+The command runs in a shell in that folder, with the prompt on its standard input; `WARPSMITH_FROM` is the folder that
+the run was started in. The command finds the tools through the socket in `WARPSMITH_STEP_SOCKET`, most simply with
+`warpsmith mcp --bound`, for which the folder holds `.mcp.json`. The agent can write in its folder, in a temporary
+folder and where `WARPSMITH_AGENT_WRITES` says, and everything that it starts ends with the step (`agent_launcher`).
+What it leaves is the step's proposal; a crash or a time-out loses nothing that was evaluated.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class AgentProposer:
         entry = {"command": bound[0], "args": bound[1:], "env": server.variables}
         (work / ".mcp.json").write_text(json.dumps({"mcpServers": {"warpsmith": entry}}, indent=1))
         named = [path for path in self._environ.get(WRITES_VARIABLE, "").split(":") if path]
-        own = {"TMPDIR": str(temporary), "WARPSMITH_STEP": str(work), "WARPSMITH_PYTHON": sys.executable}
+        own = {"TMPDIR": str(temporary), "WARPSMITH_STEP": str(work), "WARPSMITH_FROM": os.getcwd()}
         launcher = [sys.executable, "-P", "-m", "warpsmith.proposers.agent_launcher", str(step.left_s), str(stop)]
         done = run_watched(
             [*launcher, str(work), str(temporary), *named, "--", self._command],

@@ -67,6 +67,7 @@ class ModelAgent:
         self._model = model
         self._budget = budget or StepBudget()
         self._tools: RunTools | None = None
+        self._takes_tools = True  # until the endpoint refuses them
 
     def bind(self, tools: RunTools) -> None:
         """See `WorkingProposer`."""
@@ -77,7 +78,8 @@ class ModelAgent:
         from warpsmith.prompts.renderer import render  # jinja2, which choosing a proposer does not need
 
         rendered = render(brief)
-        return with_tools(rendered, brief, self._budget) if brief.product is Product.KERNEL else rendered
+        works = brief.product is Product.KERNEL and self._takes_tools
+        return with_tools(rendered, brief, self._budget) if works else rendered
 
     def propose(self, brief: Brief, prompt: Prompt) -> Reply:
         """See `Proposer`."""
@@ -86,7 +88,11 @@ class ModelAgent:
         with tempfile.TemporaryDirectory(prefix="warpsmith-step-", ignore_cleanup_errors=True) as folder:
             step = AgentStep(brief, self._tools, self._budget, Path(folder), self._model.model)
             step.write_folder(prompt)
-            return _Work(self._model, step, self._budget).run(prompt)
+            work = _Work(self._model, step, self._budget, TOOLS if self._takes_tools else ())
+            try:
+                return work.run(prompt)
+            finally:
+                self._takes_tools = bool(work.tools)
 
     def close(self) -> None:
         """See `Proposer`."""
@@ -96,11 +102,11 @@ class ModelAgent:
 class _Work:
     """One conversation about one brief."""
 
-    def __init__(self, model: Model, step: AgentStep, budget: StepBudget) -> None:
+    def __init__(self, model: Model, step: AgentStep, budget: StepBudget, tools: tuple[ToolSpec, ...]) -> None:
+        self.tools = tools  # none once the endpoint has refused them
         self._model = model
         self._step = step
         self._budget = budget
-        self._tools: tuple[ToolSpec, ...] = TOOLS
         self._tokens = 0
         self._unbooked = TokenUsage(cost_usd=0.0, requests=0)  # not yet reported to the run
         self._said = ""  # the latest reply with a program in its text
@@ -115,9 +121,9 @@ class _Work:
             if self._finished or not self._step.left_s or self._tokens >= self._budget.tokens:
                 break
             try:
-                reply = self._model.converse(turns, self._tools)
+                reply = self._model.converse(turns, self.tools)
             except ToolsRefused as refused:
-                self._tools, turns = (), list(turns_of(prompt))[:-1]  # without the message about tools
+                self.tools, turns = (), list(turns_of(prompt))[:-1]  # without the message about tools
                 self._spend(refused.usage)
                 continue
             except ProposerFault as error:
