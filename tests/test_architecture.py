@@ -29,7 +29,7 @@ ROOMS = (
         "engine",
     ),
     *("run_log", "populations", "methods", "strategies", "kernel_templates", "prompts", "llm", "proposers"),
-    *("search", "experiments", "report", "agents", "server", "cli"),
+    *("search", "experiments", "report", "loggers", "agents", "server", "cli"),
 )
 DATA = ("examples", "suites")  # shipped, shown and evaluated, never imported
 FRONT_DOOR = ("__init__.py", "__main__.py", "_version.py")  # above all rooms: they only point into them

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -273,10 +273,16 @@ class Run:
         return _trial(self._session, record.trial)
 
     def optimize(
-        self, *, callbacks: Sequence[Callback] = (), progress: bool | None = None, out: str | os.PathLike[str] = ""
+        self,
+        *,
+        callbacks: Sequence[Callback] = (),
+        log: str | Sequence[str] = (),
+        progress: bool | None = None,
+        out: str | os.PathLike[str] = "",
     ) -> Result:
-        """Let the proposer of the run search until a budget is spent, Ctrl-C, or `stop`."""
+        """Let the proposer of the run search until a budget is spent, Ctrl-C, or `stop`; `log`: see `optimize`."""
         options, session = self._options, self._session
+        loggers = _checked_loggers(log)
         begun = session.state.setup
         task_to_execute(session.folder, begun)  # refused before anything is spent
         spec = options.proposer or proposer_of(session.folder, begun, session.proposer)
@@ -290,7 +296,10 @@ class Run:
             parallel=options.parallel,
         )
         try:
-            with _watching(session, progress) as watcher, self._active.interruptible():
+            with ExitStack() as stack:
+                view = stack.enter_context(_watching(session, progress))
+                stack.enter_context(self._active.interruptible())
+                watcher = stack.enter_context(_logging(session, view, loggers))
                 ending = self._active.search(_Calling(self, watcher, callbacks), out=os.fspath(out))
         finally:
             self._active = None
@@ -326,6 +335,7 @@ def optimize(
     start: KernelLike | None = None,
     folder: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Callback] = (),
+    log: str | Sequence[str] = (),
     progress: bool | None = None,
     options: RunOptions | None = None,
 ) -> Result:
@@ -350,8 +360,9 @@ def optimize(
         seed=seed,
         start=_start(start, backend),
     )
+    loggers = _checked_loggers(log)  # refused before anything is spent
     with Run.create(task, folder, example_inputs=example_inputs, options=given) as run:
-        return run.optimize(callbacks=callbacks, progress=progress)
+        return run.optimize(callbacks=callbacks, log=loggers, progress=progress)
 
 
 def evaluate(
@@ -454,6 +465,23 @@ class _Calling(SearchObserver):
             trial = _trial(self._run._session, record.trial)
             for call in self._callbacks:
                 call(self._run, trial)
+
+
+def _checked_loggers(log: str | Sequence[str]) -> tuple[str, ...]:
+    specs = (log,) if isinstance(log, str) else tuple(log)
+    if specs:
+        from warpsmith.loggers.logged_search import check_loggers
+
+        check_loggers(specs)
+    return specs
+
+
+def _logging(session: Session, view: SearchObserver, specs: Sequence[str]) -> AbstractContextManager[SearchObserver]:
+    if not specs:
+        return nullcontext(view)
+    from warpsmith.loggers.logged_search import logging_run
+
+    return logging_run(session, view, specs)
 
 
 @contextmanager

@@ -40,6 +40,7 @@ VARIABLES = {
     "WARPSMITH_CACHE": "the folder of builds, measured peaks and verdicts",
     "WARPSMITH_POOL": "the file of the pool",
     "WARPSMITH_CONFIG": "the folder with the key that signs your runs",
+    "WARPSMITH_DASHBOARD_TOKEN": "the token with which `warpsmith dashboard` stops and resumes runs",
     "WARPSMITH_MCP_TOKEN": "the token that `warpsmith mcp --http` asks for",
     "WARPSMITH_SERVER_TOKEN": "the token that a server of `warpsmith serve` gave you",
     "WARPSMITH_MODEL": "the model to ask if no --proposer is given",

@@ -64,6 +64,7 @@ from warpsmith.search import open_run
 from warpsmith.search.active_run import ActiveRun
 from warpsmith.search.best_kernel import check_output, why_no_best
 from warpsmith.search.budget import check_countable, check_trials_left, doubled_option
+from warpsmith.search.loop import SearchObserver
 from warpsmith.search.options import RunOptions
 from warpsmith.search.session import Session
 from warpsmith.search.trust import allow_proposer, proposer_of, task_of
@@ -153,6 +154,13 @@ def optimize(
     out: Annotated[
         str, typer.Option(metavar="FILE|DIR", help="The best kernel's source, or its bundle.  [RUN/best.*, RUN/best]")
     ] = "",
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Log figures of each trial: mlflow, wandb or tensorboard, or NAME:WHERE; again for more.",
+        ),
+    ] = None,
     dashboard: Annotated[
         bool, typer.Option("--dashboard", help="Serve a page that follows the run, on this machine.")
     ] = False,
@@ -213,7 +221,15 @@ def optimize(
     )
     name = resolve_task(task) if task else None
     request = OptimizeRequest(
-        name, options, run=run, resume=resume, out=out, dashboard=dashboard, trust=trust, as_json=json
+        name,
+        options,
+        run=run,
+        resume=resume,
+        out=out,
+        log=tuple(log or ()),
+        dashboard=dashboard,
+        trust=trust,
+        as_json=json,
     )
     return run_search(request)
 
@@ -227,6 +243,7 @@ class OptimizeRequest:
     run: str = ""
     resume: str = ""
     out: str = ""
+    log: tuple[str, ...] = ()  # loggers that get the figures of each trial
     dashboard: bool = False  # serve a page that follows the run
     trust: bool = False  # execute the task of a run that somebody else created
     as_json: bool = False
@@ -239,6 +256,10 @@ def run_search(request: OptimizeRequest) -> int:
     if not request.task and not request.resume:
         raise UsageError("optimize needs a TASK to start a run, or --resume RUN to continue one.")
     check_output(request.out)
+    if request.log:
+        from warpsmith.loggers.logged_search import check_loggers
+
+        check_loggers(request.log)
     writable_paths()
     return _resume(request) if request.resume else _start(request)
 
@@ -305,7 +326,12 @@ def _work(
                 stack.enter_context(serving_run(session.folder, console))
             relay.view = stack.enter_context(watching(console, session))
             stack.enter_context(active.interruptible())
-            ending = active.search(relay.view, out=request.out)
+            watcher: SearchObserver = relay.view
+            if request.log:
+                from warpsmith.loggers.logged_search import logging_run
+
+                watcher = stack.enter_context(logging_run(session, relay.view, request.log))
+            ending = active.search(watcher, out=request.out)
     finally:
         relay.view = None
     best, reason = ending.best, ending.reason
