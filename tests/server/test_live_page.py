@@ -140,6 +140,7 @@ def test_a_run_is_watched_from_first_to_last_across_a_kill_and_a_resume(reader: 
     reader.until("document.getElementById('now-state').innerText.includes('all trials are spent')")
     reader.until("document.getElementById('headline').innerText.includes('stopped after 200 trials')")
 
+    reader.until("document.documentElement.dataset.late === '0'")
     # The page that grew with the run shows what a page shows that is loaded now.
     grown = page.evaluate(SHOWN)
     reader.open("/runs/runs/softmax-1")
@@ -207,8 +208,8 @@ def test_differences_stand_side_by_side_where_there_is_room(reader: Reader, runs
     make_run(runs / "one", 30, Maker(lines=8))
     page = reader.page
     reader.open("/runs/runs/one")
-    number = page.evaluate("[...document.querySelectorAll('#candidates tbody tr')].find(e => e.cells[6].innerText)"
-                           ".cells[0].innerText")  # fmt: skip
+    number = page.evaluate("[...document.querySelectorAll('#candidates tbody tr')].find(e => e.cells[6].textContent)"
+                           ".cells[0].textContent")  # fmt: skip
     reader.open(f"/runs/runs/one#trial-{number}")
     page.get_by_role("tab", name="Diff").click(timeout=LONG_MS)
     first, second = (page.locator(f"pre.sides .line.{kind}").first.bounding_box() for kind in ("removed", "added"))
@@ -263,7 +264,7 @@ def test_hostile_words_stay_words_on_a_phone_in_light_and_dark(
     )
     assert brightness > 200 if scheme == "light" else brightness < 60
     trial = page.evaluate("[...document.querySelectorAll('#candidates tbody tr')]"
-                          ".find(e => e.innerText.includes('valid')).cells[0].innerText")  # fmt: skip
+                          ".find(e => e.textContent.includes('valid')).cells[0].textContent")  # fmt: skip
     page.click(f"#candidates a[href='#trial-{trial}']")
     for tab in ("Prompt", "Reply", "Code"):
         page.get_by_role("tab", name=tab).click(timeout=LONG_MS)

@@ -141,6 +141,7 @@ LIVE_POLICY = "; ".join(
 """The Content-Security-Policy of pages from a server: nothing inline, nothing from elsewhere."""
 
 
+@cache
 def _template() -> Template:
     return Environment(autoescape=True, undefined=StrictUndefined).from_string(asset("page.html"))
 

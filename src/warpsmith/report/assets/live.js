@@ -174,6 +174,30 @@ function plan(draw) {
   }, 0);
 }
 
+const late = new Set(); // parts of the page that show less than is known, because nobody looks at them
+const AWAY = 300; // pixels
+
+function isAway(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  return bottom < -AWAY || top > window.innerHeight + AWAY;
+}
+
+function renewed(part) {
+  late.delete(part);
+  if (!part.refresh) return redrawn(part.make());
+  part.refresh();
+  return document.getElementById(part.id);
+}
+
+// What is out of sight is drawn when there is nothing else to do, one part at a time, or when it comes into sight.
+function drawLate() {
+  const part = [...late].find((each) => !(pointed && document.getElementById(each.id)?.contains(pointed)));
+  if (part && part.when() && document.getElementById(part.id)) renewed(part);
+  else if (part) late.delete(part);
+  document.documentElement.dataset.late = late.size;
+  if (late.size) setTimeout(() => requestIdleCallback(drawLate, { timeout: 1000 }), part ? 50 : 500);
+}
+
 function drawChanges() {
   const fields = new Set(touched);
   touched.clear();
@@ -195,18 +219,17 @@ function drawChanges() {
       continue;
     }
     before = old;
-    if (!part.needs.some((each) => fields.has(each))) continue;
-    if (pointed && old.contains(pointed)) {
-      for (const each of part.needs) if (fields.has(each)) touched.add(each); // a reader looks at a point: later
-      continue;
-    }
-    if (part.refresh) part.refresh();
-    else before = redrawn(part.make());
+    if (part.needs.some((each) => fields.has(each))) late.add(part);
+    if (!late.has(part) || isAway(old)) continue;
+    if (pointed && old.contains(pointed)) continue; // a reader looks at a point: later
+    before = renewed(part);
   }
   if (moved) contents(main);
   const open = /^#trial-(\d+)$/.exec(location.hash);
   if (sheet.open && open && fields.has("trials")) renewSheet(byNumber.get(Number(open[1])));
   document.documentElement.dataset.seq = DATA.live.seq;
+  document.documentElement.dataset.late = late.size;
+  if (late.size) requestIdleCallback(drawLate, { timeout: 1000 });
 }
 
 // Put a section in the place of the one with its name. What is open stays open, and the focus stays where it was.
@@ -272,5 +295,7 @@ function beginLive() {
     lost.textContent = JSON.parse(event.data);
     lost.hidden = false;
   });
-  if (!runs) setInterval(renewAges, 1000);
+  if (runs) return;
+  setInterval(renewAges, 1000);
+  window.addEventListener("scroll", () => late.size && plan(draw), { passive: true });
 }
