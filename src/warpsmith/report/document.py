@@ -207,7 +207,7 @@ class OpenBrief:
 
     brief: int
     operator: str
-    since: float  # seconds since 1970
+    since: int  # seconds since 1970
     shown: tuple[Fact, ...]
     prompt: tuple[MessageView, ...]
 
@@ -217,7 +217,7 @@ class OpenTrial:
     """A trial that the evaluator works on, or that waits for the evaluator."""
 
     trial: int
-    since: float  # seconds since 1970
+    since: int  # seconds since 1970
     again: bool  # a second measurement
 
 
@@ -232,7 +232,7 @@ class LiveView:
     words: str
     briefs: tuple[OpenBrief, ...]
     trials: tuple[OpenTrial, ...]
-    at: float = 0.0  # the server's clock when the page was loaded, seconds since 1970
+    at: int = 0  # the server's clock when the page was loaded, seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ class RunRow:
     seconds: float
     usd: float | None  # None where a price is not known
     tokens: int
-    began: float  # seconds since 1970
+    began: int  # seconds since 1970
     curve: tuple[ProgressPoint, ...]
 
 

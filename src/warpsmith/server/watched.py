@@ -131,7 +131,7 @@ class WatchedRun:
             if self._fields.get(name, (0, ""))[1] != text:
                 self._fields[name] = seq, text
 
-    def live(self, at: float = 0.0) -> str:
+    def live(self, at: int = 0) -> str:
         """What is under way, as JSON; `at` is the time of the page."""
         with self._guard:
             maker = self._maker
@@ -152,9 +152,9 @@ class WatchedRun:
 
     def document(self) -> str:
         """The whole page without its long texts, as JSON."""
-        return self.patch(0, time.time())[:-1] + ',"kind":"run"}'
+        return self.patch(0, round(time.time()))[:-1] + ',"kind":"run"}'
 
-    def patch(self, since: int, at: float = 0.0) -> str:
+    def patch(self, since: int, at: int = 0) -> str:
         """The fields and trials that changed after an event, as one JSON object; everything after event 0."""
         live = self.live(at)
         with self._guard:
@@ -237,7 +237,7 @@ class _Summary:
             seconds=used.seconds,
             usd=None if used.unpriced else used.cost_usd,
             tokens=used.tokens,
-            began=self._began,
+            began=round(self._began),
             curve=tuple(self._curve),
         )
 

@@ -47,6 +47,14 @@ function sparkline(run) {
   return svg;
 }
 
+let named = true; // the name of every run contains its task
+
+// Without the folder that all of them are in.
+function shortName(run) {
+  const [first, ...rest] = run.run.split("/");
+  return rest.length && DATA.runs.every((each) => each.run.startsWith(`${first}/`)) ? rest.join("/") : run.run;
+}
+
 const date = (seconds) => new Date(1000 * seconds).toISOString().slice(0, 16).replace("T", " ");
 
 function listOfRuns() {
@@ -63,6 +71,7 @@ function listOfRuns() {
         redrawn(over());
       },
     });
+  named = DATA.runs.every((run) => run.run.includes(run.task));
   runTable = sortable({
     caption: "Every run, the latest first",
     rows: DATA.runs,
@@ -70,9 +79,10 @@ function listOfRuns() {
       {
         name: "Run",
         key: (run) => run.run,
-        cell: (run) => h("a", { href: run.address }, run.run),
+        cell: (run) => h("a", { href: run.address }, shortName(run)),
         text: true,
       },
+      { name: "Lay over", key: (run) => Number(chosen.has(run.run)), cell: box },
       {
         name: "State",
         key: (run) => run.state,
@@ -101,11 +111,10 @@ function listOfRuns() {
         numeric: true,
         wide: true,
       },
-      { name: "Task", key: (run) => run.task, wide: true },
+      !named && { name: "Task", key: (run) => run.task, wide: true },
       { name: "Method", key: (run) => run.method, wide: true },
       { name: "Begun (UTC)", key: (run) => run.began, cell: (run) => date(run.began), numeric: true, wide: true },
-      { name: "Lay over", key: (run) => Number(chosen.has(run.run)), cell: box },
-    ],
+    ].filter(Boolean),
   });
   const empty = "There is no run in this folder yet; warpsmith optimize TASK starts one, and it appears here.";
   return section("Runs", "runs", DATA.runs.length ? runTable.element : h("p", { class: "note" }, empty));
@@ -140,7 +149,7 @@ function over() {
     );
   const { name, tick: words, end, whole } = AXES[axis];
   const best = shown.reduce((most, run) => (run.best > most.best ? run : most));
-  const summary = `The best of ${plural(shown.length, "run")} is ${best.run} with ${ratio(best.best)}.`;
+  const summary = `The best of ${plural(shown.length, "run")} is ${shortName(best)} with ${ratio(best.best)}.`;
   const draw = (width, height) => {
     const most = Math.max(...shown.map(end), 1e-9);
     const {
@@ -168,7 +177,7 @@ function over() {
       for (const point of rest) path += `H${x(point[axis])}V${up(point.speedup)}`;
       const last = run.curve[run.curve.length - 1];
       const line = s("path", { class: `series g${place}`, d: `${path}H${x(Math.max(end(run), last[axis]))}` });
-      line.append(s("title", {}, `${run.run}: ${ratio(run.best)}`));
+      line.append(s("title", {}, `${shortName(run)}: ${ratio(run.best)}`));
       svg.append(line);
     });
     return svg;
@@ -178,7 +187,7 @@ function over() {
       "The runs side by side",
       ["Run", "Best", "At trial", "Trials", "Time", "Cost"],
       shown.map((run) => [
-        h("a", { href: run.address }, run.run),
+        h("a", { href: run.address }, shortName(run)),
         ratio(run.best),
         String(run.curve[run.curve.length - 1].trial),
         String(run.trials),
@@ -204,7 +213,7 @@ function over() {
     draw,
     table,
     height: (width) => (width < 600 ? 260 : 340),
-    legend: legend(shown.map((run, place) => ({ mark: `g${place}`, label: run.run, note: run.method, lined: true }))),
+    legend: legend(shown.map((run, place) => ({ mark: `g${place}`, label: shortName(run), note: run.method, lined: true }))),
   });
   return section(
     "Laid over each other",
@@ -247,7 +256,8 @@ function mergeRows({ runs, benches: tables, gone, remarks }) {
 function drawRuns() {
   touched.clear();
   const empty = !document.querySelector("#runs table");
-  if (empty && DATA.runs.length) redrawn(listOfRuns());
+  const other = named !== DATA.runs.every((run) => run.run.includes(run.task));
+  if (DATA.runs.length && (empty || other)) redrawn(listOfRuns());
   else if (!empty) runTable.update(DATA.runs);
   redrawn(over());
   const old = document.getElementById("benches");
