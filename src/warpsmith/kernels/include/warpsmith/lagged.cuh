@@ -33,6 +33,9 @@
 #ifndef TUNE_KEPT
 #define TUNE_KEPT 0  // chunks of a row that a block keeps in its shared memory; 0: longer rows are read twice
 #endif
+#ifndef TUNE_SPREAD
+#define TUNE_SPREAD 0  // the same, where all blocks of the device share a row
+#endif
 #ifndef TUNE_KEPT_THREADS
 #define TUNE_KEPT_THREADS 512
 #endif
@@ -261,7 +264,9 @@ int launch_lagged(const P& policy, int64_t rows, int64_t cols, void* workspace, 
 template <typename P>
 int64_t rows_workspace(int64_t rows, int64_t cols) {
   const bool kept = cols <= longest_kept(8, TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_KEPT);
-  return cols <= TUNE_CLUSTER || kept ? 0 : lagged_workspace<P>(rows, cols, TUNE_THREADS, TUNE_PACKS);
+  if (cols <= TUNE_CLUSTER || kept) return 0;
+  const int64_t lagged = lagged_workspace<P>(rows, cols, TUNE_THREADS, TUNE_PACKS), spread = spread_workspace<P>(rows);
+  return TUNE_SPREAD > 0 && spread > lagged ? spread : lagged;
 }
 template <typename P>
 int reduce_any_rows(const P& policy, int64_t rows, int64_t cols, void* workspace, void* stream) {
@@ -269,6 +274,10 @@ int reduce_any_rows(const P& policy, int64_t rows, int64_t cols, void* workspace
 #if TUNE_KEPT > 0
   if (cols <= longest_kept(8, TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_KEPT))
     return launch_kept<P, TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_KEPT>(policy, rows, cols, stream);
+#endif
+#if TUNE_SPREAD > 0
+  if (can_spread<TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_SPREAD>(cols))
+    return launch_spread<P, TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_SPREAD>(policy, rows, cols, workspace, stream);
 #endif
   return launch_lagged<P, TUNE_THREADS, TUNE_PACKS, TUNE_SLOTS, TUNE_RESIDENT>(policy, rows, cols, workspace, stream);
 }
