@@ -82,7 +82,10 @@ DIALECT = CDialect(
         ),
         ("elementwise.cuh", "`map<F, THREADS, PACKS>(x, out, n, stream)`: a function of single elements"),
         ("rows.cuh", "`reduce_rows(policy, rows, cols, stream)`: a reduction over each row, then a value per element"),
-        ("kept.cuh", "`launch_kept`, `launch_spread`: the same, a row in the shared memory of a cluster or of all blocks"),
+        (
+            "kept.cuh",
+            "`launch_kept`, `launch_spread`: the same, a row in the shared memory of a cluster or of all blocks",
+        ),
         ("lagged.cuh", "`reduce_any_rows`: the same, with rows too long for registers read again from the cache"),
         ("columns.cuh", "`reduce_columns(x, batch, rows, cols, policy, stream)`: a reduction over the middle axis"),
         ("whole.cuh", "`sum_all(policy, n, workspace, finish, stream)`: one number from all elements"),

@@ -193,7 +193,9 @@ class RunPageMaker:
     def open_trials(self) -> tuple[OpenTrial, ...]:
         """The trials without a verdict, or without the second one that the best needs."""
         since = self.history.waiting_since
-        return tuple(OpenTrial(n, round(since.get(n, 0.0)), again) for n, again in sorted(self.history.state.pending.items()))
+        return tuple(
+            OpenTrial(n, round(since.get(n, 0.0)), again) for n, again in sorted(self.history.state.pending.items())
+        )
 
     def _trial(self, number: int) -> TrialView:
         history = self.history
