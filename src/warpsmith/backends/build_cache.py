@@ -136,6 +136,32 @@ class BuildCache:
             return outcome
         return replace(outcome, library=folder / _place(outcome.kind))
 
+    def entries(self) -> dict[str, dict[str, bytes]]:
+        """All finished builds by key, as files by name: what `adopt` takes on another machine."""
+        found: dict[str, dict[str, bytes]] = {}
+        for record in self._root.glob(f"??/*/{_RECORD}"):
+            folder = record.parent
+            files = [path for path in folder.rglob("*") if path.is_file()]
+            found[folder.name] = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+        return found
+
+    def adopt(self, key: str, files: Mapping[str, bytes]) -> None:
+        """Store a build that another machine made, unless it is here already."""
+        if self.load(key) is not None:
+            return
+        with self.locked(key), self.work_folder() as work:
+            staged = Path(tempfile.mkdtemp(dir=work))
+            for name, content in files.items():
+                path = staged / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+                path.chmod(0o644 if name == _RECORD else 0o555)
+            staged.chmod(0o755)
+            folder = self._folder(key)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            remove_tree(folder)
+            staged.rename(folder)
+
     def _folder(self, key: str) -> Path:
         return self._root / key[:2] / key
 

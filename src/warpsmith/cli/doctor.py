@@ -27,7 +27,7 @@ from warpsmith.cli import cards
 from warpsmith.cli.json_documents import print_document
 from warpsmith.cli.options import AsJson
 from warpsmith.cli.terminal import indented
-from warpsmith.evaluator.sandbox.policy import probe
+from warpsmith.evaluator.sandbox.policy import ESSENTIAL_LAYERS, probe
 from warpsmith.hardware.device import cpu_info, visible_gpus
 from warpsmith.llm.provider import Provider
 from warpsmith.model import numbers
@@ -51,7 +51,6 @@ VARIABLES = {
 """Every variable that Warpsmith itself reads, and what it is for; each provider of models names its own."""
 OLDEST_TORCH = (2, 6)
 _TORCH_IMPORT_S = 180.0  # a cold network disk takes minutes
-_ESSENTIAL_LAYERS = ("no-network", "landlock", "seccomp")
 _CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
 _ASK_TORCH = """
 import json, os, time
@@ -325,7 +324,7 @@ def _sandbox() -> tuple[Check, ...]:
         return (Check("sandbox", MISSING, str(fault)),)
     found = []
     for layer in layers:
-        lacking = MISSING if layer.name.startswith(_ESSENTIAL_LAYERS) else ABSENT
+        lacking = MISSING if layer.name.startswith(ESSENTIAL_LAYERS) else ABSENT
         found.append(Check(layer.name, OK if layer.available else lacking, layer.detail))
     return tuple(found)
 

@@ -115,6 +115,7 @@ class Environment:
     sandbox: tuple[str, ...] = ()  # the layers that were active
     threads: int = 0  # CPU threads of both sides
     harness: str = ""
+    node: str = ""  # on a cluster: the node, and its device by a name that is unique on the node
 
 
 @dataclass(frozen=True)

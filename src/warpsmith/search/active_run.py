@@ -81,6 +81,7 @@ class ActiveRun:
                 parallel=self._parallel,
                 profile=profile,
                 prepare=task_evaluator.prepare,
+                width=self._evaluator.width,
             )
             self._loop = loop
             if self._stopping:  # asked to stop before there was a loop

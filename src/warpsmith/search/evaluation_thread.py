@@ -2,6 +2,8 @@
 
 Everything submitted by the time the thread is free is evaluated as one batch, so that compilers run in parallel.
 Profiles are taken in the same thread, between batches: a profiler would disturb timing.
+
+An engine with several devices takes work from several threads, one candidate each (`width`).
 """
 
 from __future__ import annotations
@@ -63,14 +65,16 @@ def next_batch(jobs: Sequence[PendingTrial]) -> list[PendingTrial]:
 
 
 class EvaluationThread:
-    """The thread. It calls `deliver` with each result; after it delivers an exception it ends."""
+    """The thread, or `width` threads. It calls `deliver` with each result; after it delivers an exception it ends."""
 
     def __init__(
         self,
         evaluate: Evaluate,
         deliver: Callable[[JudgedTrial | DroppedTrials | ProfiledTrial | BaseException], None],
         profile: ProfileKernel | None = None,
+        width: int = 1,
     ) -> None:
+        self._width = width
         self._evaluate = evaluate
         self._profile = profile
         self._deliver = deliver
@@ -79,15 +83,18 @@ class EvaluationThread:
         self._changed = threading.Condition()
         self._ending = False
         self._dropped = False  # the batch in progress
-        self._thread = threading.Thread(target=self._run, name="evaluation", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"evaluation-{number}", daemon=True) for number in range(width)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, work: Sequence[PendingTrial | ProfileRequest]) -> None:
         """Add work; does not wait for it."""
         with self._changed:
             self._waiting.extend(each for each in work if isinstance(each, PendingTrial))
             self._profiles.extend(each for each in work if isinstance(each, ProfileRequest))
-            self._changed.notify()
+            self._changed.notify_all()
 
     def drop(self) -> tuple[PendingTrial, ...]:
         """Drop all work that was not begun, and return its trials.
@@ -107,8 +114,9 @@ class EvaluationThread:
             self._waiting.clear()
             self._profiles.clear()
             self._ending = True
-            self._changed.notify()
-        self._thread.join()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     def _next(self) -> list[PendingTrial] | ProfileRequest | None:
         """The next work; None at the end. Profiles come first: they are quick, and a brief waits for them."""
@@ -118,7 +126,7 @@ class EvaluationThread:
             self._dropped = False
             if self._profiles:
                 return self._profiles.pop(0)
-            batch = next_batch(self._waiting)
+            batch = next_batch(self._waiting) if self._width == 1 else self._waiting[:1]
             self._waiting = [job for job in self._waiting if job not in batch]
             return batch or None
 

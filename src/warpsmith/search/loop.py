@@ -81,6 +81,7 @@ class SearchLoop:
         parallel: int = 4,
         profile: ProfileKernel | None = None,  # profiles kernels that become parents
         prepare: Callable[[Sequence[Candidate]], None] = lambda _: None,  # builds while others are evaluated
+        width: int = 1,  # candidates that are evaluated at the same time
     ) -> None:
         self._session = session
         self._proposer = proposer
@@ -98,13 +99,14 @@ class SearchLoop:
         self._evaluate = evaluate
         self._profile = profile
         self._prepare = prepare
+        self._width = max(1, min(width, self._parallel))
         self._profiles = ProfileRecorder(session, watcher.message)
         self._step_calls: StepCalls | None = None  # where the proposer uses the run's tools
 
     def run(self) -> StopReason:
         """Work until there is a reason to stop; returns the reason."""
         pool = ThreadPoolExecutor(min(self._parallel, self._proposer.concurrency), thread_name_prefix="propose")
-        thread = EvaluationThread(self._evaluate, self._arrived.put, self._profile)
+        thread = EvaluationThread(self._evaluate, self._arrived.put, self._profile, self._width)
         self._bind(thread)
         failed = True
         try:
@@ -286,8 +288,12 @@ class SearchLoop:
         self._arrived.put(_Answer(brief, reply))
 
     def _hand_in(self, thread: EvaluationThread) -> None:
-        """Submit what is pending, once the evaluator is free."""
-        if not self._with_evaluator and self._session.state.pending:
+        """Submit what is pending, once the evaluator is free, or once one of several devices is."""
+        if self._width > 1 and len(self._with_evaluator) < self._width:
+            waiting = [job for job in self._session.pending() if job.trial not in self._with_evaluator]
+            waiting.sort(key=lambda job: not job.again)
+            self._submit(waiting[: self._width - len(self._with_evaluator)], thread)
+        elif not self._with_evaluator and self._session.state.pending:
             self._submit(next_batch(self._session.pending()), thread)
 
     def _submit(self, jobs: list[PendingTrial], thread: EvaluationThread) -> None:

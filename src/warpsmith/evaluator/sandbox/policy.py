@@ -100,6 +100,10 @@ class SandboxPolicy:
     programs: bool = False  # may start programs it can read: for compilers, which then run inside the same walls
 
 
+ESSENTIAL_LAYERS = ("no-network", "landlock", "seccomp")
+"""The first words of the names of layers without which a candidate is hardly confined."""
+
+
 @dataclass(frozen=True)
 class Layer:
     """One layer of the sandbox, as tried."""

@@ -135,10 +135,16 @@ class Evaluator:
         return judge.task, judge.facts.calibration
 
     def evaluate_one(
-        self, task: str | Path, candidate: Candidate, precision: Precision | None = None, *, fresh: bool = False
+        self,
+        task: str | Path,
+        candidate: Candidate,
+        precision: Precision | None = None,
+        *,
+        fresh: bool = False,
+        more: int = 0,
     ) -> Evaluation:
         """Evaluate one candidate."""
-        (_, evaluation), *_ = self.evaluate(task, [candidate], precision, fresh=fresh)
+        (_, evaluation), *_ = self.evaluate(task, [candidate], precision, fresh=fresh, more=more)
         return evaluation
 
     def evaluate(
@@ -148,6 +154,7 @@ class Evaluator:
         precision: Precision | None = None,
         *,
         fresh: bool = False,  # do not use the cache
+        more: int = 0,  # candidates of the same task that follow in further calls: their processes start ahead
     ) -> Iterator[tuple[int, Evaluation]]:
         """Evaluate many candidates; yields each position once with its evaluation, in the order of completion."""
         judge = self._open_judge(str(task), precision)
@@ -160,7 +167,7 @@ class Evaluator:
             else:
                 self._on_progress(Progress(index, "judged"))
                 yield index, known
-        yield from self._evaluate_jobs(str(task), precision, pending)
+        yield from self._evaluate_jobs(str(task), precision, pending, more)
 
     def prepare(self, task: str | Path, candidates: Sequence[Candidate], precision: Precision | None = None) -> None:
         """Start to build candidates that will be evaluated soon. Returns at once; may be called from any thread.
@@ -233,7 +240,7 @@ class Evaluator:
         return EvaluationJob(index, candidate, contract, judge.task, judge.facts, key, time.monotonic())
 
     def _evaluate_jobs(
-        self, task: str, precision: Precision | None, jobs: Sequence[EvaluationJob]
+        self, task: str, precision: Precision | None, jobs: Sequence[EvaluationJob], more: int
     ) -> Iterator[tuple[int, Evaluation]]:
         futures: dict[Future[Artifact | BuildFailure], EvaluationJob] = {
             self._builders.submit(self._build, job): job for job in jobs
@@ -242,7 +249,7 @@ class Evaluator:
         if self.device.kind == "cpu":
             # Compilers on the same cores would disturb the timing: build everything first.
             ready = iter(list(ready))
-        left = len(futures)
+        left = len(futures) + more
         self._give_up_reason = ""
         try:
             for future in ready:
