@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -25,16 +26,20 @@ from warpsmith._version import __version__
 from warpsmith.backends.toolchain import NO_CXX, NO_NVCC, find_cxx, find_nvcc
 from warpsmith.cli import cards
 from warpsmith.cli.json_documents import print_document
-from warpsmith.cli.options import AsJson
+from warpsmith.cli.options import AsJson, EngineOption
 from warpsmith.cli.terminal import indented
+from warpsmith.engine.engine import LOCAL
 from warpsmith.evaluator.sandbox.policy import ESSENTIAL_LAYERS, probe
 from warpsmith.hardware.device import cpu_info, visible_gpus
 from warpsmith.llm.provider import Provider
 from warpsmith.model import numbers
 from warpsmith.model.build import Availability, Backend
-from warpsmith.model.errors import HarnessFault
+from warpsmith.model.errors import HarnessFault, UsageError
 from warpsmith.model.settings import Paths
 from warpsmith.system.plugins import plugins
+
+if TYPE_CHECKING:
+    from warpsmith.engine.ray_site import Node
 
 VARIABLES = {
     "WARPSMITH_CACHE": "the folder of builds, measured peaks and verdicts",
@@ -98,11 +103,16 @@ class MachineReport:
         return bool(self.backends)
 
 
-def doctor(json: AsJson = False) -> int:
+def doctor(engine: EngineOption = None, json: AsJson = False) -> int:
     """Show what this machine can do: compilers, GPU, profiler rights, sandbox layers, keys.
 
-    Exit status: 0 if at least one backend can build and run here, 2 if none can.
+    With --engine ray: what each node of the cluster can do, and which nodes are not used.
+    Exit status: 0 if at least one backend can build and run here (there), 2 if none can.
     """
+    if (engine or LOCAL).partition(":")[0].partition("?")[0] == "ray":
+        return _cluster(engine or LOCAL, as_json=json)
+    if engine not in (None, LOCAL):
+        raise UsageError(f"doctor looks at this machine and at Ray clusters, not at {engine!r}; use local or ray.")
     found = diagnose(os.environ)
     if json:
         checks = [check for _, group in found.groups for check in group]
@@ -118,6 +128,46 @@ def doctor(json: AsJson = False) -> int:
         sys.stdout.flush()
         sys.stderr.write(f"error: no kernel can be judged here: {found.advice}.\n")
     return 0 if found.ready else 2
+
+
+def _cluster(spec: str, *, as_json: bool) -> int:
+    from warpsmith.engine.ray_site import site  # needs Ray
+
+    cluster = site(spec)
+    nodes = cluster.nodes()
+    used = [node for node in nodes if not node.refused]
+    if as_json:
+        print_document({"version": __version__, "ready": bool(used), "nodes": nodes})
+    else:
+        cards.console().print(checklist([node_checks(node) for node in nodes]))
+        cards.console().print(f"\n{len(used)} of {len(nodes)} nodes can be used.", style="bold" if used else "bold red")
+    cluster.check_versions(nodes)
+    return 0 if used else 2
+
+
+def node_checks(node: Node) -> tuple[str, tuple[Check, ...]]:
+    """The lines for one node of a cluster."""
+    title = f"{node.host} ({node.id[:6]}), {node.cpus:g} CPUs, {node.gpus} GPUs for Ray"
+    report = node.report
+    if report is None:
+        return title, (Check("Warpsmith", MISSING, node.refused, "install the version of this machine there"),)
+    same = report.version == __version__
+    checks = [
+        Check(
+            "Warpsmith",
+            OK if same else MISSING,
+            f"{report.version}, Python {report.python}, torch {report.torch or 'missing'}",
+            "" if same else f"this machine has {__version__}; install the same version on every node",
+        ),
+        Check("CPU", OK, f"{report.cpu.name}"),
+        *(Check(gpu.spec, OK, f"{gpu.name}, {gpu.arch}") for gpu in report.gpus),
+        *(_backend(name, available) for name, available in report.backends if available.build),
+    ]
+    layers = ", ".join(report.layers) or "none"
+    lacking = f"{layers}; lacks {', '.join(report.lacking)}" if report.lacking else layers
+    advice = f"not used: {node.refused}" if node.refused else ""
+    checks.append(Check("sandbox", MISSING if report.lacking else OK, lacking, advice))
+    return title, tuple(checks)
 
 
 def checklist(groups: Sequence[tuple[str, Sequence[Check]]]) -> RenderableType:

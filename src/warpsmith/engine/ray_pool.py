@@ -203,6 +203,8 @@ class RayPool:
             return
         self._call(lambda: self._loop.create_task(end()))
         self._thread.join(timeout=15.0)
+        if not self._thread.is_alive():
+            self._loop.close()
 
     # --- in the loop's thread ---
 

@@ -8,6 +8,7 @@ interrupted ones are resumed from their run log. All state is in the folders.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -32,7 +33,7 @@ from warpsmith.experiments.results import RESULTS, BenchResults, Cell, CellStatu
 from warpsmith.hardware.device import Device
 from warpsmith.llm.spec import is_spec
 from warpsmith.model.brief import Precedent, Problem
-from warpsmith.model.errors import CandidateError, HarnessFault, ProposerFault, TaskError
+from warpsmith.model.errors import CandidateError, HarnessFault, ProposerFault, RunError, TaskError
 from warpsmith.model.task import Precision
 from warpsmith.proposers.choose import ChosenProposer, choose
 from warpsmith.run_log.events import RunConfig, StopReason
@@ -126,6 +127,8 @@ class BenchRunner:
         self._settled = {key for key, each in self._cells.items() if self._is_settled(each.cell)}
         self._runs: dict[str, ActiveRun] = {}  # by place
         self._checking: dict[Path, threading.Lock] = {}  # best kernels of several cells may be the same
+        self._publishing = threading.Lock()
+        self._publish_at = 0.0
         self._stopping = False
         self._fault: BaseException | None = None
 
@@ -164,8 +167,10 @@ class BenchRunner:
             while thread.is_alive():
                 thread.join(0.5)  # returns now and then, so that signals are seen
         if self._fault is not None:
+            with suppress(RunError):
+                self._publish(now=True)
             raise self._fault
-        self._publish()
+        self._publish(now=True)
         return self.bench
 
     def interrupt(self) -> None:
@@ -278,7 +283,9 @@ class BenchRunner:
     def _check_best(self, key: CellKey, place: str, evaluator: Engine) -> None:
         """Measure and verify the best kernel of a cell, unless that was done."""
         cell = self._cells[key].cell
-        if cell.status is CellStatus.DONE and cell.best is not None and key not in self._settled:
+        unchecked = cell.status is CellStatus.DONE and cell.best is not None and key not in self._settled
+        if unchecked:
+            assert cell.best is not None, "said above"
             with Session.read(cell_folder(self._folder, key)) as session:
                 candidate = session.candidate(cell.best.trial)
             task = self._plan.task(key.task).source
@@ -297,7 +304,7 @@ class BenchRunner:
                     run_checks(evaluator, task, candidate, self._precision, self._wanted, where, say)
             except (HarnessFault, TaskError, OSError) as fault:  # a resumed bench tries again
                 self.watch.message(f"the best kernel of {key.task} by {key.method} could not be checked: {fault}")
-        self.watch.settled(place, self._collect(key))
+        self.watch.settled(place, self._collect(key) if unchecked else cell)
 
     # --- state ---
 
@@ -331,8 +338,13 @@ class BenchRunner:
         self._publish()
         return collected.cell
 
-    def _publish(self) -> None:
-        write_results(self.bench, self._folder / RESULTS)
+    def _publish(self, *, now: bool = False) -> None:
+        """Write the results so far, not more often than is worth it: the whole bench is written each time."""
+        with self._publishing:
+            begun = time.monotonic()
+            if now or begun >= self._publish_at:
+                write_results(self.bench, self._folder / RESULTS)
+                self._publish_at = time.monotonic() + max(1.0, 20 * (time.monotonic() - begun))
 
 
 def sharded(cells: Sequence[CellKey], devices: int) -> list[tuple[CellKey, ...]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateNotFound
 from jinja2.exceptions import TemplateError
@@ -83,7 +84,7 @@ _SPARED = (
 _LATEST_LAST = ("failures", "ideas", "notes", "lineage")  # of these the oldest goes first, of the others the last
 _LEAST_CODE_CHARS = 1000
 _FIXED = frozenset({"system", "sections/task", "sections/device", "sections/forbidden"})
-_MOST_KEPT = 64
+_MOST_KEPT = 1024  # a bench works on many problems at the same time
 
 
 def render(brief: Brief, limit_chars: int = LIMIT_CHARS) -> Prompt:
@@ -194,9 +195,23 @@ def _sources(files: Sequence[SourceFile], limit: int) -> str:
     return "\n\n".join(blocks)
 
 
+class _Sandbox(SandboxedEnvironment):
+    """Decides once for each type and name whether a template may read an attribute."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._decided: dict[tuple[type, str], bool] = {}
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        key = (type(obj), attr)
+        if key not in self._decided:
+            self._decided[key] = super().is_safe_attribute(obj, attr, value)
+        return self._decided[key]
+
+
 @cache
 def _environment() -> Environment:
-    environment = SandboxedEnvironment(
+    environment = _Sandbox(
         loader=FunctionLoader(_load),
         undefined=StrictUndefined,
         trim_blocks=True,
