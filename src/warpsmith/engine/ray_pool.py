@@ -1,6 +1,6 @@
 """The evaluator actors of a Ray cluster, seen from the driver: who gets which candidate, and what happens to losses.
 
-One thread with an event loop owns all of this; engines hand in work from any thread and wait for futures. Work that an
+One thread with an event loop owns all of this; engines hand in work from any thread and wait for futures. ActorCall that an
 actor, a node or a build loses is done again elsewhere.
 """
 
@@ -95,7 +95,7 @@ class _Waiter:
 
 
 @dataclass(eq=False)
-class Work:
+class ActorCall:
     """A call of an actor."""
 
     key: JudgeKey
@@ -160,7 +160,7 @@ class RayPool:
         """The evaluators that run."""
         return tuple(actor.report for actor in self._actors if actor.report is not None and not actor.gone)
 
-    def submit(self, work: Work) -> Future[Any]:
+    def submit(self, work: ActorCall) -> Future[Any]:
         """Have work done; the future gives what the actor's evaluator returned, or raises what it raised."""
         self._spawn(self._carry_out(work))
         return work.done
@@ -220,7 +220,7 @@ class RayPool:
 
         self._call(start)
 
-    async def _carry_out(self, work: Work) -> None:
+    async def _carry_out(self, work: ActorCall) -> None:
         losses, avoid = 0, frozenset[str]()
         try:
             while not work.done.cancelled():
@@ -267,7 +267,7 @@ class RayPool:
             if not work.done.done():
                 work.done.set_exception(error)
 
-    def _judged_elsewhere(self, work: Work, actor: _Actor, answer: ActorAnswer, losses: int) -> bool:
+    def _judged_elsewhere(self, work: ActorCall, actor: _Actor, answer: ActorAnswer, losses: int) -> bool:
         """True if an evaluation failed through no fault of the candidate and another node can try it."""
         failed = isinstance(answer.value, Evaluation) and answer.value.status is Status.NOT_JUDGED
         failed = failed or isinstance(answer.error, HarnessFault)
@@ -505,4 +505,4 @@ def _line(why: object) -> str:
     return text[0].rstrip(".")[:200]
 
 
-__all__ = ["DEPTH", "BuildOrder", "NodePlan", "RayPool", "TaskSource", "Work"]
+__all__ = ["DEPTH", "ActorCall", "BuildOrder", "NodePlan", "RayPool", "TaskSource"]

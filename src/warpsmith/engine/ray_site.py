@@ -24,7 +24,7 @@ from urllib.parse import parse_qs
 from warpsmith._version import __version__
 from warpsmith.backends.source import backend_named, devices_of
 from warpsmith.engine.ray_node import JudgeKey, NodeReport, TaskSource, node_report, source_digest
-from warpsmith.engine.ray_pool import DEPTH, BuildOrder, NodePlan, RayPool, Work
+from warpsmith.engine.ray_pool import DEPTH, ActorCall, BuildOrder, NodePlan, RayPool
 from warpsmith.evaluator.supervisor.evaluator import Progress
 from warpsmith.hardware.device import Device
 from warpsmith.model.brief import Problem
@@ -537,11 +537,11 @@ class RayEngine:
 
     def _work(
         self, task: str | Path, precision: Precision | None, method: str, name: str, arguments: tuple[Any, ...] = ()
-    ) -> Work:
+    ) -> ActorCall:
         sent = self._send(task)
         key = JudgeKey(sent.digest, precision, self.settings, self._renewed)
         self._pool.use(self, key)
-        return Work(key, sent.reference, name, method, arguments, on_message=self._on_message)
+        return ActorCall(key, sent.reference, name, method, arguments, on_message=self._on_message)
 
     def _ask(
         self, task: str | Path, precision: Precision | None, method: str, *arguments: Any, **options: Any
