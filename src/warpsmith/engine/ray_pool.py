@@ -1,6 +1,6 @@
 """The evaluator actors of a Ray cluster, seen from the driver: who gets which candidate, and what happens to losses.
 
-One thread with an event loop owns all of this; engines hand in work from any thread and wait for futures. ActorCall that an
+One thread with an event loop owns all of this; engines hand in calls from any thread and wait for futures. What an
 actor, a node or a build loses is done again elsewhere.
 """
 
