@@ -23,6 +23,7 @@ from warpsmith.server.tokens import TokenHolder, TokenStore
 LOG = logging.getLogger("warpsmith.server")
 HOLDER = "holder"
 """The key of the token's holder in the state of a request."""
+_DRAINED = 4  # times the longest body
 OPEN = ("/healthz", "/metrics", "/docs", "/openapi.json")
 """Paths that need no token."""
 
@@ -80,6 +81,7 @@ class Gate:
                 scope.setdefault("state", {})[HOLDER] = self._holder(scope)
                 body = await self._body(scope, receive)
             except _Refused as refused:
+                await self._drain(receive, refused)
                 await _answer(watched, refused)
             else:
                 await self._app(scope, _replayed(body, receive), watched)
@@ -120,6 +122,19 @@ class Gate:
                         return b"".join(parts)
         except TimeoutError:
             raise _Refused(408, f"the body must arrive within {self._limits.seconds:g} s; send it again.") from None
+
+    async def _drain(self, receive: Receive, refused: _Refused) -> None:
+        """Read what is left of a refused body, and keep nothing: a client that still sends does not see the answer."""
+        left = _DRAINED * self._limits.bytes
+        try:
+            async with asyncio.timeout(0 if refused.status in (400, 408) else self._limits.seconds):
+                while left > 0:
+                    message = await receive()
+                    left -= len(message.get("body", b""))
+                    if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                        return
+        except TimeoutError:
+            return
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
