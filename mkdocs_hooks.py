@@ -42,11 +42,13 @@ REFERENCE = {
         "evaluate_all",
         "verify",
         "Evaluator",
+        "Client",
         "model.evaluation.Evaluation",
         "model.evaluation.Status",
         "model.evaluation.Interval",
         "model.certificate.Certificate",
     ),
+    "Training a model": ("rewards.KernelReward", "rewards.RewardScale", "rewards.ScoredCompletion"),
     "Using a kernel": ("load", "runtime.operator.Operator", "runtime.operator.CallStats"),
     "Declaring a task": (
         "task",

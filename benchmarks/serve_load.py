@@ -128,7 +128,9 @@ class Tally:
 class LoadClient:
     """One client: sends its share of the requests, one after the other."""
 
-    def __init__(self, number: int, url: str, token: str, tally: Tally, foreign: list[str], real: list[str]) -> None:
+    def __init__(
+        self, number: int, url: str, token: str, tally: Tally, foreign: list[str], real: list[str], total: int
+    ) -> None:
         self._number = number
         self._token = token
         self._random = random.Random(number)
@@ -139,6 +141,7 @@ class LoadClient:
         self._tally = tally
         self._foreign = foreign  # ids of all clients
         self._real = real  # bodies of kernels that wait to be judged for real
+        self._total = total  # requests of all clients
         self._last: dict[str, Any] = {}
 
     async def run(self, requests: int) -> None:
@@ -149,7 +152,7 @@ class LoadClient:
         }  # fmt: skip
         for step in range(requests):
             kind = self._random.choices(list(kinds), list(kinds.values()))[0]
-            if self._real and self._random.random() < 0.05:
+            if self._random.random() < len(self._real) / max(1, self._total - self._tally.done):  # spread evenly
                 kind = "judged for real"
             self._tally.kinds[kind] += 1
             try:
@@ -309,7 +312,8 @@ class ServerProcess:
     def start(self) -> None:
         words = [sys.executable, __file__, "--serve", str(self._folder), "--port", str(self._port)]
         with (self._folder / "log.jsonl").open("a") as log:
-            self.process = subprocess.Popen(words, stderr=log)
+            cache = {"WARPSMITH_CACHE": str(self._folder / "cache")}  # a lock of its own on the CPU
+            self.process = subprocess.Popen(words, stderr=log, env=os.environ | cache)
         while True:
             try:
                 httpx.get(f"http://127.0.0.1:{self._port}/healthz", timeout=1)
@@ -336,7 +340,9 @@ async def attack(
     each = [requests // clients + (number < requests % clients) for number in range(clients)]
     began = time.monotonic()
     work = [
-        asyncio.create_task(LoadClient(number, url, tokens[number], tally, foreign, waiting).run(each[number]))
+        asyncio.create_task(
+            LoadClient(number, url, tokens[number], tally, foreign, waiting, requests).run(each[number])
+        )
         for number in range(clients)
     ]
     memory: list[tuple[int, float]] = []

@@ -3,7 +3,7 @@
     python examples/rewards/score_replies.py                                # judged on this machine's CPU
     python examples/rewards/score_replies.py --engine http://HOST:PORT      # judged by a server with --allow-uploads
 
-`replies.jsonl` holds what a model of 1.5 billion parameters answered when it was asked for C++ kernels.
+`replies.jsonl` holds what Qwen2.5-Coder-1.5B-Instruct (quantised to 4 bits) answered when it was asked for C++ kernels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     with KernelReward(backend="cpu", engine=given.engine) as reward:
         scored = reward.score([line["completion"] for line in lines], tasks)
     for line, each in zip(lines, scored, strict=True):
-        print(f"{each.reward:6.2f}  {line['task']:8} {each.status:12} {' '.join(each.reason.split())[:70]}")
+        print(f"{each.reward:6.2f}  {line['task']:10} {each.status:13} {' '.join(each.reason.split())[:70]}")
 
 
 if __name__ == "__main__":

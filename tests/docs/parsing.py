@@ -14,7 +14,7 @@ import typer
 from tests.docs.pages import ROOT
 from warpsmith.cli.main import app
 
-_DEFAULT_OF = {"bench": "run"}  # `bench SUITE` is short for `bench run SUITE`
+_DEFAULT_OF = {"bench": "run", "serve": "run"}  # `bench SUITE` is short for `bench run SUITE`
 
 
 def check(command: str) -> None:

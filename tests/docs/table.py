@@ -22,6 +22,7 @@ class Why(StrEnum):
     GPU = "it needs an NVIDIA GPU"
     WHOLE = "it is made for hours on a GPU"
     MODEL = "its model is a placeholder"
+    SERVES = "it serves until it is ended, or asks such a server; tests/server has both"
     AGENT = "it is a command of another program, or it serves until it is ended; tests/agents has the server"
 
 
@@ -317,6 +318,19 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
         ),
     ),
     "docs/report.md": (Run("warpsmith report runs/first", says="runs/first/report.html"),),
+    "docs/rewards.md": (
+        Compiled("from datasets import Dataset", "it trains a model, and needs TRL and a GPU"),
+        Run("python examples/rewards/score_replies.py", more="--task relu", says="relu +ok"),
+    ),
+    "docs/serve.md": (
+        Excepted("pip install 'warpsmith[serve]'", Why.INSTALLS),
+        Run("warpsmith serve token laptop", says="^wsk_"),
+        Excepted("warpsmith serve --device cpu --port 8322", Why.SERVES),
+        Excepted("export WARPSMITH_SERVER_TOKEN=wsk_1uJm4FfLgC2pA6pVg0mXqE3cKQb0sPpVtUeN5h7Wb2k", Why.SHELL),
+        Excepted("warpsmith evaluate softmax@small kernel.cpp --engine http://127.0.0.1:8322", Why.SERVES),
+        Excepted("warpsmith optimize softmax@small --engine http://127.0.0.1:8322 --trials 12", Why.SERVES),
+        Compiled("from warpsmith import Client", "it asks a server; tests/server has one"),
+    ),
     "docs/suites.md": (
         Run("warpsmith suite list", says=r"warpsmith-100 +100 tasks[\s\S]*warpsmith-fused +12 tasks", quick=True),
         Run("warpsmith suite list warpsmith-100 --family convolution --tag transposed", says="17 tasks", quick=True),
