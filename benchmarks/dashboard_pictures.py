@@ -1,9 +1,9 @@
 """Takes the pictures of docs/dashboard.md: the dashboard of a folder of runs, in a real Chromium.
 
-    python benchmarks/dashboard_pictures.py RUNS RUN [--trial N]
+    python benchmarks/dashboard_pictures.py RUNS RUN [--diff RUN]
 
-RUNS is a folder with at least two runs, RUN the name of the one to open; it may be running. Light and dark, desk and
-phone: docs/images/dashboard-*.png.
+RUNS is a folder with at least two runs, RUN the name of the one to open; it may be running. The difference is that of
+the best kernel of --diff, or of RUN, to its parent. Desk and phone: docs/images/dashboard-*.png.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path)
     parser.add_argument("run")
-    parser.add_argument("--trial", type=int, default=0, help="the trial whose difference is shown; the best one for 0")
+    parser.add_argument("--diff", default="", help="the run whose best kernel is shown beside its parent")
+    parser.add_argument("--scheme", choices=("light", "dark"), default="light", help="of all but the list of runs")
     parser.add_argument("--out", type=Path, default=IMAGES)
     options = parser.parse_args()
     found = browser.find()
@@ -41,26 +42,25 @@ def main() -> None:
         chromium = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
         home = f"http://127.0.0.1:{port}/dashboard"
         run = f"{home}/runs/{options.runs.name}/{options.run}"
-        for scheme in ("light", "dark"):
-            reader = opened(chromium, scheme, DESK)
-            reader.goto(home)
-            reader.wait_for_selector("#runs tbody tr")
-            reader.wait_for_timeout(2500)  # until all rows are there
-            for box in reader.locator("#runs tbody input:enabled").all():
-                box.check()
-            picture(reader, options.out / f"dashboard-list-{scheme}.png")
-            reader.goto(run)
-            reader.wait_for_selector('html[data-connected="yes"]')
-            picture(reader, options.out / f"dashboard-run-{scheme}.png")
-            trial = options.trial or reader.evaluate(
-                "Number(document.querySelector('#candidates tr.chosen th').textContent)"
-            )
-            reader.goto(f"{run}#trial-{trial}")
-            reader.get_by_role("tab", name="Diff").click()
-            reader.evaluate("document.querySelector('[role=tablist]').scrollIntoView({block: 'center'})")
-            picture(reader, options.out / f"dashboard-diff-{scheme}.png")
-            reader.close()
-        reader = opened(chromium, "light", PHONE)
+        reader = opened(chromium, "dark", DESK)
+        reader.goto(home)
+        reader.wait_for_selector("#runs tbody tr")
+        reader.wait_for_timeout(2500)  # until all rows are there
+        for box in reader.locator("#runs tbody input:enabled").all():
+            box.check()
+        picture(reader, options.out / "dashboard-list.png")
+        reader = opened(chromium, options.scheme, DESK)
+        reader.goto(run)
+        reader.wait_for_selector('html[data-connected="yes"]')
+        picture(reader, options.out / "dashboard-run.png")
+        other = f"{home}/runs/{options.runs.name}/{options.diff or options.run}"
+        reader.goto(other)
+        trial = reader.evaluate("Number(document.querySelector('#candidates tr.chosen th').textContent)")
+        reader.goto(f"{other}#trial-{trial}")
+        reader.get_by_role("tab", name="Diff").click()
+        reader.evaluate("document.querySelector('[role=tablist]').scrollIntoView({block: 'center'})")
+        picture(reader, options.out / "dashboard-diff.png")
+        reader = opened(chromium, options.scheme, PHONE)
         reader.goto(run)
         reader.wait_for_selector('html[data-connected="yes"]')
         picture(reader, options.out / "dashboard-phone.png")
@@ -69,8 +69,7 @@ def main() -> None:
 
 def opened(chromium: Browser, scheme: str, screen: ViewportSize) -> Page:
     """A page in light or dark."""
-    reader = chromium.new_page(viewport=screen, color_scheme="dark" if scheme == "dark" else "light")
-    return reader
+    return chromium.new_page(viewport=screen, color_scheme="dark" if scheme == "dark" else "light")
 
 
 def picture(reader: Page, path: Path) -> None:

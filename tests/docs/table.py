@@ -23,6 +23,7 @@ class Why(StrEnum):
     WHOLE = "it is made for hours on a GPU"
     MODEL = "its model is a placeholder"
     SERVES = "it serves until it is ended, or asks such a server; tests/server has both"
+    TRACKER = "it logs to a server of others; tests/loggers reads what is logged"
     AGENT = "it is a command of another program, or it serves until it is ended; tests/agents has the server"
 
 
@@ -316,6 +317,16 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
             before="import torch\na, b = torch.randn(4, 5), torch.randn(5, 3)",
             after="assert torch.equal(c, a @ b)",
         ),
+    ),
+    "docs/dashboard.md": (
+        Excepted("warpsmith dashboard", Why.SERVES),
+        Excepted("warpsmith dashboard runs --port 0 --open", Why.SERVES),
+        Run("warpsmith optimize rms_norm.py --trials 24 --dashboard", more=ONE, says="Dashboard: http://127.0.0.1:"),
+        Run("warpsmith optimize rms_norm.py --trials 24 --log tensorboard", more=ONE),
+        Excepted(
+            "warpsmith optimize rms_norm.py --log mlflow:http://tracking.example:5000 --log wandb:kernels", Why.TRACKER
+        ),
+        Compiled("import warpsmith as ws", Why.TRACKER),
     ),
     "docs/report.md": (Run("warpsmith report runs/first", says="runs/first/report.html"),),
     "docs/rewards.md": (

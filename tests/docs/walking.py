@@ -189,6 +189,7 @@ _PREPARED: Mapping[str, Callable[[Walk], None]] = {
     "agents.md": _agents,
     "benchmarks.md": _benchmarks,
     "contract.md": _contract,
+    "dashboard.md": Walk.first_run,
     "models.md": _models,
     "profiling.md": _kernel,
     "report.md": Walk.first_run,

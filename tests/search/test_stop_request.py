@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from tests.searching import CannedJudge, CannedProposer, invalid, new_session, reply_text
+from warpsmith.evaluator.supervisor.evaluator import Evaluator
+from warpsmith.methods.load import load
+from warpsmith.model.brief import Brief
+from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import RunError
+from warpsmith.proposers.choose import ChosenProposer
+from warpsmith.run_log.events import Budget, StopReason
+from warpsmith.search import open_run
+from warpsmith.search.active_run import ActiveRun
+from warpsmith.search.loop import SearchObserver
 from warpsmith.search.stop_request import NAME, listening, request_stop
 from warpsmith.system.locks import is_locked, lock_folder
 
@@ -49,3 +62,23 @@ def test_looking_whether_a_folder_is_in_use_disturbs_nobody(tmp_path: Path) -> N
     os.close(handle)
     assert not is_locked(tmp_path)
     os.close(lock_folder(tmp_path))
+
+
+def test_a_search_stops_when_another_process_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Judge(CannedJudge):
+        def prepare(self, candidates: Sequence[Candidate]) -> None:
+            """Nothing is built."""
+
+    def reply(brief: Brief) -> str:
+        if brief.number == 3:
+            request_stop(tmp_path / "run")
+        time.sleep(0.01)  # the search goes on for long, unless it is stopped
+        return reply_text(brief.number)
+
+    monkeypatch.setattr(open_run, "task_evaluator", lambda *_: Judge(lambda each: invalid(each)))
+    chosen = ChosenProposer("canned", "", lambda: CannedProposer(reply))
+    with new_session(tmp_path / "run", load("evoengineer-free"), budget=Budget(trials=100_000)) as session:
+        evaluator = cast(Evaluator, None)
+        ending = ActiveRun(session, evaluator, chosen, profile=False, tune=False).search(SearchObserver())
+    assert ending.reason is StopReason.INTERRUPTED
+    assert not (tmp_path / "run" / NAME).exists()

@@ -226,7 +226,7 @@ def live_router(page: LivePage) -> APIRouter:
         if not is_locked(folder):
             raise UsageError("no process works on this run.")
         request_stop(folder)
-        return _said("The run stops when the replies under way have come.")
+        return _said("The run stops as after Ctrl-C, when what is under way is done.")
 
     @router.post("/resume/{name:path}", dependencies=[Depends(page.check_token)])
     def resume(name: str, trials: int = 0) -> Response:

@@ -66,7 +66,10 @@ function nowDoing() {
 }
 
 const age = (since) => h("span", { class: "note age", "data-since": since }, ageWords(since));
-const ageWords = (since) => (since ? span(Math.max(0, Math.round(Date.now() / 1000 + ahead - since))) : "");
+function ageWords(since) {
+  const seconds = Math.max(0, Math.round(Date.now() / 1000 + ahead - since));
+  return seconds < 100 ? `${seconds} s` : span(seconds);
+}
 
 function openBrief(brief) {
   const shown = brief.shown.map(({ name, value }) => `${name}: ${value}`).join("; ");
