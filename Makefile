@@ -24,8 +24,8 @@ setup: .venv/ready  ## Create .venv with everything the project needs
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; run make PYTHON=python3.12"; exit 2; }
 	@if $(PYTHON) -c 'import torch; v = tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])); assert v >= (2, 6)' 2>/dev/null; \
 	 then echo "using the torch that $(PYTHON) already has"; $(PYTHON) -m venv --system-site-packages .venv; \
-	 else $(PYTHON) -m venv .venv && $(BIN)/python -m pip install --quiet "$(TORCH)"; fi
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	 else $(PYTHON) -m venv .venv && $(BIN)/python -m pip install --quiet --no-compile "$(TORCH)"; fi
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
 	@touch $@
 
 demo: .venv/ready  ## Optimise residual + RMSNorm on this machine, in under two minutes

@@ -117,8 +117,8 @@ def test_a_product_carries_what_it_was_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("rows", [8, 16])
-@pytest.mark.parametrize("how", ["double-buffer", "async-copy"])
+@pytest.mark.parametrize("rows", [pytest.param(8, marks=pytest.mark.slow), 16])  # 16 has the most to keep
+@pytest.mark.parametrize("how", ["double-buffer", pytest.param("async-copy", marks=pytest.mark.slow)])
 def test_sums_stay_in_registers(rows: int, how: str, tmp_path: Path, cache_folder: Path) -> None:
     backend = CudaBackend()
     if not backend.available().build:

@@ -1,4 +1,4 @@
-"""kill -9 at fifty random moments: what was received stays, nothing is paid for twice, the best is never lost."""
+"""kill -9 at random moments: what was received stays, nothing is paid for twice, the best is never lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from warpsmith.run_log.log import LOG_FILE, RunLog
 from warpsmith.search.loop import SearchLoop, SearchObserver
 from warpsmith.search.session import Session, read_state
 
-KILLS = 20
+KILLS = 10
 TRIALS = 2000  # more than there is time for until the last sitting
 LAST_TRIALS = 60  # what the last sitting adds
 PARALLEL = 3
