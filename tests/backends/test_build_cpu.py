@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.backends.builder import Builder
+from warpsmith.backends.builder import MISTAKES, Builder
 from warpsmith.backends.cpu import CpuBackend
 from warpsmith.backends.elf import imported_symbols, read_symbols
 from warpsmith.model.build import Artifact, BuildFailure, DeviceKind, Target
@@ -330,6 +330,32 @@ def test_tunables_become_macros(
 ) -> None:
     artifact = built(cpu, softmax, cpu_candidate(TUNED, defines=defines))
     assert ctypes.CDLL(str(artifact.library)).launch(None, None, None, None, None, None) == value
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("#include <cuda_runtime.h>\n", "this kernel runs on a CPU: write C++17 with OpenMP loops, and no CUDA."),
+        (
+            "void add(float* s) {\n#pragma omp parallel for reduction(+:*s)\nfor (int i = 0; i < 9; ++i) *s += i;\n}",
+            "a reduction clause takes a plain variable: add into a local one, and store that after the loop.",
+        ),
+    ],
+)
+def test_common_mistakes_get_a_hint(cpu: CpuBackend, softmax: Task, code: str, hint: str) -> None:
+    assert f"hint: {hint}" in failed(cpu, softmax, f"{code}{COPY}")
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ('argument of type "void *" is incompatible with parameter of type "cudaStream_t"', "(cudaStream_t)stream"),
+        ('argument of type "const float *" is incompatible with parameter of type "float *"', "pointer to const"),
+        ("kernel.cu:2:10: fatal error: cublas_v2.h: No such file or directory", "libraries may not be called"),
+    ],
+)
+def test_messages_of_nvcc_that_have_a_hint(log: str, words: str) -> None:
+    assert [words in advice for backend, found, advice in MISTAKES if backend == "cuda" and found.search(log)] == [True]
 
 
 def test_a_tunable_that_is_declared_as_well_gets_a_hint(cpu: CpuBackend, softmax: Task) -> None:

@@ -14,6 +14,7 @@ from tests.prompts.briefs import BEST, FAILED, REPAIR, SLOWER, UNREADABLE, brief
 from warpsmith.model.brief import Brief, Proposal, Reply
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.method import MethodOperator, Move
+from warpsmith.prompts import programs
 from warpsmith.prompts.parser import LONGEST_REPLY_CHARS, parse
 
 INIT = MethodOperator("init", Move.INIT, "evoengineer/init")
@@ -466,6 +467,52 @@ def test_all_but_the_truncated_real_reply_hold_a_program() -> None:
     read_ones = [read(r["reply"], brief(INIT, r["backend"]), r["finish"]).candidate for r in REAL]
 
     assert [number for number, candidate in enumerate(read_ones) if candidate is None] == [10]
+
+
+def test_kernels_that_stand_below_their_launch_are_declared_above_it() -> None:
+    below = {2: "launch_kernel", 3: "max_kernel", 7: "max_kernel"}  # the only ones of the real replies
+    for number, reply in enumerate(REAL):
+        candidate = read(reply["reply"], brief(INIT, reply["backend"]), reply["finish"]).candidate
+        if candidate is None or reply["backend"] != "cuda":
+            continue
+        text = candidate.main.text
+        added = [line for line in text.split("\n") if line.startswith("__global__") and line.endswith(");")]
+        assert [line.partition("(")[0].rpartition(" ")[2] for line in added] == [
+            *([below[number]] if number in below else [])
+        ]
+        if added:
+            assert text.index(added[0]) < text.index("<<<")
+            assert text.index("#include") < text.index(added[0])
+            assert added[0].removesuffix(";") in reply["reply"]  # nothing else was changed
+            assert text.replace(f"{added[0]}\n\n", "").strip() in reply["reply"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"namespace a {{\n{LAUNCH.replace('rows<<<', 'k<<<')}\n__global__ void k(int n) {{}}\n}}",
+        f"{LAUNCH.replace('rows<<<', 'k<<<')}\n__global__ void k(int n = 3) {{}}",
+        f"__global__ void k(int n);\n{LAUNCH.replace('rows<<<', 'k<<<')}\n__global__ void k(int n) {{}}",
+    ],
+)
+def test_other_kernels_are_left_as_they_are(code: str) -> None:
+    assert programs.declared_first(code) == code
+
+
+def test_a_template_and_its_attributes_are_declared_whole() -> None:
+    launch = LAUNCH.replace("rows<<<", "k<<<")
+    kernel = "template <int N>\nstatic __global__ void __launch_bounds__(256) k(const float* x)\n{\n    x[N];\n}"
+    found = programs.declared_first(f"#include <a>\n\n{launch}\n\n{kernel}\n")
+
+    head = kernel.partition("\n{")[0]
+    assert found == f"#include <a>\n\n{head};\n\n{launch}\n\n{kernel}\n"
+
+
+def test_an_entry_point_of_another_name_is_named() -> None:
+    code = CODE.replace("launch(", "softmax_forward(").replace("const float* x", "const float *__restrict__ x")
+
+    assert "defines `softmax_forward` with the right parameters; call it `launch`" in failure(fenced(code))
+    assert "does not define" in failure(fenced(code.replace("int64_t cols, ", "")))
 
 
 PIECES = st.sampled_from(

@@ -91,6 +91,34 @@ HEADER = "warpsmith_contract.h"
 FULL_DISK_BYTES = 16 << 20
 
 # Messages about a broken installation. They come from tools: a message that a source causes begins with a file name.
+# Mistakes that small models make again and again, and what to do about each; the compiler only says what it saw.
+MISTAKES = (
+    (
+        "cuda",
+        re.compile(r'type "void \*" is incompatible with parameter of type "(?:cudaStream_t|size_t)"'),
+        "`stream` is a void*: launch with `kernel<<<grid, block, shared_bytes, (cudaStream_t)stream>>>(...)`.",
+    ),
+    (
+        "cuda",
+        re.compile(r'type "const (\w+) \*" is incompatible with parameter of type "\1 \*"'),
+        "inputs are read-only: declare the kernel's parameter as a pointer to const.",
+    ),
+    (
+        "cuda",
+        re.compile(r"cu(?:blas|dnn|fft|rand|sparse|solver)\w*\.h\w*: No such file"),
+        "libraries may not be called: write the computation yourself.",
+    ),
+    (
+        "cpu",
+        re.compile(r"cuda\w*\.h: No such file|__global__|<<<|blockIdx|threadIdx"),
+        "this kernel runs on a CPU: write C++17 with OpenMP loops, and no CUDA.",
+    ),
+    (
+        "cpu",
+        re.compile(r"reduction\([^)]*\*|user defined reduction not found"),
+        "a reduction clause takes a plain variable: add into a local one, and store that after the loop.",
+    ),
+)
 _TOOL_FAULTS = (
     (
         re.compile(r"^nvcc fatal\s*: Unsupported gpu architecture '([^']+)'", re.M),
@@ -265,6 +293,11 @@ def _hints(log: str, job: _Job) -> list[str]:
     if clashes_with(log, entry) or entry in undefined_symbols(log):
         found.append(f"expected: {declaration_of(job.contract)}")
     texts = [file.text for file in job.candidate.files]
+    found += [
+        f"hint: {advice}"
+        for backend, pattern, advice in MISTAKES
+        if backend == job.contract.backend and pattern.search(log)
+    ]
     for tunable in (t for text in texts for t in tunables(text)):
         if any(redefined(text, tunable.name) for text in texts):
             found.append(f"hint: `// tune:` makes {tunable.name} a macro; do not declare it as well.")

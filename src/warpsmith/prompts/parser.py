@@ -275,10 +275,15 @@ def _chosen(found: Sequence[Block], brief: Brief, cut: bool) -> str:
         block = next((each for each in reversed(whole) if _bare(each.text) not in shown), whole[-1])
         lines = block.text.split("\n")
         text = block.text if block.closed else "\n".join(lines[: programs.without_tail(lines, contract)])
-        return programs.joined(text, others, contract)
+        return _ordered(programs.joined(text, others, contract), contract)
     # A program in a closed fence with a missing bracket was not cut off; the compiler will report the error.
     closed = [block for block in entries if block.closed]
-    return closed[-1].text if closed and not cut else ""
+    return _ordered(closed[-1].text, contract) if closed and not cut else ""
+
+
+def _ordered(code: str, contract: Contract) -> str:
+    """A program whose kernels are declared before they are launched."""
+    return programs.declared_first(code) if contract.backend == "cuda" else code
 
 
 def _foreign(block: Block, contract: Contract) -> bool:
@@ -333,6 +338,8 @@ def _why_not(text: str, found: Sequence[Block], contract: Contract, cut: bool) -
         return f"The code is Python. Write C++ that defines {wanted}. {HOW}"
     if not native and programs.is_native(code) and not programs.is_python(code):
         return f"The code is C++. Write Python that defines {wanted}. {HOW}"
+    if native and (other := programs.with_the_parameters(code, contract)):
+        return f"The code defines `{other}` with the right parameters; call it `{contract.entry}`: {wanted}. {HOW}"
     if programs.is_native(code) or programs.is_python(code):
         return f"The code does not define {wanted}. Define it in the same file. {HOW}"
     return f"The reply holds no code. {HOW}"

@@ -6,7 +6,7 @@ For C++ with CUDA and for Python; compiles and runs nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from warpsmith.model.contract import CallForm, Contract
 from warpsmith.model.source_text import Token, code_tokens, parse_python, tokens
@@ -126,6 +126,94 @@ def joined(main: str, others: Sequence[str], contract: Contract) -> str:
     whole = "\n\n".join((*helpers, main))
     # The blocks are one file now, so includes of each other are removed.
     return _OWN_INCLUDE.sub("", whole) if contract.call is None else whole
+
+
+def declared_first(code: str) -> str:
+    """The program with declarations of kernels (`__global__`) that it launches above their definitions.
+
+    Only of kernels outside namespaces and without default values: there a copy of the head is the declaration.
+    """
+    declared: set[str] = set()
+    missing: list[str] = []
+    launched: set[str] = set()
+    place = -1  # of the first launch: where the declaration around it begins
+    for head in _top_level(code):
+        words = [token for token in head if token.kind not in ("space", "newline", "comment")]
+        if not words:
+            continue
+        name, end = _kernel_name(words)
+        if name:
+            if name in launched - declared and all(word.text != "=" for word in words[:end]):
+                missing.append(f"{code[words[0].start : words[end].start].rstrip()};")
+            declared.add(name)
+        for at, word in enumerate(words[1:], 1):
+            if word.text == "<<<" and words[at - 1].kind == "name":
+                place = words[0].start if place < 0 else place
+                launched.add(words[at - 1].text)
+    if not missing:
+        return code
+    return "".join((code[:place], "\n".join(missing), "\n\n", code[place:]))
+
+
+def _top_level(code: str) -> Iterator[list[Token]]:
+    """The declarations of a program outside of all braces, each with its body; directives are left out."""
+    current: list[Token] = []
+    depth, directive = 0, False
+    for token in tokens(code):
+        if directive:
+            directive = token.kind != "newline"
+            continue
+        if token.text == "#" and depth == 0 and all(each.kind in ("space", "newline", "comment") for each in current):
+            directive, current = True, []
+            continue
+        current.append(token)
+        depth += {"{": 1, "}": -1}.get(token.text, 0) if token.kind == "sign" else 0
+        if depth <= 0 and token.text in ("}", ";"):
+            yield current
+            current, depth = [], 0
+    yield current
+
+
+def _kernel_name(words: Sequence[Token]) -> tuple[str, int]:
+    """The name of the kernel that is declared or defined, and where its head ends; "" for anything else."""
+    end = next((at for at, word in enumerate(words) if word.text in ("{", ";")), 0)
+    texts = [word.text for word in words[:end]]
+    if "__global__" not in texts:
+        return "", 0
+    for at in range(texts.index("__global__"), end - 1):
+        if (
+            words[at].kind == "name"
+            and texts[at + 1] == "("
+            and texts[at] not in ("__launch_bounds__", "__attribute__")
+        ):
+            return texts[at], end
+    return "", 0
+
+
+def with_the_parameters(code: str, contract: Contract) -> str:
+    """The name of the only function that has the entry point's parameters, of whatever name; "" without one."""
+    wanted = [_plain_type(argument.ctype) for argument in contract.arguments]
+    words = list(code_tokens(code))
+    found = []
+    for at in _function_heads(words):
+        texts: list[list[str]] = [[]]
+        for word in words[at + 2 :]:
+            if word.text == ")":
+                break
+            if word.text == ",":
+                texts.append([])
+            else:
+                texts[-1].append(word.text)
+        types = [_plain_type(" ".join(parameter[:-1])) for parameter in texts]
+        if types == wanted and words[at].text != contract.entry:
+            found.append(words[at].text)
+    return found[0] if len(found) == 1 else ""
+
+
+def _plain_type(text: str) -> str:
+    left_out = {"const", "__restrict__", "restrict", "std", "::"}
+    words = re.findall(r"\w+|::|[*&]", text)
+    return "".join(word for word in words if word not in left_out)
 
 
 def _function_heads(words: Sequence[Token]) -> list[int]:
