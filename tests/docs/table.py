@@ -231,6 +231,7 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
             more=f"{_MODEL} --base-url {_HERE}",
             says=r"Proposer: openai:qwen2\.5-coder:32b",
         ),
+        Run("warpsmith models check openai:gpt-6.1-sol", says="price unknown|list prices"),
         Run("chmod 600 keys.env", quick=True),
         Run(
             "warpsmith optimize softmax.py --proposer openai:gpt-6.1-sol --key-file keys.env",
@@ -327,6 +328,33 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
             "warpsmith optimize rms_norm.py --log mlflow:http://tracking.example:5000 --log wandb:kernels", Why.TRACKER
         ),
         Compiled("import warpsmith as ws", Why.TRACKER),
+    ),
+    "docs/reproduce.md": (
+        Excepted("warpsmith models check openai:gpt-6.1-sol", Why.MODEL),
+        Excepted(
+            "warpsmith bench run --as-published evoengineer --proposers openai:gpt-6.1-sol --jobs 16 --out "
+            "benches/evoengineer",
+            Why.WHOLE,
+        ),
+        Excepted(
+            "warpsmith bench run --as-published cupilot --proposers openai:gpt-6.1-sol --jobs 16 --out benches/cupilot",
+            Why.WHOLE,
+        ),
+        Excepted(
+            "warpsmith bench run softmax matmul conv2d --methods "
+            "cupilot,cupilot-no-roofline,cupilot-no-retrieval,cupilot-no-alignment --proposers openai:gpt-6.1-sol "
+            "--trials 45 --out benches/ablations",
+            Why.WHOLE,
+        ),
+        Excepted("python -m benchmarks.model_server --model model.gguf --name local-model --port 8011", Why.SERVER),
+        Excepted(
+            "python -m benchmarks.methods_record run --model openai:local-model --out benches/methods --limit-s 1200",
+            Why.WHOLE,
+        ),
+        Excepted(
+            "python -m benchmarks.methods_summary benches/methods --out benches/methods-tables",
+            Why.WHOLE,
+        ),
     ),
     "docs/report.md": (Run("warpsmith report runs/first", says="runs/first/report.html"),),
     "docs/rewards.md": (

@@ -29,6 +29,7 @@ class _MainCommands(CommandGroup):
         "bench": ("main:bench_app", "Compare methods on a suite of tasks."),
         "suite": ("main:suite_app", "List the tasks that come with Warpsmith."),
         "kernels": ("main:kernels_app", "List and show the kernels that come with Warpsmith."),
+        "models": ("main:models_app", "Try a language model: what works, how fast, at what cost."),
         "pool": ("pool:pool", "Add runs to the pool of known kernels, or search it."),
         "serve": ("main:serve_app", "Judge kernels for other machines, over HTTP."),
         "mcp": ("mcp:mcp", "Serve tools to coding agents over MCP."),
@@ -84,6 +85,10 @@ class _KernelCommands(CommandGroup):
     }
 
 
+class _ModelCommands(CommandGroup):
+    table: ClassVar = {"check": ("models:models_check", "Send one small brief and say what works.")}
+
+
 def _group(commands: type[CommandGroup], help: str) -> typer.Typer:
     made = typer.Typer(
         name="warpsmith",
@@ -116,6 +121,7 @@ serve_app = _group(
     _ServeCommands, "Judge kernels for other machines, over HTTP. `warpsmith serve` is short for `warpsmith serve run`."
 )
 suite_app = _group(_SuiteCommands, "Suites of tasks that come with Warpsmith.")
+models_app = _group(_ModelCommands, "Language models: try one before a run is spent on it.")
 kernels_app = _group(_KernelCommands, "The collection: kernels that come with Warpsmith, and what is known of them.")
 
 

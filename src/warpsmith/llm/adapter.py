@@ -68,6 +68,7 @@ class ProviderAdapter(ABC):
         self._temperature = {} if options.temperature is None else {"temperature": options.temperature}
         self._effort = options.effort
         self._streams = True  # until the endpoint refuses to
+        self.streamed = False  # True once a reply has come as a stream
         limit_s = options.retries.request_s
         self._client = getattr(sdk, self.client_class)(
             api_key=secret.reveal(),
@@ -85,8 +86,10 @@ class ProviderAdapter(ABC):
     client_class: str
 
     @abstractmethod
-    def send(self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = ()) -> Response:
-        """Ask for a completion."""
+    def send(
+        self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = (), schema: Mapping[str, object] | None = None
+    ) -> Response:
+        """Ask for a completion; with a schema, for one that is an object of it."""
 
     def adapt(self, response: Response) -> bool:
         """True if later requests are changed so that this refusal does not occur again."""
@@ -98,6 +101,7 @@ class ProviderAdapter(ABC):
     def content(self, body: str) -> Mapping[str, object]:
         """The reply in a body, as one object; a stream of events is put together."""
         events = stream_events(body)
+        self.streamed = self.streamed or bool(events)
         return self.folded(events) if events else object_of(body)
 
     @abstractmethod
@@ -114,11 +118,14 @@ class ProviderAdapter(ABC):
 
     def list_models(self, limit_s: float) -> tuple[str, ...]:
         """The models that the endpoint lists."""
+        return tuple(filter(None, (text(item.get("id")) for item in self.model_cards(limit_s))))
+
+    def model_cards(self, limit_s: float) -> tuple[Mapping[str, object], ...]:
+        """What the endpoint says of each model that it lists."""
         with self.deadlines.call():
             client = self._client.with_options(max_retries=0, timeout=limit_s)
             response = self._response(lambda: client.models.with_raw_response.list())
-        data = object_of(response.body).get("data") if response.status == 200 else None
-        return tuple(filter(None, (text(item.get("id")) for item in mappings(data))))
+        return mappings(object_of(response.body).get("data")) if response.status == 200 else ()
 
     def close(self) -> None:
         """End calls in progress and close the client."""

@@ -45,11 +45,15 @@ class AnthropicAdapter(ProviderAdapter):
         self._max_tokens = options.max_tokens or _MAX_TOKENS
         self._create = self._client.messages.with_raw_response.create  # imported now, not in a request's time
 
-    def send(self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = ()) -> Response:
+    def send(
+        self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = (), schema: Mapping[str, object] | None = None
+    ) -> Response:
         """See `ProviderAdapter`."""
         system = "\n\n".join(turn.text for turn in turns if turn.role is Role.SYSTEM)
         more: dict[str, object] = {"system": system} if system else {}
-        more |= {"output_config": {"effort": self._effort}} if self._effort else {}
+        output: dict[str, object] = {"effort": self._effort} if self._effort else {}
+        output |= {"format": {"type": "json_schema", "schema": schema}} if schema else {}
+        more |= {"output_config": output} if output else {}
         more |= {"stream": True} if self._streams else {}
         offered = [{"name": t.name, "description": t.description, "input_schema": dict(t.schema)} for t in tools]
         more |= {"tools": offered} if offered else {}

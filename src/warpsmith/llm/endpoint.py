@@ -6,13 +6,13 @@ The SDK repeats failed requests (`llm.adapter`). A reply that is empty, cut off 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from warpsmith.llm.adapter import Completion, ProviderAdapter, Response
+from warpsmith.llm.adapter import Completion, ProviderAdapter, Response, count
 from warpsmith.llm.conversation import ChatReply, ChatTurn, ToolSpec, ToolsRefused, ToolUse, turns_of
 from warpsmith.llm.failures import EndpointInfo, RequestFailure, classify_status
 from warpsmith.llm.model import ModelContext, ModelOptions
-from warpsmith.llm.prices import Tokens
+from warpsmith.llm.prices import Price, Tokens
 from warpsmith.llm.secrets import Secret
 from warpsmith.model.brief import Prompt, Reply
 from warpsmith.model.errors import ProposerFault, ProposerRefused
@@ -20,6 +20,7 @@ from warpsmith.model.usage import TokenUsage
 
 _LIST_S = 10.0  # to list the models
 _NAMED = 8  # models named in an error
+_CONTEXT_FIELDS = ("max_model_len", "context_length", "context_window", "max_context_length", "max_input_tokens")
 _NO_TOOLS = (400, 404, 422, 500, 501)  # statuses by which endpoints refuse tools
 
 
@@ -49,13 +50,30 @@ class Endpoint:
         reply = self.converse(turns_of(prompt))
         return Reply(reply.text, reply.model, reply.usage, reply.finish)
 
-    def converse(self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = ()) -> ChatReply:
-        """See `Model`."""
+    @property
+    def streamed(self) -> bool:
+        """True once a reply has come as a stream."""
+        return self._adapter.streamed
+
+    @property
+    def price(self) -> Price | None:
+        """The price of the model; None if it is not known."""
+        return self._price
+
+    def context_tokens(self) -> int | None:
+        """The tokens that a prompt and its reply may have, if the endpoint says so in its list of models."""
+        cards = [card for card in self._adapter.model_cards(_LIST_S) if card.get("id") == self.model]
+        return next((size for card in cards for name in _CONTEXT_FIELDS if (size := count(card.get(name)))), None)
+
+    def converse(
+        self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = (), *, schema: Mapping[str, object] | None = None
+    ) -> ChatReply:
+        """See `Model`. With a schema, ask for an object of it."""
         # A call keeps its semaphore while it waits to repeat a request: an overloaded endpoint gets fewer requests.
         with self._limit:
             begun = time.monotonic()
             with self._adapter.deadlines.call() as call:
-                outcome = self._ask(turns, tools)
+                outcome = self._ask(turns, tools, schema)
             tokens, requests, timed_out = call.tokens, call.requests, call.timed_out
             seconds = time.monotonic() - begun
         cost = self._price.cost_usd(tokens or Tokens()) if self._price is not None and tokens is not None else None
@@ -79,10 +97,12 @@ class Endpoint:
         """See `Model`."""
         self._adapter.close()
 
-    def _ask(self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec]) -> Completion | Response:
-        response = self._adapter.send(turns, tools)
+    def _ask(
+        self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec], schema: Mapping[str, object] | None
+    ) -> Completion | Response:
+        response = self._adapter.send(turns, tools, schema)
         while self._adapter.adapt(response):
-            response = self._adapter.send(turns, tools)
+            response = self._adapter.send(turns, tools, schema)
         if not 200 <= response.status < 300:
             return response
         content = self._adapter.content(response.body)

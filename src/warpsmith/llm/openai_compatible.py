@@ -43,17 +43,21 @@ class OpenAIAdapter(ProviderAdapter):
         self._lock = threading.Lock()
         self._create = self._client.chat.completions.with_raw_response.create  # imported now, not in a request's time
 
-    def send(self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = ()) -> Response:
+    def send(
+        self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = (), schema: Mapping[str, object] | None = None
+    ) -> Response:
         """See `ProviderAdapter`."""
         self._sent.limit = self._limit_name
         limit = {} if self._max_tokens is None else {self._sent.limit: self._max_tokens}
         effort = {"reasoning_effort": self._effort} if self._effort else {}
         stream = {"stream": True, "stream_options": {"include_usage": True}} if self._streams else {}
+        wanted = {"name": "reply", "strict": True, "schema": schema}
+        form = {"response_format": {"type": "json_schema", "json_schema": wanted}} if schema else {}
         return self._response(
             lambda: self._create(
                 model=self._model,
                 messages=[_message(turn) for turn in turns],
-                extra_body={**limit, **effort, **stream, **self._temperature, **_offered(tools)},
+                extra_body={**limit, **effort, **stream, **form, **self._temperature, **_offered(tools)},
             )
         )
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from warpsmith.llm.adapter import ProviderAdapter
 from warpsmith.llm.endpoint import Endpoint
 from warpsmith.llm.failures import EndpointInfo, safe_url
-from warpsmith.llm.model import Model, ModelContext, ModelOptions
+from warpsmith.llm.model import ModelContext, ModelOptions
 from warpsmith.llm.secrets import Secret
 from warpsmith.model.errors import ProposerFault, ProposerRefused, ToolMissing, UsageError
 
@@ -30,7 +30,7 @@ class Provider:
     default_model: str  # if there is a key and no model is named
     adapter: Callable[[str, str, Secret, ModelOptions], ProviderAdapter]  # of model, base URL, key, options
 
-    def connect(self, model: str, options: ModelOptions, context: ModelContext) -> Model:
+    def connect(self, model: str, options: ModelOptions, context: ModelContext) -> Endpoint:
         """A model; sends nothing yet. `ProposerRefused` without a key, `ToolMissing` without the SDK."""
         url = self.address(options, context)
         secret = self._key(url, context)

@@ -133,6 +133,7 @@ HIDDEN = {
     "alignment": frozenset[Show](),
     "failures": frozenset({Show.FAILURES}),
     "repairs": frozenset[Show](),
+    "profile": frozenset({Show.PROFILE}),
 }
 """The parts that a method can be without, and what is not shown then."""
 
@@ -145,9 +146,10 @@ def ablated(
     alignment: bool = True,
     failures: bool = True,
     repairs: bool = True,
+    profile: bool = True,
 ) -> Method:
     """The method without the parts that are False, with their names in its name."""
-    kept = (roofline, retrieval, alignment, failures, repairs)
+    kept = (roofline, retrieval, alignment, failures, repairs, profile)
     missing = [name for name, is_kept in zip(HIDDEN, kept, strict=True) if not is_kept]
     if not missing:
         return method
