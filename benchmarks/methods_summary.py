@@ -36,6 +36,7 @@ from warpsmith.run_log.log import RunLog
 RESAMPLES, SEED = 2000, 20_261_118
 BEGIN, END = "<!-- figures of the record: begin -->", "<!-- figures of the record: end -->"
 NO_DIFFERENCE = "no clear difference"
+FEWEST_TASKS = 5  # below that, an interval over tasks says nothing
 
 CONTRASTS = (
     ("insights", "evoengineer-insight", "evoengineer-free", "thoughts of earlier kernels in the prompt"),
@@ -117,6 +118,8 @@ class Effect:
     @property
     def verdict(self) -> str:
         """Which figure differs beyond its interval."""
+        if self.tasks < FEWEST_TASKS:
+            return "too few tasks"
         found = []
         for name, figure, none in (
             ("validity", self.validity, 0.0),
@@ -422,6 +425,7 @@ def summarise(folder: Path, out: Path, *, model: str, checksum: str, reproduce: 
             methods_table(rows, replies, bench),
             "## Who helped",
             effects_table(effects),
+            f"{3 * len(effects)} figures are compared: about one of 20 is beyond its interval by chance.",
             "## First tries and repairs",
             first_tries_table(rows),
             "## What failed",

@@ -88,7 +88,9 @@ def row(task: str, method: str, trial: int, *, valid: bool) -> ProposalRow:
 
 
 def test_an_effect_is_clear_only_beyond_its_interval(tmp_path: Path) -> None:
-    plan = replace(planned([f"{name}@small" for name in ("relu", "tanh", "gelu", "elu")]), repeats=1, verify=False)
+    plan = replace(
+        planned([f"{name}@small" for name in ("relu", "tanh", "gelu", "elu", "selu")]), repeats=1, verify=False
+    )
     write_plan(plan, tmp_path)
     for key in plan.cells:
         searched(tmp_path, key, rising)
@@ -104,9 +106,10 @@ def test_an_effect_is_clear_only_beyond_its_interval(tmp_path: Path) -> None:
         assert found is not None
         return found
 
-    assert effect([1, 2, 1, 2]).verdict == "higher validity"
-    assert effect([5, 6, 4, 5]).verdict == NO_DIFFERENCE
-    assert effect([5, 6, 4, 5]).speed == (1.0, 1.0, 1.0)
+    assert effect([1, 2, 1, 2, 1]).verdict == "higher validity"
+    assert effect([5, 6, 4, 5, 5]).verdict == NO_DIFFERENCE
+    assert effect([5, 6, 4, 5, 5]).speed == (1.0, 1.0, 1.0)
+    assert replace(effect([1, 2, 1, 2, 1]), tasks=4).verdict == "too few tasks"
 
 
 def test_the_summary_of_a_bench(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from warpsmith.search.budget import check_countable
 from warpsmith.search.loop import SearchObserver
 from warpsmith.search.next_brief import find_precedents
 from warpsmith.search.options import RunOptions
+from warpsmith.search.profiles import KnownProfiles
 from warpsmith.search.session import Session
 from warpsmith.search.start import read_start
 from warpsmith.search.trust import TASK_FILE, UntrustedTask, allow_task
@@ -126,6 +127,7 @@ class BenchRunner:
             self._reopen_failed()
         self._settled = {key for key, each in self._cells.items() if self._is_settled(each.cell)}
         self._runs: dict[str, ActiveRun] = {}  # by place
+        self._profiles = KnownProfiles()
         self._checking: dict[Path, threading.Lock] = {}  # best kernels of several cells may be the same
         self._publishing = threading.Lock()
         self._publish_at = 0.0
@@ -238,7 +240,15 @@ class BenchRunner:
                 remove_tree(folder)  # killed before its first event
                 session = stack.enter_context(self._begin(key, folder, evaluator))
             choice = choice_of(plan, key, skip=session.recorded_trials)
-            run = ActiveRun(session, evaluator, choice, profile=plan.profile, tune=plan.tune, retune=True)
+            run = ActiveRun(
+                session,
+                evaluator,
+                choice,
+                profile=plan.profile,
+                tune=plan.tune,
+                known_profiles=self._profiles,
+                retune=True,
+            )
             self._runs[place] = run
             try:
                 if self._stopping:  # asked to stop before there was a run to tell

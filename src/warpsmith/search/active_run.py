@@ -21,7 +21,7 @@ from warpsmith.search import open_run
 from warpsmith.search.best_kernel import bundle_folder, write_best
 from warpsmith.search.final_tuning import can_tune, tune_and_judge
 from warpsmith.search.loop import SearchLoop, SearchObserver
-from warpsmith.search.profiles import kernel_profiler, reads_profiles
+from warpsmith.search.profiles import KnownProfiles, kernel_profiler, reads_profiles
 from warpsmith.search.session import Session
 from warpsmith.search.stop_request import listening
 
@@ -49,6 +49,7 @@ class ActiveRun:
         profile: bool = True,
         tune: bool = True,
         parallel: int | None = None,
+        known_profiles: KnownProfiles | None = None,
         retune: bool = False,  # an interrupted tuning ends the sitting as interrupted: it is made again on resuming
     ) -> None:
         self._retune = retune
@@ -56,6 +57,7 @@ class ActiveRun:
         self._evaluator = evaluator
         self._choice = choice
         self._profile = profile and reads_profiles(session.method, choice.spec)
+        self._known_profiles = known_profiles
         self._tune = tune
         self._parallel = parallel or session.state.setup.config.parallel
         self._loop: SearchLoop | None = None
@@ -72,7 +74,11 @@ class ActiveRun:
             stack.enter_context(listening(session.folder, self.interrupt))
             proposer = self._choice.open()
             stack.callback(proposer.close)
-            profile = stack.enter_context(kernel_profiler(session, self._evaluator)) if self._profile else None
+            profile = (
+                stack.enter_context(kernel_profiler(session, self._evaluator, known=self._known_profiles))
+                if self._profile
+                else None
+            )
             loop = SearchLoop(
                 session,
                 proposer,

@@ -6,10 +6,11 @@ A profile is help, not a verdict: if profiling fails, the run gets a note and th
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -62,6 +63,25 @@ class ProfilesElsewhere(Protocol):
     ) -> Profile: ...
 
 
+class KnownProfiles:
+    """Profiles that the runs of a bench share: a kernel is profiled once for a task. Safe in several threads."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._turns: dict[tuple[str, str], threading.Lock] = {}
+        self._found: dict[tuple[str, str], ProfileResult] = {}
+
+    def take(self, task: str, candidate: str, make: Callable[[], ProfileResult]) -> ProfileResult:
+        """The profile of a candidate of a task, by their digests; `make` is called once, others wait for it."""
+        with self._guard:
+            turn = self._turns.setdefault((task, candidate), threading.Lock())
+        with turn:
+            if (task, candidate) in self._found:
+                return replace(self._found[task, candidate], seconds=0.0)
+            made = self._found[task, candidate] = make()
+            return made
+
+
 def reads_profiles(method: Method, proposer: str) -> bool:
     """True if the proposer reads profiles: a recording does not, and templates only to choose strategies."""
     if proposer.startswith("agent:"):
@@ -74,9 +94,12 @@ def reads_profiles(method: Method, proposer: str) -> bool:
 
 @contextmanager
 def kernel_profiler(
-    session: Session, evaluator: Engine, on_wait: Callable[[], None] = lambda: None
+    session: Session,
+    evaluator: Engine,
+    on_wait: Callable[[], None] = lambda: None,
+    known: KnownProfiles | None = None,
 ) -> Iterator[ProfileKernel]:
-    """A profiler for the kernels of a run, on the evaluator's device."""
+    """A profiler for the kernels of a run, on the evaluator's device; `known` has those of other runs."""
     from warpsmith.kernel_templates import strategies_in_source  # reading a run needs neither
     from warpsmith.profiling.profiler import Profiler
 
@@ -97,7 +120,13 @@ def kernel_profiler(
             digest = found.digest and found.digest.without(known | unfit_strategies(problem))
             return ProfileResult(digest.text if digest else "", time.monotonic() - since, found.reason)
 
-        yield profile
+        if known is None:
+            yield profile
+            return
+        shared = known
+        yield lambda candidate, evaluation: shared.take(
+            problem.task.digest, candidate.id, lambda: profile(candidate, evaluation)
+        )
 
 
 class ProfileRecorder:
