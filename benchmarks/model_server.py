@@ -166,7 +166,7 @@ class Engine:
         share = torch.tensor([slot.top_p if slot else 1.0 for slot in slots], device=scores.device)[:, None]
         best, tokens = scores.topk(min(_CANDIDATES, scores.shape[-1]), -1)
         chance = (best / heat.clamp(min=1e-4)).softmax(-1)
-        chance = chance.masked_fill(chance.cumsum(-1) - chance >= share, 0.0)
+        chance = chance.masked_fill(chance.cumsum(-1) - chance > share, 0.0)  # the most likely one always stays
         picked = torch.multinomial(chance, 1, generator=self._random)
         picked = torch.where(heat > 0, picked, torch.zeros_like(picked))
         found: list[int] = tokens.gather(1, picked)[:, 0].tolist()

@@ -112,6 +112,11 @@ def test_usage_limits_and_several_replies(server: ModelServer) -> None:
     assert len({choice["message"]["content"] for choice in reply["choices"]}) > 1
 
 
+def test_top_p_of_0_leaves_the_most_likely_token(server: ModelServer) -> None:
+    hot = text_of(ask(server, "abc", max_tokens=12, temperature=5.0, top_p=0))
+    assert hot == text_of(ask(server, "abc", max_tokens=12))
+
+
 def test_a_reply_ends_before_a_stop_text(server: ModelServer) -> None:
     whole = text_of(ask(server, "stop here", max_tokens=120))
     stop = whole[60:63]
