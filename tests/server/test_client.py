@@ -152,6 +152,14 @@ def test_the_token_comes_from_the_environment_and_is_in_no_message(
         Client("http://user:secret@host")
 
 
+def test_a_client_that_sends_too_much_sees_why_it_is_refused(live: tuple[Server, str]) -> None:
+    server, url = live
+    for token, wanted in ((server.tokens["ada"], 413), ("wsk_wrong", 401)):
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = httpx.post(f"{url}/v1/submissions", content=b"x" * (12 << 20), headers=headers)
+        assert answer.status_code == wanted
+
+
 def test_an_unreachable_server_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

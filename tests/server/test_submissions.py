@@ -12,8 +12,10 @@ import httpx
 import pytest
 
 from tests.server.fake import Server, fake_server, submission
+from warpsmith.model.errors import UsageError
 from warpsmith.server.journal import Journal, NewSubmission
 from warpsmith.server.messages import JobState
+from warpsmith.server.task_catalogue import TaskCatalogue
 from warpsmith.server.tokens import TokenHolder
 
 UPLOAD = "import torch\nfrom warpsmith import normal, task\n"
@@ -189,6 +191,46 @@ def test_uploads_are_refused_unless_the_owner_allows_them(server: Server, tmp_pa
         open_server.talk(allowed)
         (folder,) = (tmp_path / "state" / "uploads").iterdir()
         assert (folder / "task.py").read_text() == UPLOAD
+
+
+def test_tasks_of_a_folder_can_be_named_and_names_are_not_ambiguous(tmp_path: Path) -> None:
+    for name in ("mine", "other/mine"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "own.py").write_text("@task(workloads=[{}])\ndef own(x):\n    return x\n")
+
+    async def conversation(client: httpx.AsyncClient) -> None:
+        listed = {each["name"]: each for each in (await client.get("/v1/tasks")).json()}
+        assert listed["mine/own"]["sizes"] == ["full"]
+        assert listed["warpsmith-100/relu"]["sizes"] == ["full", "small"]
+        assert str(tmp_path) not in json.dumps(listed)
+        assert (await outcomes(client, submission("speed 2", task="mine/own")))[0]["state"] == "done"
+
+    with fake_server(tmp_path, tasks=[str(tmp_path / "mine")]) as server:
+        server.talk(conversation)
+    with pytest.raises(UsageError, match="two folders of tasks offer mine/own"):
+        TaskCatalogue([str(tmp_path / "mine"), str(tmp_path / "other/mine")], tmp_path, allow_uploads=False)
+
+
+def test_a_journal_that_cannot_be_written_for_a_while_loses_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warpsmith.server.service._FAULT_S", 0.01)
+    take = server.service.journal.take
+    faults: list[str] = []
+
+    def failing(batch: str, most: int) -> Any:
+        if len(faults) < 3:
+            faults.append(batch)
+            raise sqlite3.OperationalError("database or disk is full")
+        return take(batch, most)
+
+    monkeypatch.setattr(server.service.journal, "take", failing)
+
+    async def conversation(client: httpx.AsyncClient) -> None:
+        assert (await outcomes(client, submission("speed 2 after a full disk")))[0]["state"] == "done"
+        assert len(faults) == 3
+
+    server.talk(conversation)
 
 
 def _wrong_bodies() -> dict[str, Any]:

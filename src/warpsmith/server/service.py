@@ -10,13 +10,14 @@ import asyncio
 import hashlib
 import json
 import logging
+import sqlite3
 import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +64,9 @@ _ANSWERS: dict[str, TypeAdapter[Any]] = {
 _PAGE = 100  # results in one answer
 _TOGETHER = 16  # jobs that are handed to the engine together
 _TURN_S = 60.0  # for one task while others wait
+_OPEN_S = 300.0  # that a task stays open for further candidates
 _IDLE_S = 0.5
+_FAULT_S = 5.0  # before another try where the journal cannot be read or written
 _KEEP_S = 30 * 86400.0
 _PRUNE_S = 3600.0
 _STAGES = 1000  # that wait to be read
@@ -237,22 +240,29 @@ class VerdictService:
         """Take batches and hand them to as many threads as the engine serves at once."""
         batch, since, pruned = "", 0.0, 0.0
         running: set[Future[None]] = set()
-        width = self._width
-        with ThreadPoolExecutor(width, thread_name_prefix="judge") as threads:
+        with ThreadPoolExecutor(self._width, thread_name_prefix="judge") as threads:
             while not self._stopping.is_set():
                 now = time.monotonic()
-                if now - pruned > _PRUNE_S:
-                    self.catalogue.prune(self.journal.prune(_KEEP_S))
-                    pruned = now
-                if len(running) >= width:
+                if len(running) >= self._width:
                     running = set(wait(running, timeout=_IDLE_S, return_when="FIRST_COMPLETED").not_done)
                     continue
                 self._work.clear()
-                jobs = self.journal.take(batch if now - since < _TURN_S else "", _TOGETHER)
+                try:
+                    if now - pruned > _PRUNE_S:
+                        pruned = now
+                        self.catalogue.prune(self.journal.prune(_KEEP_S))
+                    jobs = self.journal.take(batch if now - since < _TURN_S else "", _TOGETHER)
+                except (sqlite3.Error, OSError) as fault:  # e.g. a full disk: what was accepted waits
+                    LOG.error("journal", extra={"fields": {"fault": str(fault)}})
+                    self._stopping.wait(_FAULT_S)
+                    continue
                 if not jobs:
+                    if batch and now - since > _OPEN_S and not running:
+                        batch = ""
+                        self.engine.renew()  # nobody asks: a task that stays open holds device memory
                     self._work.wait(_IDLE_S)
                     continue
-                if jobs[0].batch != batch:
+                if jobs[0].batch != batch or now - since >= _TURN_S:
                     batch, since = jobs[0].batch, now
                 settings = JudgingOptions.model_validate_json(jobs[0].options).settings(self._settings)
                 if settings != self.engine.settings:
@@ -282,7 +292,8 @@ class VerdictService:
                         self._judge([job])
         except Exception as fault:  # noqa: BLE001 - the top frame of a thread: any other exception is a bug
             LOG.error("judging failed", extra={"fields": {"jobs": len(left), "fault": traceback.format_exc()}})
-            self._fail(left, f"internal error of the server ({type(fault).__name__}); tell its owner.", fault)
+            with suppress(sqlite3.Error):  # where the journal cannot be written, the next start judges them again
+                self._fail(left, f"internal error of the server ({type(fault).__name__}); tell its owner.", fault)
 
     def _evaluate(self, jobs: Sequence[Job], left: dict[int, Job]) -> None:
         candidates = [_CANDIDATE.validate_json(job.candidate) for job in jobs]

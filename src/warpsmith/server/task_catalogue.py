@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpsmith.model.errors import TaskError
+from warpsmith.model.errors import TaskError, UsageError
 from warpsmith.server.messages import TaskEntry, TaskReference
 from warpsmith.system.files import put_in_place, remove_tree
 from warpsmith.tasks.listing import FULL, SMALL
@@ -46,7 +46,8 @@ class TaskCatalogue:
         for suite in (*SHIPPED, *folders):
             first = suite if suite in SHIPPED else Path(suite.rpartition(":")[2]).resolve().name
             for task in suite_tasks(suite):
-                self._tasks[f"{first}/{task.name}"] = task
+                if self._tasks.setdefault(f"{first}/{task.name}", task) is not task:
+                    raise UsageError(f"two folders of tasks offer {first}/{task.name}; rename one of them.")
 
     def entries(self) -> list[TaskEntry]:
         """What clients may name."""
