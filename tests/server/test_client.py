@@ -198,7 +198,7 @@ def test_a_killed_server_finishes_what_it_had_accepted(tmp_path: Path, quick_set
     """
     candidates = [kernel(text) for text in (right, right.replace("x[i] > 0", "true"), "this is no C++")]
     settings = replace(quick_settings, limits=Limits())
-    with Client(f"http://127.0.0.1:{port}", token=token, settings=settings, patience_s=60) as client:
+    with Client(f"http://127.0.0.1:{port}", token=token, settings=settings, patience_s=150) as client:
         with served(tmp_path, port) as process:
             body = client._request(RELU, None, fresh=False)
             id = client._submit("/v1/submissions", body | {"candidates": [*map(CandidateMessage.of, candidates)]})
