@@ -13,8 +13,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from tests.report.benches import make_bench
 from tests.report.synthetic import Maker, make_run
 from tests.server.live_runs import go_on, open_session
+from warpsmith.experiments.results import RESULTS, write_results
 from warpsmith.report.page import LIVE_POLICY
 from warpsmith.report.run_page import run_page
 from warpsmith.search.stop_request import NAME as STOP
@@ -237,3 +239,22 @@ def test_the_routes_stand_in_the_application_of_serve(page: LivePage, tmp_path: 
     assert ask(app, "POST", f"{PREFIX}/stop/runs/one").status_code == 401
     known = ask(app, "POST", f"{PREFIX}/stop/runs/one", headers={"Authorization": f"Bearer {token}"})
     assert known.json()["detail"] == "no process works on this run."
+
+
+def test_benches_are_listed_and_have_a_page_that_leads_to_their_runs(tmp_path: Path) -> None:
+    results = make_bench(("cupilot", "evoengineer-full"), repeats=1)
+    folder = tmp_path / "benches" / "first"
+    folder.mkdir(parents=True)
+    write_results(results, folder / RESULTS)
+    make_run(folder / results.cells[0].run, 3, Maker(lines=4))
+    shelf = RunShelf([tmp_path / "benches"])
+    app = create_dashboard(LivePage(shelf))
+
+    (row,) = shelf.bench_rows()
+    assert (row.bench, row.cells, row.words) == ("benches/first", len(results.cells), "not finished")
+    answer = ask(app, "GET", row.address)
+    assert answer.status_code == 200
+    (run,) = shelf.rows()
+    assert run.address in answer.text
+    assert ask(app, "GET", run.address).status_code == 200
+    assert ask(app, "GET", f"{PREFIX}/benches/benches/second").status_code == 404
