@@ -98,6 +98,42 @@ _OF_STRANGERS = (
         "a log that is honest and very long",
     ),
 )
+_AGENTS = """\
+## Agents as proposers
+
+[`agent:CMD`](agents.md#the-agent-as-the-variation-operator) starts a program with your rights that wants to win
+(`tests/proposers/test_agent.py` runs a hostile one).
+"""
+_OF_AGENTS = (
+    (
+        "write verdicts: into the log, the cache of verdicts, a file, a request, its output",
+        "it can write in its own folders only (Landlock); the run reads nothing there but the proposal, and the socket "
+        "takes no verdicts",
+        "a kernel without Landlock; what you name in `WARPSMITH_AGENT_WRITES`",
+    ),
+    ("edit the task, the run's folder, the installed package", "the same", "the same"),
+    (
+        "call an evaluator around the run",
+        "such a verdict counts nowhere; the run judges every kernel itself",
+        "it costs device time: another evaluation waits for the device",
+    ),
+    (
+        "forge its brief, or the kernels in its folder",
+        "they are copies; the proposal is judged for the brief as the log has it",
+        "",
+    ),
+    (
+        "evaluate more than its step and the run allow, flood the socket, send nonsense",
+        "limits of requests, connections and lengths; the run checks its budgets at every call",
+        "",
+    ),
+    (
+        "leave processes behind, signal or trace the run",
+        "descendants are killed with the step; signals end at its own processes (kernel 6.12)",
+        "a service manager or a container engine that you let it talk to",
+    ),
+    ("leave a link or a giant as its proposal", "only a regular file of bounded size is read", ""),
+)
 
 
 _HARMLESS = """\
@@ -142,6 +178,11 @@ def render() -> str:
         "| what a folder could do | what stops it | not covered |",
         "|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in _OF_STRANGERS),
+        "",
+        _AGENTS,
+        "| what an agent could do | what stops it | not covered |",
+        "|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in _OF_AGENTS),
         "",
         "## The attacks",
         "",

@@ -129,13 +129,18 @@ def plain(number: int, body: Body) -> Step:
     return say("DONE") if len(said) == 2 else say(reply_text(number))
 
 
-def test_a_model_without_tools_answers_with_programs(tmp_path: Path) -> None:
+def test_a_model_without_tools_answers_with_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPSMITH_KEEP_STEPS", str(tmp_path / "kept"))
     with searched(tmp_path, plain, run=Budget(trials=3)) as (session, server, reason):
         assert reason == "trials"
         assert ["tools" in seen.body for seen in server.requests] == [True, False, False, False, False]  # asked once
         assert [factor(session.candidate(number)) for number in session.state.trials] == [2, 3, 5]
         assert [bool(trial.step) for trial in session.state.trials.values()] == [True, True, False]
         assert session.state.trials[1].strategy == "s2"
+    first = min((tmp_path / "kept").iterdir())  # of two steps
+    said = [turn["text"] for turn in json.loads((first / "transcript.json").read_text()) if turn["role"] == "assistant"]
+    assert [text.splitlines()[0] for text in said] == ["name: kernel 2", "name: kernel 3", "DONE"]
+    assert (first / "work/BRIEF.md").is_file()
 
 
 def test_a_step_ends_with_its_turns_tokens_and_evaluations(tmp_path: Path) -> None:

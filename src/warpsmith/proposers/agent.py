@@ -15,8 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from warpsmith.llm.secrets import Keyring
@@ -25,9 +24,8 @@ from warpsmith.model.errors import ProposerFault, ProposerRefused, UsageError
 from warpsmith.model.run_tools import RunTools
 from warpsmith.model.usage import TokenUsage
 from warpsmith.proposers.agent_launcher import STOPPED, TIMED_OUT
-from warpsmith.proposers.step import BRIEF_FILE, AgentStep, StepBudget, with_tools
+from warpsmith.proposers.step import BRIEF_FILE, AgentStep, StepBudget, step_folder, with_tools
 from warpsmith.proposers.step_server import StepServer
-from warpsmith.system.files import remove_tree
 from warpsmith.system.processes import run_watched
 
 WRITES_VARIABLE = "WARPSMITH_AGENT_WRITES"
@@ -71,7 +69,7 @@ class AgentProposer:
     def propose(self, brief: Brief, prompt: Prompt) -> Reply:
         """See `Proposer`."""
         begun = time.monotonic()
-        with _temporary_folder() as folder:
+        with step_folder(brief, self._environ) as folder:
             for each in ("work", "tmp", "run"):
                 (folder / each).mkdir()
             step = AgentStep(brief, self._tools, self._budget, folder / "work")
@@ -140,15 +138,6 @@ class AgentProposer:
     def _read(self, path: Path) -> str:
         with path.open("rb") as file:
             return self._keys.redact(file.read(_LONGEST_OUTPUT).decode("utf-8", errors="replace"))
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="warpsmith-step-"))
-    try:
-        yield folder
-    finally:
-        remove_tree(folder)  # whatever the agent has made of it
 
 
 def _socket_parent() -> str:

@@ -7,10 +7,10 @@ evaluated and the verdict sent back. The agent runs in the process of the run an
 from __future__ import annotations
 
 import json
-import tempfile
+import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from warpsmith.model.errors import ProposerFault, ProposerRefused, UsageError, W
 from warpsmith.model.method import Product
 from warpsmith.model.run_tools import RunTools
 from warpsmith.model.usage import TokenUsage
-from warpsmith.proposers.step import AgentStep, Document, StepBudget, with_tools
+from warpsmith.proposers.step import AgentStep, Document, StepBudget, step_folder, with_tools
 from warpsmith.system.files import check_below, put_in_place, read_file
 
 _SHOWN = 24_000  # characters of a file that `read` shows
@@ -85,14 +85,17 @@ class ModelAgent:
         """See `Proposer`."""
         if brief.product is not Product.KERNEL:
             return self._model.complete(prompt)
-        with tempfile.TemporaryDirectory(prefix="warpsmith-step-", ignore_cleanup_errors=True) as folder:
-            step = AgentStep(brief, self._tools, self._budget, Path(folder), self._model.model)
+        with step_folder(brief, os.environ) as folder:
+            work_folder = folder / "work"
+            work_folder.mkdir()
+            step = AgentStep(brief, self._tools, self._budget, work_folder, self._model.model)
             step.write_folder(prompt)
             work = _Work(self._model, step, self._budget, TOOLS if self._takes_tools else ())
             try:
                 return work.run(prompt)
             finally:
                 self._takes_tools = bool(work.tools)
+                (folder / "transcript.json").write_text(json.dumps([asdict(turn) for turn in work.turns], indent=1))
 
     def close(self) -> None:
         """See `Proposer`."""
@@ -104,6 +107,7 @@ class _Work:
 
     def __init__(self, model: Model, step: AgentStep, budget: StepBudget, tools: tuple[ToolSpec, ...]) -> None:
         self.tools = tools  # none once the endpoint has refused them
+        self.turns: list[ChatTurn] = []
         self._model = model
         self._step = step
         self._budget = budget
@@ -116,14 +120,15 @@ class _Work:
     def run(self, prompt: Prompt) -> Reply:
         """Talk until the model has finished or the step's budget is spent."""
         begun, fault = time.monotonic(), None
-        turns = list(turns_of(prompt))
+        turns = self.turns = list(turns_of(prompt))
         for _ in range(self._budget.turns):
             if self._finished or not self._step.left_s or self._tokens >= self._budget.tokens:
                 break
             try:
                 reply = self._model.converse(turns, self.tools)
             except ToolsRefused as refused:
-                self.tools, turns = (), list(turns_of(prompt))[:-1]  # without the message about tools
+                self.tools = ()
+                turns = self.turns = list(turns_of(prompt))[:-1]  # without the message about tools
                 self._spend(refused.usage)
                 continue
             except ProposerFault as error:

@@ -7,10 +7,12 @@ The folder is the agent's alone: nothing in it is read back but the proposal. Ve
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +26,13 @@ from warpsmith.model.usage import TokenUsage
 from warpsmith.proposers.command import brief_json, plain
 from warpsmith.strategies.catalogue import relevant_strategies
 from warpsmith.strategies.knowledge import card, headers, library_page
-from warpsmith.system.files import read_file
+from warpsmith.system.files import read_file, remove_tree
 
 Document = dict[str, Any]
 
 BRIEF_FILE = "BRIEF.md"
 REPLY_FILE = "reply.md"
+KEEP_VARIABLE = "WARPSMITH_KEEP_STEPS"
 _CARDS = 40  # strategies of the catalogue in the folder
 _REASON = 3000  # characters of a reason in a verdict
 _SAFE = re.compile(r"[^A-Za-z0-9_.-]")
@@ -170,6 +173,21 @@ class AgentStep:
         with suppress(OSError):
             return read_file(self.folder / name, MAX_SOURCE_BYTES).decode("utf-8", "replace")
         return ""
+
+
+@contextmanager
+def step_folder(brief: Brief, environ: Mapping[str, str]) -> Iterator[Path]:
+    """A temporary folder for a step; kept below the folder in `WARPSMITH_KEEP_STEPS` where that is set."""
+    folder = Path(tempfile.mkdtemp(prefix="warpsmith-step-"))
+    try:
+        yield folder
+    finally:
+        keep = environ.get(KEEP_VARIABLE, "")
+        if keep:
+            with suppress(OSError):  # the step counts, whether it can be kept or not
+                Path(keep).mkdir(parents=True, exist_ok=True)
+                shutil.move(folder, Path(keep) / f"brief_{brief.number}_{folder.name[-8:]}")
+        remove_tree(folder)  # whatever the agent has made of it
 
 
 def kernel_file(brief: Brief) -> str:
