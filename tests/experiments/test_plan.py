@@ -223,6 +223,7 @@ def test_what_cannot_be_planned() -> None:
         (["template,openai:m"], ("template", "openai:m")),
         (["openai:a=2,openai:b=1", "template"], ("openai:a=2,openai:b=1", "template")),
         (["command:my-agent --a,b"], ("command:my-agent --a,b",)),
+        (["agent:my-agent --a,b", "agent:openai:m"], ("agent:my-agent --a,b", "agent:openai:m")),
     ],
 )
 def test_proposers_are_told_apart(given: list[str], found: tuple[str, ...]) -> None:

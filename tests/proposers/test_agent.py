@@ -215,3 +215,16 @@ def test_the_bound_server_offers_the_tools_of_the_step_over_mcp(tmp_path: Path, 
         anyio.run(main)
     with pytest.raises(UsageError, match="the step has ended"):
         BoundTools(str(server.path), server.token).call("read_run", {})
+
+
+def test_a_brief_that_asks_for_no_kernel_is_answered_in_a_file(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", load("cupilot")) as session:
+        brief = session.ask()
+        assert brief is not None
+    proposer = AgentProposer("echo 'strategy: tiles' > reply.md", StepBudget(seconds=20))
+    prompt = proposer.prompt(brief)
+    assert "`reply.md`" in prompt.messages[-1].text
+    reply = proposer.propose(brief, prompt)
+    assert (reply.text, reply.file) == ("strategy: tiles\n", "")
+    with pytest.raises(UsageError, match="asks for no kernel"):
+        AgentStep(brief, None, StepBudget(), tmp_path).evaluate("int launch();")

@@ -276,3 +276,20 @@ def test_what_an_agent_finds_on_the_way_is_a_gain_of_its_step(tmp_path: Path) ->
             session.answer(brief, Reply(reply_text(60 + gained), "agent"))
             judged(session, lambda candidate: valid(candidate, 0.5))
             assert session.state.stalled == (0 if gained else 1)
+
+
+def test_a_strategy_is_carried_out_by_what_its_agent_had_evaluated(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", load("cupilot"), budget=Budget(trials=9)) as session:
+        strategist = session.ask()
+        assert strategist is not None
+        session.answer(strategist, Reply("strategy: one loop\nthought: short\n", "agent"))
+        translator = session.ask()
+        assert translator is not None
+        with pytest.raises(UsageError, match="Answer with the lines"):
+            session.step_trial(translator.number, Reply("no program at all", "agent"))
+        session.step_trial(translator.number, Reply(source(3), "agent", file="kernel.cpp"))
+        judged(session, lambda candidate: valid(candidate, 1.5))
+        assert session.state.ideas.known[1].speedup is None
+        record = session.answer(translator, Reply(source(3), "agent", file="kernel.cpp"))
+        assert (record.trial, session.state.totals.trials) == (1, 1)
+        assert session.state.ideas.known[1].speedup == pytest.approx(1.5)
