@@ -16,7 +16,7 @@ RUN pip install --no-cache-dir $PIP_OPTIONS torch==2.13.0
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
-RUN pip install --no-cache-dir '.[llm,report]'
+RUN pip install --no-cache-dir '.[llm,ray,report]'
 WORKDIR /work
 ENTRYPOINT ["warpsmith"]
 CMD ["doctor"]
@@ -31,7 +31,7 @@ RUN pip install --no-cache-dir torch==2.13.0
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
-RUN pip install --no-cache-dir '.[llm,report]'
+RUN pip install --no-cache-dir '.[llm,ray,report]'
 WORKDIR /work
 ENTRYPOINT ["warpsmith"]
 CMD ["doctor"]

@@ -24,6 +24,7 @@ class Why(StrEnum):
     MODEL = "its model is a placeholder"
     SERVES = "it serves until it is ended, or asks such a server; tests/server has both"
     TRACKER = "it logs to a server of others; tests/loggers reads what is logged"
+    CLUSTER = "it needs a cluster, or starts one; tests/engine has one"
     AGENT = "it is a command of another program, or it serves until it is ended; tests/agents has the server"
 
 
@@ -385,6 +386,12 @@ TABLE: Mapping[str, tuple[Step, ...]] = {
         Run("warpsmith evaluate --calibrate row_sums.py", says="writes 1 everywhere in out would pass", status=1),
     ),
     "docs/trust.md": (),
+    "docs/cluster.md": (
+        Excepted("pip install 'warpsmith[ray]'", Why.INSTALLS),
+        Excepted("warpsmith doctor --engine ray", Why.CLUSTER),
+        Excepted("warpsmith optimize softmax.py --engine ray", Why.CLUSTER),
+        Excepted("warpsmith bench warpsmith-100 --engine ray --trials 45", Why.CLUSTER),
+    ),
     "docs/using.md": (
         Run("warpsmith optimize softmax.py --trials 8 --run runs/softmax", more=ONE, says="Stopped: "),
         Execute("from warpsmith import load", before="import torch\nx = torch.randn(1024, 1024)"),

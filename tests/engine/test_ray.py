@@ -281,6 +281,7 @@ def test_optimize_ends_like_the_local_engine(engine: ray_site.RayEngine, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_two_hundred_candidates_of_which_a_third_crash(
     engine: ray_site.RayEngine, cluster: Any, task_file: Callable[[str], Path], kernel: Callable[[str], Candidate]
 ) -> None:

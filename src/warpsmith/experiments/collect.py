@@ -89,6 +89,11 @@ def write_failure(folder: Path, reason: str) -> None:
 # --- one cell ---
 
 
+def collect_open_cell(plan: BenchPlan, root: Path, key: CellKey, session: Session) -> CollectedCell:
+    """One cell, from its run while it is open."""
+    return _collected(plan, root, key, session, _failure(cell_folder(root, key)))
+
+
 def collect_cell(plan: BenchPlan, root: Path, key: CellKey) -> CollectedCell:
     """One cell, from its run's log."""
     failure = why = ""

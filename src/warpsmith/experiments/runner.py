@@ -24,6 +24,7 @@ from warpsmith.experiments.collect import (
     CollectedCell,
     assemble,
     collect_cell,
+    collect_open_cell,
     is_begun,
     why_damaged,
     write_failure,
@@ -212,24 +213,24 @@ class BenchRunner:
                 return
             if self._cells[key].cell.status is not CellStatus.UNFINISHED:
                 continue
-            folder = cell_folder(self._folder, key)
+            folder, found = cell_folder(self._folder, key), None
             try:
                 if why := broken or why_damaged(folder):
                     write_failure(folder, why)
                 else:
-                    self._search(key, place, evaluator)
+                    found = self._search(key, place, evaluator)
             except TaskError as fault:  # the other cells of the task would fail too
                 broken = str(fault)
                 write_failure(folder, broken)
             except (HarnessFault, ProposerFault, UntrustedTask, CandidateError) as fault:
                 write_failure(folder, str(fault))
-            self.watch.ended(place, self._collect(key))
+            self.watch.ended(place, self._collect(key, found))
         for key in shard:
             if self._stopping:
                 return
             self._check_best(key, place, evaluator)
 
-    def _search(self, key: CellKey, place: str, evaluator: Engine) -> None:
+    def _search(self, key: CellKey, place: str, evaluator: Engine) -> CollectedCell:
         folder, plan = cell_folder(self._folder, key), self._plan
         going_on = is_begun(folder)
         with ExitStack() as stack:
@@ -256,6 +257,7 @@ class BenchRunner:
                 run.search(self.watch.searching(place, key, session))
             finally:
                 self._runs.pop(place, None)
+            return collect_open_cell(plan, self._folder, key, session)
 
     def _allow_task(self, key: CellKey, session: Session) -> None:
         """Allow the task file of a cell's run if it is that of the plan, which was confirmed."""
@@ -339,8 +341,8 @@ class BenchRunner:
                         session.end(StopReason.INTERRUPTED, "to be tried again")
                 self._cells[key] = collect_cell(self._plan, self._folder, key)
 
-    def _collect(self, key: CellKey) -> Cell:
-        collected: CollectedCell = collect_cell(self._plan, self._folder, key)
+    def _collect(self, key: CellKey, found: CollectedCell | None = None) -> Cell:
+        collected = found or collect_cell(self._plan, self._folder, key)
         with self._guard:
             self._cells[key] = collected
             if self._is_settled(collected.cell):

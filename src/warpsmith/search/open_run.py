@@ -297,8 +297,19 @@ def evaluator_for(
 
     spec = engine or config.engine
     chosen, _ = choose(device or config.device, config.backend, spec)
+    check_same_kind(folder, setup, chosen, spec)
     settings = settings_of(folder, setup)
     return open_engine(spec, chosen, settings, name=folder.name, on_progress=on_progress, on_message=on_message)
+
+
+def check_same_kind(folder: Path, setup: RunCreated, device: Device, engine: str) -> None:
+    """Raise if a cluster would go on with a run on another kind of device: figures of one run come from one kind."""
+    begun = setup.problem.device.rpartition(" (")[0] or setup.problem.device
+    if engine.startswith("ray") and begun != device.name:
+        raise UsageError(
+            f"{folder} was begun on {begun}, and the cluster's choice is {device.name}; choose the kind with --engine "
+            "'ray?kind=NAME', or start a new run."
+        )
 
 
 @dataclass(frozen=True)
