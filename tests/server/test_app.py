@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from fastapi import APIRouter, FastAPI
 from typer.testing import CliRunner
 
 from warpsmith.cli.main import app as commands
+from warpsmith.cli.serve import check_installed
+from warpsmith.model.errors import ToolMissing
 from warpsmith.server.app import create_app
+from warpsmith.server.client import Client
 from warpsmith.server.gate import BodyLimits
 from warpsmith.server.tokens import TokenHolder, TokenStore
 
@@ -114,3 +118,12 @@ def test_a_token_is_printed_once_and_can_be_revoked(tmp_path: Path) -> None:
     refused = CliRunner().invoke(commands, ["serve", "--tokens", str(file)])
     assert refused.exit_code == 2
     assert json.loads(file.read_text()) == []
+
+
+def test_without_its_libraries_server_and_client_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(ToolMissing, match=r"warpsmith\[serve\]"):
+        check_installed("warpsmith serve")
+    with pytest.raises(ToolMissing, match=r"warpsmith\[serve\]"):
+        Client("http://127.0.0.1:1", token="wsk_x")
