@@ -37,7 +37,7 @@ class Measured:
     """One run of the benchmark."""
 
     trials: int
-    open_first_s: float  # until the page is drawn; the server reads the log meanwhile
+    open_first_s: float  # from the list of runs until the page is drawn; the server reads the log for it
     open_s: float  # the same with a server that knows the run, median
     open_worst_s: float
     update_s: float  # from a verdict in the log until the page shows it, median
@@ -60,7 +60,8 @@ def measure(folder: Path, trials: int, repeats: int) -> Measured:
             chromium = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
             reader = chromium.new_page(viewport={"width": 1280, "height": 900})
             address = f"http://127.0.0.1:{port}/dashboard/runs/runs/long"
-            reader.goto("about:blank")
+            reader.goto(f"http://127.0.0.1:{port}/dashboard")  # a reader comes from the list of runs
+            reader.wait_for_selector("#runs tbody tr")
             watch = reader.context.new_cdp_session(reader)
             watch.send("Performance.enable", {"timeDomain": "threadTicks"})
             opened, busy = [], []
