@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import os
 import sys
@@ -24,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import ray
 from benchmarks.evaluator_throughput import SIZES, TASK, make_candidates
 
 from warpsmith._version import __version__
@@ -75,13 +77,15 @@ def main() -> int:
         with open_engine("local", given.device) as warm:  # measures the device's peaks
             warm.describe(task)
             device = warm.device.label
+        if given.ray == "ray":
+            ray.init(
+                address="local", log_to_driver=False, logging_level=logging.ERROR, namespace="warpsmith"
+            )  # its own
         passes = []
         for number, engine in enumerate(ORDER):
             spec = given.ray if engine == "ray" else engine
             passes.append(one_pass(engine, spec, given.device, given.count, number, task))
             print(f"{engine}: {passes[-1].per_minute:.1f} per minute, open in {passes[-1].open_s:.1f} s", flush=True)
-    import ray
-
     rates = {
         name: math.exp(sum(math.log(each.per_minute) for each in passes if each.engine == name) / 2)
         for name in ("local", "ray")

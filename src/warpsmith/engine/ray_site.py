@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import logging
 import queue
 import threading
 from collections import Counter
@@ -107,7 +108,7 @@ def connect(spec: RaySpec) -> Any:
     ray = import_ray()
     if ray.is_initialized():
         return ray
-    options = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "warpsmith"}
+    options = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "warpsmith"}
     try:
         if spec.address:
             ray.init(address=spec.address, **options)
