@@ -11,13 +11,14 @@ import importlib.util
 import inspect
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from warpsmith.backends.toolchain import find_cxx
+from warpsmith.evaluator.candidate.light_headers import write_light_headers
 from warpsmith.evaluator.candidate.python_module import PythonFault
 
 
@@ -51,7 +52,9 @@ def build_into(folder: Path) -> None:
             place = folder / name
             place.mkdir(parents=True, exist_ok=True)
             linked = [*(given.get("extra_ldflags") or []), *_shared_stdlib()]
-            made = load(**{**given, "extra_ldflags": linked, "build_directory": str(place), "verbose": False})
+            settled = {**given, "extra_ldflags": linked, "build_directory": str(place), "verbose": False}
+            made = _load_light(load, settled, folder.parent / f"headers-{len(built)}-{name}")
+            made = load(**settled) if made is None else made
             library = made if isinstance(made, str) else made.__file__
             built.setdefault(name, []).append(os.path.relpath(library, folder))
             (folder / RECORD).write_text(json.dumps(built), encoding="utf-8")
@@ -61,6 +64,26 @@ def build_into(folder: Path) -> None:
 
     for name, load in original.items():
         setattr(cpp_extension, name, building(load))
+
+
+def _load_light(load: Callable[..., Any], settled: Mapping[str, Any], headers: Path) -> Any:
+    """The extension, built with short forms of PyTorch's headers; None if that is not possible."""
+    if not write_light_headers(headers, Path(torch.__file__).parent / "include", _texts(settled)):
+        return None
+    included = [str(headers), *(settled.get("extra_include_paths") or [])]
+    copies = {name: list(value) if isinstance(value, list) else value for name, value in settled.items()}
+    try:  # `load_inline` adds to the lists that it is given
+        return load(**{**copies, "extra_include_paths": included})
+    except RuntimeError:  # perhaps of the short forms: PyTorch's own decide
+        return None
+
+
+def _texts(given: Mapping[str, Any]) -> Iterator[str]:
+    """The sources of an extension, whether they are given as files or as texts."""
+    for name in ("sources", "cpp_sources", "cuda_sources"):
+        found = given.get(name) or []
+        for source in [found] if isinstance(found, str) else found:
+            yield Path(source).read_text(encoding="utf-8", errors="replace") if name == "sources" else str(source)
 
 
 def _shared_stdlib() -> list[str]:
