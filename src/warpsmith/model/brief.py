@@ -90,6 +90,7 @@ class ShownCandidate:
     speedup: float | None = None  # over PyTorch eager, all workloads
     interval: Interval | None = None
     share_of_floor: float | None = None  # of the hardware limit, in the worst workload
+    error_share: float | None = None  # its error ÷ the error limit, in the workload where that is largest
     resources: tuple[str, ...] = ()  # one line per kernel: registers, shared memory, spills
     profile: str = ""  # a digest: bottleneck, evidence, what to try
 

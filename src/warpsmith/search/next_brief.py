@@ -57,7 +57,13 @@ MAX_PRECEDENTS = 5
 _OWN_OPERATORS = {operator.name: operator for operator in (REPAIR, TUNE, START)}  # that belong to no method
 _UNSAID: dict[KernelFact, dict[str, Any]] = {  # fields of a kernel of which a fact is not said
     KernelFact.NAME: {"name": ""},
-    KernelFact.MEASURED: {"latency_ms": (), "speedup": None, "interval": None, "share_of_floor": None},
+    KernelFact.MEASURED: {
+        "latency_ms": (),
+        "speedup": None,
+        "interval": None,
+        "share_of_floor": None,
+        "error_share": None,
+    },
     KernelFact.STRATEGY: {"strategy": ""},
     KernelFact.THOUGHT: {"thought": ""},
     KernelFact.RESOURCES: {"resources": ()},

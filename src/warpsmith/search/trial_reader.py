@@ -118,6 +118,9 @@ def with_evaluation(exhibit: ShownCandidate, evaluation: Evaluation) -> ShownCan
         speedup=evaluation.speedup(),
         interval=evaluation.interval(),
         share_of_floor=min(shares) if shares else None,
+        error_share=max(
+            (w.error / w.error_limit if w.error_limit > 0 else 0.0 for w in evaluation.workloads), default=None
+        ),
         resources=tuple(_resource_line(each) for each in evaluation.resources),
     )
 
