@@ -60,7 +60,7 @@ def convolution(task: FormTask) -> FormKernel:
     require(1 <= len(task.steps) <= 2 and all(step.name == "convolution" for step in task.steps))
     if len(task.steps) == 2:
         return _cpu_pair(task) if task.on_cpu else _separable(task)
-    found = _read(task, task.steps[0], task.tensor(task.steps[0].argument(0)).dims)
+    found = read_convolution(task, task.steps[0], task.tensor(task.steps[0].argument(0)).dims)
     kind = f"{'transposed ' if found.transposed else ''}{found.axes}-d convolution"
     if task.on_cpu:
         depthwise = found.groups == found.channels > 1 and not found.transposed
@@ -72,7 +72,7 @@ def convolution(task: FormTask) -> FormKernel:
     return FormKernel(kind, _streamed(task, found) if _streams(found) else _tiled(task, found))
 
 
-def _read(task: FormTask, step: Step, dims: tuple[int | str, ...]) -> Convolution:
+def read_convolution(task: FormTask, step: Step, dims: tuple[int | str, ...]) -> Convolution:
     """The options of an operation whose input has these extents."""
     require(len(step.arguments) == 9)
     image, weight, bias, stride, padding, dilation, transposed, output_padding, groups = step.arguments
@@ -264,8 +264,8 @@ def _depthwise(task: FormTask, found: Convolution) -> str:
 def _separable(task: FormTask) -> FormKernel:
     """A 3 x 3 filter for every channel, then a mixture of all channels at every pixel."""
     first, second = task.steps
-    filters = _read(task, first, task.tensor(first.argument(0)).dims)
-    mixture = _read(task, second, first.result.dims)
+    filters = read_convolution(task, first, task.tensor(first.argument(0)).dims)
+    mixture = read_convolution(task, second, first.result.dims)
     require(value_name(second.argument(0)) == first.result.name)
     require(_is_depthwise(filters) and filters.kernel == [3, 3] and filters.padding == [1, 1])
     require(mixture.bias is None and mixture.kernel == [1, 1] and not mixture.transposed and _streams(mixture))
@@ -301,9 +301,9 @@ def _cpu(task: FormTask, found: Convolution) -> str:
 def _cpu_pair(task: FormTask) -> FormKernel:
     """A convolution of the result of a convolution: of a depthwise one, say."""
     one, other = task.steps
-    first = _read(task, one, task.tensor(one.argument(0)).dims)
+    first = read_convolution(task, one, task.tensor(one.argument(0)).dims)
     require(value_name(other.argument(0)) == one.result.name)
-    second = _read(task, other, one.result.dims)
+    second = read_convolution(task, other, one.result.dims)
     depthwise = first.groups == first.channels > 1 and not first.transposed
     separable = depthwise and not second.transposed and all(k == 1 for k in second.kernel)
     kind = f"depthwise separable {first.axes}-d convolution" if separable else "two convolutions"

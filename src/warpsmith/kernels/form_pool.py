@@ -43,7 +43,7 @@ class Pooling:
 
 def pooling(task: FormTask) -> FormKernel:
     """One pooling."""
-    found = _read(task)
+    found = read_pooling(task)
     axes = len(found.kernel)
     kind = f"{'max' if found.largest else 'average'} pooling, {axes}-d"
     if task.on_cpu:
@@ -56,7 +56,8 @@ def pooling(task: FormTask) -> FormKernel:
     return FormKernel(kind, text(f"// {_words(found)}\n#include <warpsmith/pool.cuh>", *written))
 
 
-def _read(task: FormTask) -> Pooling:
+def read_pooling(task: FormTask) -> Pooling:
+    """The pooling that a task is."""
     steps = list(task.steps)
     one_axis = len(steps) == 3 and steps[0].name == "unsqueeze" and steps[2].name == "squeeze"
     require(len(steps) == 1 or one_axis)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 from warpsmith.kernels.form_task import FormKernel, FormTask, Step, require, text, tunable, value_name
@@ -10,7 +11,19 @@ from warpsmith.model.task import Dim
 _OPERATIONS = {"cumsum": "Plus", "cumprod": "Times"}
 
 
-def scan(task: FormTask) -> FormKernel:
+@dataclass(frozen=True)
+class Scan:
+    """One running sum or product along the last axis."""
+
+    operation: str  # "cumsum" or "cumprod"
+    source: object
+    mask: str  # the parameter of the contract; "" if all elements count
+    dims: tuple[Dim, ...]
+    reverse: bool
+    exclusive: bool
+
+
+def read_scan(task: FormTask) -> Scan:
     """A chain of operations around one cumsum or cumprod."""
     steps = list(task.steps)
     names = [step.name for step in steps]
@@ -47,15 +60,22 @@ def scan(task: FormTask) -> FormKernel:
         require(back is not None and _flips_last(back, last))
     takes("clone")
     require(not steps)
+    return Scan(operation.name, source, mask, dims, reverse, exclusive)
+
+
+def scan(task: FormTask) -> FormKernel:
+    """A chain of operations around one cumsum or cumprod."""
+    found = read_scan(task)
+    mask, reverse, exclusive = found.mask, found.reverse, found.exclusive
     kind = " ".join(
         [*(["masked"] if mask else []), *(["exclusive"] if exclusive else []), *(["reverse"] if reverse else [])]
     )
-    function = _OPERATIONS[operation.name]
+    function = _OPERATIONS[found.operation]
     switches = ", ".join("true" if each else "false" for each in (reverse, exclusive, bool(mask)))
-    pointers = f"{task.pointer(source)}, {mask or 'nullptr'}, {task.out}"
-    extents = f"{task.product(dims[:-1])}, {task.extent(dims[-1])}"
-    said = f"// {operation.name} along the rows{f' ({kind})' if kind else ''}"
-    name = f"{kind} {operation.name}".strip()
+    pointers = f"{task.pointer(found.source)}, {mask or 'nullptr'}, {task.out}"
+    extents = f"{task.product(found.dims[:-1])}, {task.extent(found.dims[-1])}"
+    said = f"// {found.operation} along the rows{f' ({kind})' if kind else ''}"
+    name = f"{kind} {found.operation}".strip()
     if task.on_cpu:
         call = f"return warpsmith::scan::run<warpsmith::scan::{function}, {switches}>({pointers}, {extents});"
         return FormKernel(name, text(f"{said}.\n#include <warpsmith/cpu/scan.h>", task.launch(call)))

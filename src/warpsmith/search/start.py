@@ -20,7 +20,7 @@ from warpsmith.proposers.templates import TemplateProposer
 AUTO = "auto"
 """As a starting kernel: the first one that the offline proposer writes."""
 PLAIN = "plain"
-"""As a starting kernel: one without optimisations, from the templates; where no template fits, as `AUTO`."""
+"""As a starting kernel: one without optimisations, of a template or a plain form; where none fits, as `AUTO`."""
 OFFLINE = (AUTO, PLAIN)
 """Starting kernels that are written here."""
 
@@ -44,12 +44,20 @@ def read_start(given: str | Candidate | None, backend: str) -> Candidate | None:
 def offline_start(problem: Problem, which: str) -> Candidate:
     """A starting kernel of `OFFLINE`."""
     if which == PLAIN:
-        from warpsmith.kernel_templates import Unsupported, translate  # reading a run needs neither
+        from warpsmith.kernel_templates import Unsupported, translate  # reading a run needs none of these
+        from warpsmith.kernels.forms import last_kernel
+        from warpsmith.kernels.plain import plain_kernel
 
+        written = ""
         with suppress(Unsupported):
+            written = translate(problem, Plan())
+        if not written and problem.outline is not None:
+            given = problem.task, problem.contract, problem.outline
+            found = plain_kernel(*given) or last_kernel(*given)
+            written = found.source if found else ""
+        if written:
             name = f"plain{backend_named(problem.backend).suffixes[0]}"
-            file = SourceFile(name, translate(problem, Plan()))
-            return Candidate((file,), problem.backend, strategy="none")
+            return Candidate((SourceFile(name, written),), problem.backend, strategy="none")
     return _first_offline(problem)
 
 
