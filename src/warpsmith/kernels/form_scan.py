@@ -12,7 +12,7 @@ _OPERATIONS = {"cumsum": "Plus", "cumprod": "Times"}
 
 
 @dataclass(frozen=True)
-class Scan:
+class RowScan:
     """One running sum or product along the last axis."""
 
     operation: str  # "cumsum" or "cumprod"
@@ -23,7 +23,7 @@ class Scan:
     exclusive: bool
 
 
-def read_scan(task: FormTask) -> Scan:
+def read_scan(task: FormTask) -> RowScan:
     """A chain of operations around one cumsum or cumprod."""
     steps = list(task.steps)
     names = [step.name for step in steps]
@@ -60,7 +60,7 @@ def read_scan(task: FormTask) -> Scan:
         require(back is not None and _flips_last(back, last))
     takes("clone")
     require(not steps)
-    return Scan(operation.name, source, mask, dims, reverse, exclusive)
+    return RowScan(operation.name, source, mask, dims, reverse, exclusive)
 
 
 def scan(task: FormTask) -> FormKernel:
