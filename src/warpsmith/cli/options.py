@@ -160,6 +160,9 @@ MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Of one reply."
 Effort = Annotated[
     str, typer.Option(metavar="low|medium|high", help="Effort of reasoning, where the model has it.  [the model's own]")
 ]
+Structured = Annotated[
+    bool, typer.Option("--structured", help="Ask models for JSON by a schema where a reply holds no kernel.")
+]
 RequestTime = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", help="Longest a model may take for a reply, or may pause in one.  [default: 600]"),

@@ -8,10 +8,11 @@ the account has no credit.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from warpsmith.llm.conversation import ChatTurn, ToolSpec, ToolUse
 from warpsmith.llm.failures import BAD_BODY, is_out_of_credit
@@ -19,7 +20,10 @@ from warpsmith.llm.model import ModelOptions
 from warpsmith.llm.prices import Tokens
 from warpsmith.llm.request_deadline import ClientClosed, RequestDeadlines
 from warpsmith.llm.secrets import Secret
+from warpsmith.model.brief import Prompt
 
+_Found = TypeVar("_Found")
+_BATCHES = re.compile(r"/(?:batches|files)(?:/|$)")
 CONNECT_S = 10.0  # to open a connection, which takes milliseconds if the endpoint runs
 
 
@@ -67,8 +71,9 @@ class ProviderAdapter(ABC):
         self._model = model
         self._temperature = {} if options.temperature is None else {"temperature": options.temperature}
         self._effort = options.effort
-        self._streams = True  # until the endpoint refuses to
+        self._streams = not options.batch  # until the endpoint refuses to
         self.streamed = False  # True once a reply has come as a stream
+        self.structured = True  # until the endpoint refuses schemas
         limit_s = options.retries.request_s
         self._client = getattr(sdk, self.client_class)(
             api_key=secret.reveal(),
@@ -84,6 +89,19 @@ class ProviderAdapter(ABC):
         )
 
     client_class: str
+    schema_words: tuple[str, ...]  # in a refusal of a schema
+
+    @abstractmethod
+    def submit(self, prompts: Sequence[Prompt]) -> str | Response:
+        """Begin a batch; returns its id, or the response that refuses the batch."""
+
+    @abstractmethod
+    def collect(self, batch: str) -> Mapping[int, Response] | Response | None:
+        """The responses by position; None while the batch is under way; one response if the question was refused."""
+
+    @abstractmethod
+    def cancel(self, batch: str) -> None:
+        """End a batch, if possible."""
 
     @abstractmethod
     def send(
@@ -93,7 +111,12 @@ class ProviderAdapter(ABC):
 
     def adapt(self, response: Response) -> bool:
         """True if later requests are changed so that this refusal does not occur again."""
-        if self._streams and response.status in (400, 422) and "stream" in response.body:
+        if response.status not in (400, 422):
+            return False
+        if self.structured and any(word in response.body for word in self.schema_words):
+            self.structured = False
+            return True
+        if self._streams and "stream" in response.body:
             self._streams = False
             return True
         return False
@@ -149,9 +172,23 @@ class ProviderAdapter(ABC):
             return Response(lost="it was closed")
         return Response(found.status_code, found.text)
 
+    def _called(self, send: Callable[[], _Found]) -> _Found | Response:
+        """The result of a call of the SDK that is no completion; its exceptions become a response."""
+        try:
+            with self.deadlines.call():
+                return send()
+        except self._sdk.APIStatusError as error:
+            return Response(error.response.status_code, error.response.text)
+        except self._sdk.APIConnectionError as error:
+            return Response(lost=f"the connection failed ({' '.join(str(error.__cause__ or error).split())})")
+        except (ClientClosed, RuntimeError):
+            if not self.deadlines.closed:
+                raise
+            return Response(lost="it was closed")
+
     def _on_response(self, response: HttpResponse) -> None:
-        if response.request.method == "GET":
-            return  # a list of models
+        if response.request.method == "GET" or _BATCHES.search(str(response.request.url)):
+            return  # a list of models, a batch or a file of a batch
         self.deadlines.on_body(response)
         response.read()
         content = self.content(response.text)

@@ -16,14 +16,16 @@ from warpsmith.llm.adapter import (
     mappings,
     text,
 )
-from warpsmith.llm.conversation import ChatTurn, ToolSpec, ToolUse
+from warpsmith.llm.conversation import ChatTurn, ToolSpec, ToolUse, turns_of
 from warpsmith.llm.model import ModelOptions
 from warpsmith.llm.prices import Tokens
 from warpsmith.llm.provider import Provider
 from warpsmith.llm.secrets import Secret
-from warpsmith.model.brief import Role
+from warpsmith.llm.structured import SCHEMAS
+from warpsmith.model.brief import Prompt, Role
 
 _MAX_TOKENS = 32_000  # the protocol needs a limit, which includes reasoning
+_REFUSED = 400  # the status of an error in a batch, which names none
 _FINISH = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -36,6 +38,7 @@ class AnthropicAdapter(ProviderAdapter):
     """The adapter to Anthropic's SDK."""
 
     client_class = "Anthropic"
+    schema_words = ("output_config.format", "json_schema", "output_format")
 
     def __init__(self, model: str, url: str, secret: Secret, options: ModelOptions) -> None:
         import anthropic
@@ -49,22 +52,60 @@ class AnthropicAdapter(ProviderAdapter):
         self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = (), schema: Mapping[str, object] | None = None
     ) -> Response:
         """See `ProviderAdapter`."""
+        body = self._body(turns, tools, schema) | ({"stream": True} if self._streams else {})
+        model, messages, limit = body.pop("model"), body.pop("messages"), body.pop("max_tokens")
+        return self._response(lambda: self._create(model=model, max_tokens=limit, messages=messages, extra_body=body))
+
+    def _body(
+        self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = (), schema: Mapping[str, object] | None = None
+    ) -> dict[str, object]:
+        """The request for a reply, without what it takes to stream."""
         system = "\n\n".join(turn.text for turn in turns if turn.role is Role.SYSTEM)
-        more: dict[str, object] = {"system": system} if system else {}
-        output: dict[str, object] = {"effort": self._effort} if self._effort else {}
-        output |= {"format": {"type": "json_schema", "schema": schema}} if schema else {}
-        more |= {"output_config": output} if output else {}
-        more |= {"stream": True} if self._streams else {}
+        config: dict[str, object] = {"effort": self._effort} if self._effort else {}
+        if schema and self.structured:
+            config["format"] = {"type": "json_schema", "schema": schema}
         offered = [{"name": t.name, "description": t.description, "input_schema": dict(t.schema)} for t in tools]
-        more |= {"tools": offered} if offered else {}
-        return self._response(
-            lambda: self._create(
-                model=self._model,
-                max_tokens=self._max_tokens,
-                messages=_messages(turns),
-                extra_body={**more, **self._temperature},
-            )
-        )
+        return {
+            "model": self._model,
+            "max_tokens": self._max_tokens,
+            "messages": _messages(turns),
+            **({"system": system} if system else {}),
+            **({"output_config": config} if config else {}),
+            **({"tools": offered} if offered else {}),
+            **self._temperature,
+        }
+
+    def submit(self, prompts: Sequence[Prompt]) -> str | Response:
+        """See `ProviderAdapter`."""
+        requests = [
+            {"custom_id": str(number), "params": self._body(turns_of(prompt), schema=SCHEMAS.get(prompt.form))}
+            for number, prompt in enumerate(prompts)
+        ]
+        made = self._called(lambda: self._client.messages.batches.create(requests=requests))
+        return made if isinstance(made, Response) else str(made.id)
+
+    def collect(self, batch: str) -> Mapping[int, Response] | Response | None:
+        """See `ProviderAdapter`."""
+        found = self._called(lambda: self._client.messages.batches.retrieve(batch))
+        if isinstance(found, Response) or found.processing_status != "ended":
+            return found if isinstance(found, Response) else None
+        entries = self._called(lambda: list(self._client.messages.batches.results(batch)))
+        if isinstance(entries, Response):
+            return entries
+        responses = {}
+        for entry in entries:
+            kind, result = entry.result.type, entry.result
+            if kind == "succeeded":
+                responses[int(entry.custom_id)] = Response(200, result.message.model_dump_json())
+            elif kind == "errored":
+                responses[int(entry.custom_id)] = Response(_REFUSED, result.error.model_dump_json())
+            else:
+                responses[int(entry.custom_id)] = Response(lost=f"the request of the batch was {kind}")
+        return responses
+
+    def cancel(self, batch: str) -> None:
+        """See `ProviderAdapter`."""
+        self._called(lambda: self._client.messages.batches.cancel(batch))
 
     def folded(self, events: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
         """See `ProviderAdapter`."""

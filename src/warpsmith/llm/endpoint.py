@@ -9,11 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 
 from warpsmith.llm.adapter import Completion, ProviderAdapter, Response, count
+from warpsmith.llm.batches import PRICE_SHARE, Batcher
 from warpsmith.llm.conversation import ChatReply, ChatTurn, ToolSpec, ToolsRefused, ToolUse, turns_of
 from warpsmith.llm.failures import EndpointInfo, RequestFailure, classify_status
 from warpsmith.llm.model import ModelContext, ModelOptions
 from warpsmith.llm.prices import Price, Tokens
 from warpsmith.llm.secrets import Secret
+from warpsmith.llm.structured import SCHEMAS
 from warpsmith.model.brief import Prompt, Reply
 from warpsmith.model.errors import ProposerFault, ProposerRefused
 from warpsmith.model.usage import TokenUsage
@@ -43,11 +45,15 @@ class Endpoint:
         self._secret = secret
         self._price = context.prices.of(provider, info.model)
         self._limit = context.limits.limit(info.url, options.concurrency)
+        self._batcher = Batcher(adapter) if options.batch else None
         self._answered = False  # True once the endpoint has sent any response
 
     def complete(self, prompt: Prompt) -> Reply:
         """See `Model`."""
-        reply = self.converse(turns_of(prompt))
+        if self._batcher is not None:
+            reply = self._batched(prompt)
+        else:
+            reply = self.converse(turns_of(prompt), schema=SCHEMAS.get(prompt.form))
         return Reply(reply.text, reply.model, reply.usage, reply.finish)
 
     @property
@@ -65,6 +71,11 @@ class Endpoint:
         cards = [card for card in self._adapter.model_cards(_LIST_S) if card.get("id") == self.model]
         return next((size for card in cards for name in _CONTEXT_FIELDS if (size := count(card.get(name)))), None)
 
+    @property
+    def structured(self) -> bool:
+        """False once the endpoint has refused a schema."""
+        return self._adapter.structured
+
     def converse(
         self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = (), *, schema: Mapping[str, object] | None = None
     ) -> ChatReply:
@@ -74,11 +85,32 @@ class Endpoint:
             begun = time.monotonic()
             with self._adapter.deadlines.call() as call:
                 outcome = self._ask(turns, tools, schema)
-            tokens, requests, timed_out = call.tokens, call.requests, call.timed_out
             seconds = time.monotonic() - begun
-        cost = self._price.cost_usd(tokens or Tokens()) if self._price is not None and tokens is not None else None
+        return self._reply(outcome, self._usage(call.tokens, seconds, call.requests), tools, call.timed_out)
+
+    def _batched(self, prompt: Prompt) -> ChatReply:
+        assert self._batcher is not None, "asked for"
+        begun, requests = time.monotonic(), 1
+        response = self._batcher.ask(prompt)
+        while self._adapter.adapt(response):
+            response, requests = self._batcher.ask(prompt), requests + 1
+        outcome, tokens = self._read(response)
+        return self._reply(outcome, self._usage(tokens, time.monotonic() - begun, requests, PRICE_SHARE))
+
+    def _usage(self, tokens: Tokens | None, seconds: float, requests: int, price: float = 1.0) -> TokenUsage:
+        cost = price * self._price.cost_usd(tokens) if self._price is not None and tokens is not None else None
         tokens = tokens or Tokens()
-        usage = TokenUsage(tokens.prompt, tokens.completion, tokens.cached, cost, seconds, requests)
+        return TokenUsage(tokens.prompt, tokens.completion, tokens.cached, cost, seconds, requests)
+
+    def _reply(
+        self,
+        outcome: Completion | Response,
+        usage: TokenUsage,
+        tools: Sequence[ToolSpec] = (),
+        timed_out: bool = False,
+    ) -> ChatReply:
+        """The reply in an outcome; raises if there is none."""
+        requests = usage.requests
         if isinstance(outcome, Completion):
             redact = self._secret.redact
             uses = tuple(ToolUse(use.id, use.name, redact(use.arguments)) for use in outcome.uses)
@@ -95,6 +127,8 @@ class Endpoint:
 
     def close(self) -> None:
         """See `Model`."""
+        if self._batcher is not None:
+            self._batcher.close()
         self._adapter.close()
 
     def _ask(
@@ -103,12 +137,17 @@ class Endpoint:
         response = self._adapter.send(turns, tools, schema)
         while self._adapter.adapt(response):
             response = self._adapter.send(turns, tools, schema)
+        outcome, tokens = self._read(response)
+        self._adapter.deadlines.add_tokens(tokens)
+        return outcome
+
+    def _read(self, response: Response) -> tuple[Completion | Response, Tokens | None]:
+        """The completion in a response, or the response if it has none; and the tokens that a completion took."""
         if not 200 <= response.status < 300:
-            return response
+            return response, None
         content = self._adapter.content(response.body)
-        self._adapter.deadlines.add_tokens(self._adapter.tokens(content))
         self._answered = True
-        return self._adapter.completion(content) or response
+        return self._adapter.completion(content) or response, self._adapter.tokens(content)
 
     def _failure(self, response: Response, timed_out: bool) -> RequestFailure:
         if self._adapter.deadlines.closed:

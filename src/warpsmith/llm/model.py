@@ -58,6 +58,8 @@ class ModelOptions:
     temperature: float | None = None  # None: not sent; some models accept none
     max_tokens: int | None = None  # of one reply; None: the provider's own limit
     effort: str = ""  # of reasoning: "low", "medium", "high", …; "": not sent
+    structured: bool = False  # ask for JSON by a schema where a reply holds no kernel
+    batch: bool = False  # send requests as batches: half the price, answers within a day
     concurrency: int = 4  # most requests at one endpoint at the same time
     retries: RetryPolicy = RetryPolicy()
 

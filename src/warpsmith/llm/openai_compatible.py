@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -14,23 +15,30 @@ from warpsmith.llm.adapter import (
     joined_text,
     mapping,
     mappings,
+    object_of,
     text,
 )
-from warpsmith.llm.conversation import ChatTurn, ToolSpec, ToolUse
+from warpsmith.llm.conversation import ChatTurn, ToolSpec, ToolUse, turns_of
 from warpsmith.llm.model import ModelOptions
 from warpsmith.llm.prices import Tokens
 from warpsmith.llm.provider import Provider
 from warpsmith.llm.secrets import Secret
+from warpsmith.llm.structured import SCHEMAS
+from warpsmith.model.brief import Prompt
 
 # Two names of the same limit: OpenAI's endpoint needs the first, most others accept only the second.
 _NEW_LIMIT, _OLD_LIMIT = "max_completion_tokens", "max_tokens"
 _HOME = "https://api.openai.com/v1"
+_COMPLETIONS = "/v1/chat/completions"
+_ENDED = ("completed", "failed", "expired", "cancelled")
+_NO_BATCH = 424  # the status of a batch that ended without responses
 
 
 class OpenAIAdapter(ProviderAdapter):
     """The adapter to OpenAI's SDK."""
 
     client_class = "OpenAI"
+    schema_words = ("response_format", "json_schema")
 
     def __init__(self, model: str, url: str, secret: Secret, options: ModelOptions) -> None:
         import openai
@@ -47,25 +55,79 @@ class OpenAIAdapter(ProviderAdapter):
         self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = (), schema: Mapping[str, object] | None = None
     ) -> Response:
         """See `ProviderAdapter`."""
+        stream = {"stream": True, "stream_options": {"include_usage": True}} if self._streams else {}
+        body = self._body(turns, tools, schema)
+        model, messages = body.pop("model"), body.pop("messages")
+        return self._response(lambda: self._create(model=model, messages=messages, extra_body={**body, **stream}))
+
+    def _body(
+        self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = (), schema: Mapping[str, object] | None = None
+    ) -> dict[str, object]:
+        """The request for a completion, without what it takes to stream."""
         self._sent.limit = self._limit_name
         limit = {} if self._max_tokens is None else {self._sent.limit: self._max_tokens}
         effort = {"reasoning_effort": self._effort} if self._effort else {}
-        stream = {"stream": True, "stream_options": {"include_usage": True}} if self._streams else {}
         wanted = {"name": "reply", "strict": True, "schema": schema}
-        form = {"response_format": {"type": "json_schema", "json_schema": wanted}} if schema else {}
-        return self._response(
-            lambda: self._create(
-                model=self._model,
-                messages=[_message(turn) for turn in turns],
-                extra_body={**limit, **effort, **stream, **form, **self._temperature, **_offered(tools)},
-            )
+        structured = {"response_format": {"type": "json_schema", "json_schema": wanted}}
+        return {
+            "model": self._model,
+            "messages": [_message(turn) for turn in turns],
+            **limit,
+            **effort,
+            **(structured if schema and self.structured else {}),
+            **self._temperature,
+            **_offered(tools),
+        }
+
+    def submit(self, prompts: Sequence[Prompt]) -> str | Response:
+        """See `ProviderAdapter`."""
+        requests = [
+            {
+                "custom_id": str(number),
+                "method": "POST",
+                "url": _COMPLETIONS,
+                "body": self._body(turns_of(prompt), schema=SCHEMAS.get(prompt.form)),
+            }
+            for number, prompt in enumerate(prompts)
+        ]
+        content = "\n".join(json.dumps(request) for request in requests).encode()
+        file = self._called(lambda: self._client.files.create(file=("batch.jsonl", content), purpose="batch"))
+        if isinstance(file, Response):
+            return file
+        made = self._called(
+            lambda: self._client.batches.create(input_file_id=file.id, endpoint=_COMPLETIONS, completion_window="24h")
         )
+        return made if isinstance(made, Response) else str(made.id)
+
+    def collect(self, batch: str) -> Mapping[int, Response] | Response | None:
+        """See `ProviderAdapter`."""
+        found = self._called(lambda: self._client.batches.retrieve(batch))
+        if isinstance(found, Response) or found.status not in _ENDED:
+            return found if isinstance(found, Response) else None
+        if not found.output_file_id and not found.error_file_id:
+            return Response(lost=f"the batch ended without responses ({found.status})", status=_NO_BATCH)
+        responses: dict[int, Response] = {}
+        for name in filter(None, (found.output_file_id, found.error_file_id)):
+            content = self._called(lambda name=name: self._client.files.content(name).text)  # type: ignore[misc]
+            if isinstance(content, Response):
+                return content
+            for line in map(object_of, content.splitlines()):
+                answer = mapping(line.get("response"))
+                status, body = answer.get("status_code"), answer.get("body") or {"error": line.get("error")}
+                number = text(line.get("custom_id"))
+                if number.isdecimal():
+                    responses[int(number)] = Response(status if isinstance(status, int) else 500, json.dumps(body))
+        return responses
+
+    def cancel(self, batch: str) -> None:
+        """See `ProviderAdapter`."""
+        self._called(lambda: self._client.batches.cancel(batch))
 
     def adapt(self, response: Response) -> bool:
         """Do not stream if that is refused; use the other name of the limit, once, if a refusal names the one sent."""
         if super().adapt(response):
             return True
-        sent = self._sent.limit
+        sent = getattr(self._sent, "limit", self._limit_name)  # a batch is sent by another thread
         if self._max_tokens is None or response.status not in (400, 422) or sent not in response.body:
             return False
         with self._lock:

@@ -223,6 +223,7 @@ class Prompt:
     """What a model is asked, exactly."""
 
     messages: tuple[Message, ...]
+    form: str = ""  # the structured form of the reply, see `llm.structured`; "": free text
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from warpsmith.proposers.recorded import RecordedProposer, is_recording
 from warpsmith.proposers.step import StepBudget
 from warpsmith.proposers.templates import TemplateProposer
 
+_IN_BATCHES = 64  # requests under way at once
 _CATALOGUE = "the offline catalogue of strategies"
 
 
@@ -36,6 +37,8 @@ class ProposerOptions:
     temperature: float | None = None
     max_tokens: int | None = None
     effort: str = ""
+    structured: bool = False
+    batch: bool = False
     request_s: float | None = None
     choice: str = "weighted"
     models: tuple[str, ...] = ()  # "ROLE=PROVIDER:MODEL": another model for one role of a method
@@ -59,6 +62,9 @@ class ProposerOptions:
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             effort=self.effort,
+            structured=self.structured,
+            batch=self.batch,
+            concurrency=_IN_BATCHES if self.batch else ModelOptions().concurrency,
             retries=retries,
         )
 

@@ -126,7 +126,9 @@ def check_model(model: Endpoint) -> ModelCheck:
         streaming=FeatureCheck(model.streamed, "" if model.streamed else "replies come whole"),
         caching=_caching(spent[1]),
         tools=_feature(tool, _called, "the model called no tool"),
-        structured_output=_feature(schema, _follows, "the reply was no object of the schema"),
+        structured_output=_feature(schema, _follows, "the reply was no object of the schema")
+        if model.structured
+        else FeatureCheck(False, "the endpoint refuses schemas"),
         context_tokens=model.context_tokens(),
         check_usd=sum(costs) if costs else None,
         run=RunEstimate(

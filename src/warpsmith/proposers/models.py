@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from warpsmith.llm.model import Model, ModelContext, ModelOptions
 from warpsmith.llm.spec import ModelSpec
 from warpsmith.llm.spec import connect as connect_models
+from warpsmith.llm.structured import ALIGNMENT, STRATEGIES, with_form
 from warpsmith.model.brief import Brief, Prompt, Reply
 from warpsmith.model.errors import UsageError
+from warpsmith.model.method import Move, Product
 from warpsmith.proposers.model_choice import PickModel, weighted
 from warpsmith.proposers.model_choice import choice as choice_named
+
+_FORMS = {Product.STRATEGIES: STRATEGIES, Product.ALIGNMENT: ALIGNMENT}
 
 
 class ModelProposer:
@@ -22,6 +26,8 @@ class ModelProposer:
         choice: PickModel | None = None,
         concurrency: int = 4,
         roles: Mapping[str, Model] | None = None,
+        *,
+        structured: bool = False,  # ask for JSON where a reply holds no kernel
     ) -> None:
         if not models:
             raise UsageError("no model is named; name at least one with --proposer PROVIDER:MODEL.")
@@ -29,6 +35,7 @@ class ModelProposer:
         by_role = [f"{role}={model.name}" for role, model in sorted(self._roles.items())]
         self.name = ",".join([*(model.name for model in models), *by_role])
         self.concurrency = concurrency
+        self._structured = structured
         self._models = tuple(models)
         self._choice = choice or weighted([1.0] * len(models))
 
@@ -36,7 +43,9 @@ class ModelProposer:
         """See `Proposer`."""
         from warpsmith.prompts.renderer import render  # jinja2, which choosing a proposer does not need
 
-        return render(brief)
+        prompt = render(brief)
+        form = _FORMS.get(brief.product) if self._structured and brief.move is not Move.WRITE else None
+        return with_form(prompt, form) if form else prompt
 
     def propose(self, brief: Brief, prompt: Prompt) -> Reply:
         """See `Proposer`."""
@@ -64,4 +73,4 @@ def connect(
         if spec.name not in known:
             (known[spec.name],) = connect_models([spec], options, context)
     own = {role: known[spec.name] for role, spec in (roles or {}).items()}
-    return ModelProposer(models, pick, options.concurrency, own)
+    return ModelProposer(models, pick, options.concurrency, own, structured=options.structured)

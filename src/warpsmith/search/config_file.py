@@ -56,6 +56,7 @@ def config_text(config: RunConfig, method: str, options: RunOptions) -> str:
         "temperature": models.temperature,
         "max-tokens": models.max_tokens,
         "effort": models.effort,
+        "structured": models.structured or None,
         "request-time": models.request_s,
         "step-trials": models.step_trials,
         "step-time": models.step_s,
