@@ -49,7 +49,8 @@ def test_the_list_as_json_knows_everything_and_tells_no_secret(tmp_path: Path) -
 def test_every_variable_that_is_read_is_listed_without_its_value() -> None:
     sources = [path.read_text(encoding="utf-8") for path in Path(SOURCE).rglob("*.py")]
     read = {name for text in sources for name in re.findall(r"\bWARPSMITH_[A-Z_]+", text)}
-    read.remove("WARPSMITH_BRIEF")  # which is set, for commands that propose
+    # These are set, for commands that propose and for agents.
+    read -= {"WARPSMITH_BRIEF", *(f"WARPSMITH_{name}" for name in ("FROM", "STEP", "STEP_SOCKET", "STEP_TOKEN"))}
     for provider in plugins("warpsmith.llm").values():
         read |= {provider.key_name, provider.url_name}
     groups = diagnose({"PATH": os.environ["PATH"], **dict.fromkeys(read, SECRET)}).groups

@@ -168,7 +168,7 @@ def test_a_place_lost_during_a_run_does_not_lose_the_run(desk: Desk, run: str) -
         (["optimize"], "needs a TASK"),
         (["optimize", "double.py", "--resume", "first"], "continues the task of first; leave out TASK"),
         (["optimize", "absent.py"], "there is no task file absent.py"),
-        (["optimize", "double.py", "--method", "magic"], "unknown method 'magic'; known: ai-cuda-engineer"),
+        (["optimize", "double.py", "--method", "magic"], "unknown method 'magic'; known: agentic, ai-cuda-engineer"),
         (["optimize", "double.py", "--method", "absent.py"], "absent.py"),
         (["optimize", "double.py", "--trials", "0"], "--trials 0 leaves nothing to try"),
         (["optimize", "double.py", "--cost", "-1"], "--cost -1 is no budget"),

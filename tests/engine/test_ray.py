@@ -183,6 +183,7 @@ def rows(folder: Path) -> list[tuple[object, ...]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_bench_whose_driver_is_killed_is_resumed_and_ends_like_the_local_engine(cluster: Any, tmp_path: Path) -> None:
     words = ["bench", "run", str(small_task(tmp_path, "relu")), str(small_task(tmp_path, "sigmoid"))]
     words += ["--trials", "2", "--time-budget", "0.02"]

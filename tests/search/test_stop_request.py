@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -78,7 +79,7 @@ def test_a_search_stops_when_another_process_asks_for_it(tmp_path: Path, monkeyp
     monkeypatch.setattr(open_run, "task_evaluator", lambda *_: Judge(lambda each: invalid(each)))
     chosen = ChosenProposer("canned", "", lambda: CannedProposer(reply))
     with new_session(tmp_path / "run", load("evoengineer-free"), budget=Budget(trials=100_000)) as session:
-        evaluator = cast(Evaluator, None)
+        evaluator = cast(Evaluator, SimpleNamespace(width=1))
         ending = ActiveRun(session, evaluator, chosen, profile=False, tune=False).search(SearchObserver())
     assert ending.reason is StopReason.INTERRUPTED
     assert not (tmp_path / "run" / NAME).exists()

@@ -185,6 +185,7 @@ def served(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
         process.wait(30)
 
 
+@pytest.mark.slow
 def test_a_killed_server_finishes_what_it_had_accepted(tmp_path: Path, quick_settings: Settings) -> None:
     """One process is killed when it has accepted a submission; the next one, on the same state, gives the verdicts."""
     token = TokenStore(tmp_path / "tokens.json").create(TokenHolder("ada"))

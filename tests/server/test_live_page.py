@@ -193,7 +193,8 @@ def test_focus_filter_and_open_parts_outlive_an_update(reader: Reader, runs: Pat
         page.keyboard.press("ArrowRight")
         assert page.evaluate("document.activeElement.getAttribute('href')") == "#trial-8"
         assert page.evaluate("document.querySelector('#cost details.data').open")
-        assert "of 30 trials" in page.inner_text("#candidates [role=status]")
+        shown = page.locator("#candidates [role=status]", has_text="of 30 trials")  # drawn after what is in sight
+        shown.wait_for(timeout=LONG_MS)
         assert page.input_value("#candidates input[type=search]") == "mutation"
         assert abs(page.evaluate("window.scrollY") - before) < 200
 

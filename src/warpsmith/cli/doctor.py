@@ -51,6 +51,8 @@ VARIABLES = {
     "WARPSMITH_MODEL": "the model to ask if no --proposer is given",
     "WARPSMITH_KEY_FILE": "a file of keys",
     "WARPSMITH_PRICES": "a price table of your own",
+    "WARPSMITH_KEEP_STEPS": "the folder in which the steps of agents are kept",
+    "WARPSMITH_AGENT_WRITES": "further folders that agents may write to",
     "WARPSMITH_DEBUG": "a traceback with internal errors",
 }
 """Every variable that Warpsmith itself reads, and what it is for; each provider of models names its own."""

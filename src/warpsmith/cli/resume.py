@@ -73,7 +73,7 @@ def check_unchanged(options: RunOptions, folder: Path, begun: RunCreated) -> Non
 def _told(options: RunOptions, begun: RunCreated) -> Iterator[tuple[str, _Value | None, _Value]]:
     """What cannot change: the option, what it was given (None for nothing), and what it is in the run."""
     config, method = begun.config, begun.method
-    parts = {part: getattr(options, part) for part in HIDDEN if part != "repairs"}
+    parts = {part: getattr(options, part) for part in HIDDEN if part not in ("repairs", "profile")}
     missing = [part for part in parts if f"-no-{part}" in method.name]
     if options.method is not None:
         same = "-no-".join([load(options.method).name, *missing]) == method.name

@@ -12,6 +12,7 @@ from enum import StrEnum
 from warpsmith.experiments.plan import BenchPlan
 from warpsmith.methods.deviations import ERRORS, STARTS, STOPS, TUNES
 from warpsmith.methods.load import ablated, load, trials_of, with_population
+from warpsmith.model.errors import RunError
 from warpsmith.model.method import Method
 from warpsmith.search.start import PLAIN
 
@@ -80,7 +81,11 @@ def _cupilot() -> PublishedSetup:
 
 def differences(plan: BenchPlan, devices: Sequence[str] = ()) -> tuple[str, ...]:
     """All that a bench does otherwise than the paper it follows; () if it follows none."""
-    return tuple(_differences(plan, setup(Paper(plan.as_published)), devices)) if plan.as_published else ()
+    if not plan.as_published:
+        return ()
+    if plan.as_published not in set(Paper):
+        raise RunError("the plan of the bench follows a paper that is not known; it was changed, or update Warpsmith.")
+    return tuple(_differences(plan, setup(Paper(plan.as_published)), devices))
 
 
 def _differences(plan: BenchPlan, published: PublishedSetup, devices: Sequence[str]) -> Iterator[str]:
