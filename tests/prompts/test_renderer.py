@@ -110,7 +110,7 @@ def test_code_with_fences_in_it_does_not_end_its_block() -> None:
 def test_what_matters_least_is_left_out_first_and_said_so() -> None:
     everything = brief(EVERYTHING)
     shorter = user(everything, len(user(everything)))  # the system message is over
-    shortest = user(everything, 12_800)
+    shortest = user(everything, 13_400)
 
     assert "(Left out here for length: 1 of 2 similar kernels.)" in shorter
     assert "# What earlier proposals thought" in shorter
