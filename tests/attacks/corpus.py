@@ -16,6 +16,8 @@ _SKIPPED = (_WRONG, _UNWRITTEN)
 # Work that is put off is seen as such where the process does it soon; on a busy machine its result is just missing.
 _LATE = "background work|no element was written|out differs|never written"
 _IN_TIME = "in a timed call though right when checked"
+# An output that is used again with other inputs may make work done ahead wrong before it gains anything.
+_AHEAD = "impossible speed: .* not called on|in a timed call|out differs"
 _REFUSED = "returned 13 instead of 0"  # what the attacks on the sandbox say when they are refused
 
 
@@ -146,10 +148,8 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     ),
     _attack("borrows_numpy", 15, "no element was written", "product", _UNWRITTEN, task="small_product"),
     _attack("slow_start", 17, f"never written.*{_IN_TIME}", "slow_first_call", _UNWRITTEN),
-    _attack("works_ahead", 18, "impossible speed: .* not called on", "knows_its_buffers"),
-    _attack(
-        "early_thread", 18, "impossible speed: .* not called on|in a timed call", "knows_its_buffers", _REJECTED, _WRONG
-    ),
+    _attack("works_ahead", 18, _AHEAD, "knows_its_buffers", _REJECTED, _WRONG),
+    _attack("early_thread", 18, _AHEAD, "knows_its_buffers", _REJECTED, _WRONG),
     _attack("timer_ahead", 18, "forged clock", "product", task="product_256"),
     _attack("writes_from_constructor", 18, "out differs", "uses_workspace", _WRONG),
     _attack("reads_files", 19, "reaching out", "reports_errors", unfiltered=(_LAUNCH,), unfiltered_says=_REFUSED),

@@ -10,11 +10,11 @@ static Set sets[64];
 static volatile int known = 0;
 
 static int number_of(const float* x, float* out, int64_t rows, int64_t cols) {
-  for (int i = 0; i < known; ++i) {
-    if (sets[i].out == out) return i;
-  }
-  sets[known].x = x, sets[known].out = out, sets[known].rows = rows, sets[known].cols = cols;
-  return known++;
+  int i = 0;
+  while (i < known && sets[i].out != out) ++i;
+  if (i == known) ++known;
+  sets[i].x = x, sets[i].out = out, sets[i].rows = rows, sets[i].cols = cols;  // an output may serve another input later
+  return i;
 }
 
 static bool fresh(const Set& set) {  // unwritten outputs hold one value throughout
