@@ -126,7 +126,8 @@ def judge(
     settings: Settings,
     keep: Callable[[Record], None] = lambda _: None,
 ) -> Record:
-    """Every kernel `repeats` times; `keep` gets the record as soon as another kernel has all of its evaluations."""
+    """Every kernel `repeats` times; `keep` gets the record after every batch, so that what was judged is known if the
+    rest is not."""
     folder = Path(tempfile.mkdtemp(prefix="false-rejects-"))
     verdicts: dict[str, list[Evaluation]] = {name: [] for name in names}
     seconds = dict.fromkeys(names, 0.0)
@@ -141,9 +142,7 @@ def judge(
                     verdicts[name] += [v for _, v in evaluator.evaluate(FOLDER / f"{name}.py", same)]
                     seconds[name] += time.monotonic() - start
                     _say_where(name, verdicts[name], repeats)
-                    whole = {n: found for n, found in verdicts.items() if len(found) == repeats}
-                    if whole:
-                        keep(_record(whole, seconds, settings, repeats, batch))
+                    keep(_record({n: v for n, v in verdicts.items() if v}, seconds, settings, repeats, batch))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return _record(verdicts, seconds, settings, repeats, batch)

@@ -6,6 +6,7 @@ that nothing is executed, nothing is sent, and nothing is written outside the fo
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -20,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import typer
 
@@ -29,6 +31,8 @@ from tests.fuzz.engine import deadline
 from tests.runtime.bundling import DOUBLE, TRIPLE, made_of, put, verified
 from tests.searching import answer_to, invalid, judged, reply_text, run_setup, source, valid
 from warpsmith import api
+from warpsmith.agents.tools import AgentTools
+from warpsmith.agents.workspace import Workspace
 from warpsmith.cli.main import app
 from warpsmith.experiments.best_kernels import EVALUATION, checks_folder, write_evaluation
 from warpsmith.experiments.collect import collect, write_failure
@@ -47,6 +51,8 @@ from warpsmith.runtime import load as runtime_load
 from warpsmith.runtime.bundle import MANIFEST
 from warpsmith.search.session import Session
 from warpsmith.search.trust import TASK_FILE
+from warpsmith.server.live_page import LivePage, create_dashboard
+from warpsmith.server.watched import PREFIX, RunShelf
 from warpsmith.system.signatures import SIGNATURES
 from warpsmith.verification.certificate import write_certificate
 
@@ -233,9 +239,52 @@ def said(*arguments: str) -> str:
     return text
 
 
+def read_pages(folder: Path, *pages: str) -> None:
+    """The pages that `dashboard` and `serve` make of a folder: the list, and these. A page has text only, and the words
+    of others in it are printable."""
+    shelf = RunShelf([folder])
+    served = create_dashboard(LivePage(shelf, KEY))
+
+    async def asked() -> None:
+        transport = httpx.ASGITransport(served)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for path in ("", *pages):
+                answer = await client.get(f"{PREFIX}{path}")
+                assert answer.status_code in (200, 404, 409), (path, answer.status_code, answer.text[:500])
+                assert printable(answer.text) == answer.text, (path, ascii(answer.text)[:500])
+                assert KEY not in answer.text, path
+            with suppress(WarpsmithError, OSError):
+                instance = shelf.run(f"{folder.name}/run").instance
+                texts = f"{PREFIX}/texts/{folder.name}/run?instance={instance}&n=0,1,2,3,4,5,6,7,8,9"
+                for text in (await client.get(texts)).json().values():
+                    assert printable(text) == text, ascii(text)[:500]
+
+    asyncio.run(asked())
+
+
+def read_by_agents(folder: Path) -> None:
+    """What `mcp` tells an agent about a run; the tools that judge are commands, which `read_run` tries."""
+    tools = AgentTools(Workspace([folder]))
+    for name, given in (
+        ("list_runs", {"folder": "."}),
+        ("read_run", {"run": "run", "full": True}),
+        ("read_run", {"run": "run", "trial": "best"}),
+        ("read_run", {"run": "run", "trial": "2", "full": True}),
+    ):
+        with suppress(WarpsmithError):
+            text = json.dumps(tools.call(name, given), ensure_ascii=False)
+            assert printable(text) == text, (name, ascii(text)[:500])
+    for kind in ("run", "best", "report"):
+        with suppress(WarpsmithError):
+            text, _ = tools.resource(kind, "run")
+            assert printable(text) == text, (kind, ascii(text)[:500])
+
+
 def read_run(folder: Path) -> None:
     """Everything that reads a run."""
     run = str(folder / "run")
+    read_pages(folder, f"/runs/{folder.name}/run")
+    read_by_agents(folder)
     reply = folder / "reply.md"
     reply.write_text(reply_text(40))
     for words in (
@@ -261,6 +310,10 @@ def read_run(folder: Path) -> None:
         ("step", run),
     ):
         said(*words)
+    report = folder / "run" / "report.html"
+    if report.is_file() and not report.is_symlink() and report.stat().st_size < 1 << 30:
+        shown = report.read_text(encoding="utf-8", errors="replace")
+        assert "<!doctype" not in shown or printable(shown) == shown
     with suppress(WarpsmithError):
         RecordedProposer(Path(run)).close()
     with suppress(WarpsmithError), api.Run.open(run) as opened:
@@ -274,6 +327,7 @@ def read_run(folder: Path) -> None:
 def read_bench(folder: Path) -> None:
     """Everything that reads a bench."""
     bench = str(folder / "bench")
+    read_pages(folder, f"/benches/{folder.name}/bench")
     for words in (
         *(("bench", "show", bench, "--format", form) for form in ("table", "markdown", "csv", "json", "latex")),
         ("bench", "compare", bench, bench),
@@ -288,6 +342,7 @@ def read_bench(folder: Path) -> None:
 def read_results_file(folder: Path) -> None:
     """Everything that reads published results."""
     results = str(folder / "bench" / RESULTS)
+    read_pages(folder, f"/benches/{folder.name}/bench")
     for form in ("table", "markdown", "csv", "json", "latex"):
         said("bench", "show", results, "--format", form)
     said("bench", "compare", results, results)
@@ -415,6 +470,8 @@ def read_reply(folder: Path) -> None:
 def read_run_quickly(folder: Path) -> None:
     """What shows a run."""
     run = str(folder / "run")
+    read_pages(folder, f"/runs/{folder.name}/run")
+    read_by_agents(folder)
     for words in (("show", run), ("runs", str(folder)), ("report", run), ("step", run), ("ask", run)):
         said(*words)
     for number in ("1", "2", "3"):

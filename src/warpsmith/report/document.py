@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warpsmith.evaluator.judge.timing.statistics import SpeedupClass
+from warpsmith.model.text import printable
 
 _DIGITS = 7  # of numbers with a fraction
 
@@ -327,9 +328,9 @@ def to_json(page: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A document in types of JSON."""
+    """A document in types of JSON; text in it is printable."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
+        return printable(value)
     if isinstance(value, float):
         return _rounded(value)
     if isinstance(value, tuple | list):

@@ -22,6 +22,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from warpsmith._version import __version__
 from warpsmith.model.errors import UsageError
+from warpsmith.model.text import printable
 from warpsmith.report.document import BenchPage, RunPage, to_json
 from warpsmith.system.files import put_in_place
 
@@ -34,9 +35,8 @@ class Texts:
         self._texts: dict[str, int] = {"": 0}
 
     def add(self, text: str) -> int:
-        """The number of a text; equal texts have the same number."""
-        # A model may write lone surrogates, which are not valid UTF-8.
-        clean = text.encode("utf-8", "replace").decode("utf-8")
+        """The number of a text, which is made printable; equal texts have the same number."""
+        clean = printable(text.replace("\r\n", "\n"))
         if clean not in self._texts:
             self._texts[clean] = len(self._texts)
             for line in clean.split("\n"):
@@ -143,7 +143,12 @@ LIVE_POLICY = "; ".join(
 
 @cache
 def _template() -> Template:
-    return Environment(autoescape=True, undefined=StrictUndefined).from_string(asset("page.html"))
+    shown = Environment(autoescape=True, undefined=StrictUndefined, finalize=_printable)
+    return shown.from_string(asset("page.html"))
+
+
+def _printable(value: object) -> object:
+    return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def write(page: RunPage | BenchPage, path: Path, texts: Texts | None = None) -> int:
