@@ -188,6 +188,28 @@ def test_families_and_epochs_have_their_means(papers: BenchResults) -> None:
     assert rows(papers, "epochs") == [("cupilot", pytest.approx(1.5), pytest.approx(3.3**0.5))]
 
 
+def test_products_have_their_utilisation() -> None:
+    product = BenchTask(
+        *("mm", "suite/mm", "matmul"), eager_ms=4.0, product=True, flops=2e9, bytes=8e6, peak_flops_s=4e12
+    )
+    plain = replace(product, name="relu", product=False)
+    cells = [
+        cell("mm", replace(best(2.0), latency_ms=1.0), seed=0),
+        cell("mm", replace(best(2.0), latency_ms=4.0), seed=1),
+        cell("mm", replace(best(9.0, verified=False), latency_ms=0.1), method="n"),  # does not count
+        cell("relu", best(2.0)),
+    ]
+    made = bench(cells, tasks=(replace(product, peak_bytes_s=16e9), plain), repeats=2)
+
+    eager, method = rows(made, "products")
+
+    assert eager == ("mm", "PyTorch eager", 4.0, 0.5, 0.125, 2.0, 0.125)
+    assert method == ("mm", "m", *map(pytest.approx, (2.0, 1.0, 0.25, 4.0, 0.25)))
+    assert "| mm | m | 2 | 1 | 25 % | 4 | 25 % |" in formats.markdown([table_named(made, "products")])
+    assert "Utilisation of products" in {table.title for table in bench_page(made).tables}
+    assert rows(bench(cells), "products") == []  # older results
+
+
 def test_two_rules_of_validity_are_counted(papers: BenchResults) -> None:
     assert rows(papers, "rules") == [("cupilot", 20, 14, 10, 3, "wrong 2, rejected 1")]
 

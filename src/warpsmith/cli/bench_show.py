@@ -57,6 +57,7 @@ class TablePart(StrEnum):
     FAMILIES = "families"
     EPOCHS = "epochs"
     TASKS = "tasks"
+    PRODUCTS = "products"
     PAIRS = "pairs"
     UNVERIFIED = "unverified"
     EMPTY = "empty"

@@ -30,6 +30,7 @@ from warpsmith.experiments.results import (
     Versions,
     read_results,
 )
+from warpsmith.hardware.roofline import permitted
 from warpsmith.model.brief import Problem
 from warpsmith.model.errors import RunError
 from warpsmith.model.evaluation import Environment, Evaluation
@@ -37,6 +38,7 @@ from warpsmith.proposers.recorded import is_recording
 from warpsmith.run_log.events import RunClosed, StopReason
 from warpsmith.run_log.log import LOG_FILE, RunLog
 from warpsmith.search.session import Session
+from warpsmith.strategies.catalogue import work_families
 from warpsmith.system.files import put_in_place, read_file
 
 FAILED = "failed.json"
@@ -298,6 +300,7 @@ def _tasks(plan: BenchPlan, cells: Sequence[CollectedCell]) -> tuple[BenchTask, 
         own = grouped.get(task.name, [])
         problem = next((each.problem for each in own if each.problem is not None), None)
         bounds = problem.bounds if problem else ()
+        figures = problem.figures if problem else None
         measured = [each.evaluation for each in own if each.evaluation is not None]
         found.append(
             BenchTask(
@@ -311,6 +314,13 @@ def _tasks(plan: BenchPlan, cells: Sequence[CollectedCell]) -> tuple[BenchTask, 
                 eager_ms=_baseline_ms(measured, "eager"),
                 compile_ms=_baseline_ms(measured, "compile"),
                 calibrated=not (problem and problem.uncalibrated),
+                product=problem is not None and "matmul" in work_families(problem),
+                flops=_mean(bound.flops for bound in bounds) if bounds else None,
+                bytes=_mean(bound.bytes for bound in bounds) if bounds else None,
+                peak_flops_s=permitted(figures.flops_s, problem.task.precision).flops_s
+                if problem and figures
+                else None,
+                peak_bytes_s=figures.bandwidth_bytes_s if figures else None,
             )
         )
     return tuple(found)

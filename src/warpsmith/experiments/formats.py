@@ -15,7 +15,7 @@ from warpsmith.experiments.statistics import Estimate
 from warpsmith.experiments.tables import Column, ColumnKind, Table, Value
 from warpsmith.model.evaluation import Interval
 
-_NUMBERS = (ColumnKind.COUNT, ColumnKind.RATIO, ColumnKind.SHARE, ColumnKind.SECONDS, ColumnKind.USD, ColumnKind.MS)
+_NUMBERS = frozenset(ColumnKind) - {ColumnKind.TEXT}
 _FORMULAS = ("=", "+", "-", "@")  # what the cells of a spreadsheet that are formulas begin with
 _LATEX = {
     "\\": r"\textbackslash{}",

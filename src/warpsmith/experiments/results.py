@@ -172,6 +172,11 @@ class BenchTask:
     eager_ms: float | None = None  # PyTorch eager, measured with a best kernel; geometric mean over the workloads
     compile_ms: float | None = None  # torch.compile, the same
     calibrated: bool = True  # False: wrong results of some kind pass its checks
+    product: bool = False  # True if it multiplies matrices
+    flops: float | None = None  # operations, geometric mean over the workloads; None in older results, as what follows
+    bytes: float | None = None  # inputs read once and outputs written once, the same
+    peak_flops_s: float | None = None  # of the fastest arithmetic that its precision class permits on the device
+    peak_bytes_s: float | None = None  # of the device's memory
 
 
 @dataclass(frozen=True)

@@ -343,6 +343,13 @@ def family_means(cells: Iterable[Cell], *, unverified: bool = False) -> Estimate
     return _estimate(geometric_mean, _table(rows), tuple(map(len, rows))) if rows else None
 
 
+def mean_latency(cells: Iterable[Cell], *, unverified: bool = False) -> float | None:
+    """The geometric mean of the times of the best kernels that count, in milliseconds."""
+    found = (counted_best(cell, unverified=unverified) for cell in cells)
+    logs = [math.log(best.latency_ms) for best in found if best is not None]
+    return math.exp(sum(logs) / len(logs)) if logs else None
+
+
 def by_epoch(cells: Iterable[Cell]) -> tuple[float | None, ...]:
     """The geometric mean of the best speedup after each epoch, of the runs that had a best kernel by then."""
     done = [cell for cell in cells if cell.done]

@@ -24,6 +24,7 @@ from warpsmith.experiments.statistics import (
     counted_best,
     family_means,
     fastest,
+    mean_latency,
     pooled,
     summaries,
     unverified_cells,
@@ -42,6 +43,7 @@ class ColumnKind(StrEnum):
     SECONDS = "seconds"
     USD = "usd"
     MS = "ms"
+    NUMBER = "number"  # of the unit in the name of the column
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ class Table:
 
 _SHOWN = (0.0, 0.8, 1.0, 1.2, 1.5, 2.0, 5.0, 10.0)  # points of fast_p
 PARTS = (
-    *("speed", "baselines", "search", "rules", "tokens", "fast", "families", "epochs", "tasks", "pairs"),
-    *("unverified", "empty", "failed", "differences", "cells"),
+    *("speed", "baselines", "search", "rules", "tokens", "fast", "families", "epochs", "tasks", "products"),
+    *("pairs", "unverified", "empty", "failed", "differences", "cells"),
 )
 
 
@@ -85,6 +87,7 @@ def tables(bench: BenchResults, *, unverified: bool = False) -> tuple[Table, ...
         family_table(bench, unverified=unverified),
         epoch_table(bench),
         task_table(bench, unverified=unverified),
+        product_table(bench, unverified=unverified),
         pair_table(bench, compare_methods(bench, unverified=unverified)),
         unverified_table(bench),
         empty_table(bench),
@@ -108,6 +111,8 @@ def table_named(bench: BenchResults, name: str, *, unverified: bool = False) -> 
         return empty_table(bench)
     if name == "tasks":
         return task_table(bench, unverified=unverified)
+    if name == "products":
+        return product_table(bench, unverified=unverified)
     if name == "pairs":
         return pair_table(bench, compare_methods(bench, unverified=unverified))
     if name in (plain := {"rules": rule_table, "tokens": token_table, "epochs": epoch_table}):
@@ -355,6 +360,35 @@ def task_table(bench: BenchResults, *, unverified: bool = False) -> Table:
     )
     note = "Speedup over PyTorch eager, repeats as one. –: no kernel that counts, ✗: failed, …: not finished."
     return Table("tasks", "Task by task", columns, rows, note)
+
+
+def product_table(bench: BenchResults, *, unverified: bool = False) -> Table:
+    """How much of the arithmetic and of the bandwidth the kernels of matrix products use, task by task."""
+    columns = (
+        *(Column("task"), Column("kernel"), Column("time (ms)", ColumnKind.MS)),
+        *(Column("TFLOP/s", ColumnKind.NUMBER), Column("of peak", ColumnKind.SHARE)),
+        *(Column("GB/s", ColumnKind.NUMBER), Column("of bandwidth", ColumnKind.SHARE)),
+    )
+    rows: list[tuple[Value, ...]] = []
+    for task in bench.tasks:
+        if not task.product or not task.flops or not task.bytes:
+            continue
+        kernels = [("PyTorch eager", task.eager_ms), ("torch.compile", task.compile_ms)]
+        for group in bench.groups:
+            own = [cell for cell in bench.of_group(*group) if cell.task == task.name]
+            kernels.append((label(bench, group), mean_latency(own, unverified=unverified)))
+        for name, ms in kernels:
+            if ms:
+                flops_s, bytes_s = 1e3 * task.flops / ms, 1e3 * task.bytes / ms
+                peak = flops_s / task.peak_flops_s if task.peak_flops_s else None
+                bandwidth = bytes_s / task.peak_bytes_s if task.peak_bytes_s else None
+                rows.append((task.name, name, ms, flops_s / 1e12, peak, bytes_s / 1e9, bandwidth))
+    note = (
+        f"Matrix products: time of {_which(unverified)}, geometric means over workloads and repeats. of peak: of the "
+        "fastest arithmetic that the precision class of the task permits, measured with PyTorch; in the fp32 class "
+        "that can be a product of several tensor-core products. GB/s: every input and output counted once."
+    )
+    return Table("products", "Utilisation of products", columns, tuple(rows), note)
 
 
 def _grouped(cells: Iterable[Cell]) -> dict[str, list[Cell]]:

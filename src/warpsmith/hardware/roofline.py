@@ -134,8 +134,14 @@ def permitted_flops_s(peaks: Peaks, precision: Precision) -> float:
 
     Products of the fp32 class can be computed on tensor cores from parts of their factors.
     """
-    rates = dict(peaks.flops)
-    return max(rates[name] / parts for name, parts in _SPLITS[precision] if name in rates)
+    return permitted(peaks.flops, precision).flops_s
+
+
+def permitted(flops_s: tuple[tuple[str, float], ...], precision: Precision) -> Arithmetic:
+    """The fastest known arithmetic for this precision class, from the rates of a device by type."""
+    rates = dict(flops_s)
+    known = [Arithmetic(name, parts, rates[name] / parts) for name, parts in _SPLITS[precision] if name in rates]
+    return max(known, key=lambda each: each.flops_s)
 
 
 def reject_below_ms(work: Work, peaks: Peaks, precision: Precision, *, cold: bool = True) -> float:
@@ -181,6 +187,15 @@ def zone(work: Work, peaks: Peaks, precision: Precision) -> Zone:
 
 
 _PEAKS = TypeAdapter(Peaks)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """A way to compute products of a precision class."""
+
+    type: str  # of the instructions: "tf32"
+    products: float  # of this type for one of the class; 1 where the type alone is precise enough
+    flops_s: float  # counted in products of the class
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from warpsmith.report.document import (
 )
 
 _OTHER = "other"
-_IN_WORDS = ("baselines", "rules", "tokens", "epochs", "differences")  # tables that the page has as they are
+_IN_WORDS = ("baselines", "rules", "tokens", "epochs", "products", "differences")  # tables as they are
 
 
 def bench_page(bench: BenchResults, reports: Mapping[str, str] | None = None) -> BenchPage:
@@ -198,6 +198,7 @@ def _group(bench: BenchResults, place: int, unverified: bool) -> GroupView:
         compile_rate=_estimated(said.compile_rate),
         share=_estimated(said.share_of_floor),
         tokens=said.tokens,
+        prompt_tokens=said.prompt_tokens,
         usd=said.usd,
         device_s=said.device_seconds,
         wall_s=said.wall_seconds,

@@ -378,6 +378,7 @@ class GroupView:
     compile_rate: EstimateView | None
     share: EstimateView | None  # of the roofline
     tokens: float | None  # per cell, like the next fields
+    prompt_tokens: float | None  # of these; None in older results
     usd: float | None
     device_s: float | None
     wall_s: float | None

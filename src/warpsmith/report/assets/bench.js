@@ -94,6 +94,8 @@ function effort() {
     numeric: true,
     ...more,
   });
+  const apart = DATA.groups.every((group) => group.prompt_tokens !== null || !group.tokens);
+  const tokens = (name, get) => plain(name, get, (value) => count(Math.round(value)), { wide: true });
   return [
     h("h3", {}, "Validity and cost"),
     sortable({
@@ -103,13 +105,8 @@ function effort() {
         methodColumn,
         estimated("Valid", (group) => group.validity, percent),
         estimated("Compile", (group) => group.compile_rate, percent, { wide: true }),
-        spent &&
-          plain(
-            "Tokens",
-            (group) => group.tokens,
-            (value) => count(Math.round(value)),
-            { wide: true },
-          ),
+        spent && tokens(apart ? "Prompt tokens" : "Tokens", (group) => (apart ? group.prompt_tokens : group.tokens)),
+        spent && apart && tokens("Reply tokens", (group) => group.tokens - group.prompt_tokens),
         spent && plain("Cost", (group) => group.usd, usd),
         plain("On the device", (group) => group.device_s, span),
         plain("In all", (group) => group.wall_s, span, { wide: true }),
