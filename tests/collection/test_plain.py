@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,18 +19,12 @@ from tests.collection.test_cpu_forms import (
 )
 from tests.kernel_templates.bundle import MOST_ERROR, Case, errors_of, problem_of
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
-from warpsmith.kernels.plain import plain_kernel
+from warpsmith.kernels.plain import FILES, plain_kernel
 from warpsmith.model.errors import CandidateError
 from warpsmith.model.strategy import Plan
 from warpsmith.search.start import PLAIN, offline_start
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.suites import SHIPPED, resolve_task, suite_tasks
-
-WITHOUT = {  # tasks whose CUDA start is a kernel of the collection: no plain one is written for them yet
-    *("attention", "batch_norm", "group_norm", "matmul_lower_triangular", "matmul_upper_triangular"),
-    *("attention_block", "embedding_position", "group_norm_silu", "layer_norm_linear", "quantize_dequantize"),
-    *("rotary_embedding", "softmax_cross_entropy", "swiglu", "top_k_softmax"),
-}
 
 
 def tasks_of_forms() -> list[str]:
@@ -74,7 +69,39 @@ def test_every_task_of_the_suites_has_a_starting_kernel() -> None:
                 plain = False
             if not plain:
                 found.add(entry.name)
-    assert optimised == {"cpu": set(), "cuda": WITHOUT}
+    assert optimised == {"cpu": set(), "cuda": set()}
+
+
+def cases_of_files() -> list[Case]:
+    """Every file of plain CUDA kernels on the small and the held-out sizes of its task."""
+    tasks = {entry.name: entry for suite in SHIPPED for entry in suite_tasks(suite)}
+    cases = []
+    for path in sorted(FILES.glob("*.cu")):
+        entry = tasks[path.stem]
+        program = load_task(entry.spec("small"))
+        problem = problem_of(program, "cuda")
+        start = offline_start(problem, PLAIN)
+        assert start.main.text == path.read_text()
+        workloads = (*problem.task.workloads, *entry.held_out)
+        problem = replace(problem, task=replace(problem.task, workloads=workloads))
+        cases.append(Case(program, problem, Plan(), path.read_text()))
+    return cases
+
+
+@pytest.mark.slow
+def test_plain_cuda_files_compute_what_pytorch_computes(tmp_path: Path) -> None:  # on an emulated device
+    cases = cases_of_files()
+    errors = errors_of(cases, tmp_path)
+    assert {c.problem.task.name: e for c, e in zip(cases, errors, strict=True) if not max(e) < MOST_ERROR} == {}
+
+
+def test_a_task_of_the_same_name_and_other_arguments_is_not_given_the_file() -> None:
+    program = load_task(next(e for e in suite_tasks("warpsmith-fused") if e.name == "swiglu").spec("small"))
+    problem = problem_of(program, "cuda")
+    assert problem.outline is not None
+    assert plain_kernel(problem.task, problem.contract, problem.outline) is not None
+    other = replace(problem.contract, arguments=problem.contract.arguments[1:])
+    assert plain_kernel(problem.task, other, problem.outline) is None
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from warpsmith.backends.toolchain import find_cxx
 from warpsmith.backends.tunables import tunables
 from warpsmith.model.brief import Problem
 from warpsmith.model.build import DeviceKind
-from warpsmith.model.contract import ArgumentKind
+from warpsmith.model.contract import Argument, ArgumentKind
 from warpsmith.model.strategy import Plan, StrategyChoice
 from warpsmith.model.task import Workload
 from warpsmith.tasks.load import load_task
@@ -53,6 +53,7 @@ for line in sys.stdin:
             memory = mmap.mmap(file.fileno(), 0)
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     kinds = {"address": lambda at: ctypes.c_void_p(base + at), "number": ctypes.c_int64, "null": ctypes.c_void_p}
+    kinds["real"] = ctypes.c_double
     print(function(*(kinds[kind](value) for kind, value in values)), flush=True)
 """
 _LAUNCH = re.compile(r"^(\s*)(.+?)<<<(.+), (\w+), (\w+), stream_>>>\((.*)\);$", re.MULTILINE)
@@ -191,18 +192,18 @@ class KernelProcess:
         arguments = case.problem.contract.arguments
         scratch_bytes = 0
         if "workspace_bytes(" in case.source:
-            sizes = [workload.sizes[a.source] for a in case.problem.contract.size_arguments]
-            scratch_bytes = self._call(case, f"workspace_bytes_{number}", [("number", size) for size in sizes])
+            sizes = [_number(case, workload, a) for a in case.problem.contract.size_arguments]
+            scratch_bytes = self._call(case, f"workspace_bytes_{number}", sizes)
         self._memory.write_bytes(b"\xff" * max(1, total + scratch_bytes))
         memory = torch.from_file(str(self._memory), shared=True, size=total, dtype=torch.uint8)
         for name, tensor in tensors.items():
             memory[places[name] : places[name] + tensor.nbytes] = tensor.reshape(-1).view(torch.uint8)
-        values: list[tuple[str, int]] = []
+        values: list[tuple[str, float]] = []
         for argument in arguments:
             if argument.kind in (ArgumentKind.INPUT, ArgumentKind.OUTPUT):
                 values.append(("address", places[argument.source]))
-            elif argument.kind is ArgumentKind.AXIS:
-                values.append(("number", workload.sizes[argument.source]))
+            elif argument.kind in (ArgumentKind.AXIS, ArgumentKind.SCALAR):
+                values.append(_number(case, workload, argument))
             else:
                 with_scratch = argument.kind is ArgumentKind.WORKSPACE and scratch_bytes
                 values.append(("address", total) if with_scratch else ("null", 0))
@@ -215,7 +216,7 @@ class KernelProcess:
             worst = max(worst, error(written.view(like.dtype).reshape(like.shape), expected))
         return worst
 
-    def _call(self, case: Case, function: str, values: Sequence[tuple[str, int]]) -> int:
+    def _call(self, case: Case, function: str, values: Sequence[tuple[str, float]]) -> int:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps([function, values]), file=self._process.stdin, flush=True)
@@ -224,6 +225,14 @@ class KernelProcess:
             status = self._process.wait()
             raise AssertionError(f"{function} of {case.problem.task.name} [{case.plan}] ended its process: {status}")
         return int(answer)
+
+
+def _number(case: Case, workload: Workload, argument: Argument) -> tuple[str, float]:
+    """An axis or a scalar of the task."""
+    if argument.kind is ArgumentKind.AXIS:
+        return "number", workload.sizes[argument.source]
+    value = next(each.value for each in case.problem.task.scalars if each.name == argument.source)
+    return ("real" if isinstance(value, float) else "number"), value
 
 
 def _aligned(nbytes: int) -> int:

@@ -94,8 +94,8 @@ def _differences(plan: BenchPlan, published: PublishedSetup, devices: Sequence[s
     yield f"Models: {published.models} in the paper, {', '.join(plan.proposers)} here."
     if plan.start == PLAIN:
         yield (
-            "Starting kernels: not those of the paper; here the templates write them without optimisations, and where "
-            "no template fits, the collection's kernel is the start."
+            "Starting kernels: not those of the paper; here they are written without optimisations, by templates or "
+            "by hand. Where there is neither, the collection's kernel is the start."
         )
     else:
         yield f"Starting kernels: not those of the paper, but {plan.start or 'none'}."

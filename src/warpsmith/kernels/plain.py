@@ -1,19 +1,25 @@
-"""Plain kernels for convolutions, pooling and scans: right for every size and not optimised, to start a search from.
+"""Plain kernels, right for every size and not optimised, to start a search from, where no template writes one.
 
-A thread computes one element of the output (of a scan: one row), straight from the definition. C++ and CUDA C++ share
-the text of that function; only what calls it differs. Templates write the plain kernels of other operators.
+For convolutions, pooling and scans a thread computes one element of the output (of a scan: one row), straight from the
+definition. C++ and CUDA C++ share the text of that function; only what calls it differs. `cuda_plain/NAME.cu` is the
+plain CUDA kernel of the task NAME of a suite.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from warpsmith.kernels.form_convolution import Convolution, read_convolution
 from warpsmith.kernels.form_pool import read_pooling
 from warpsmith.kernels.form_scan import read_scan
-from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require, text, value_name
+from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, declared, require, text, value_name
 from warpsmith.model.contract import Contract
 from warpsmith.model.task import Outline, Task
+
+FILES = Path(__file__).resolve().parent / "cuda_plain"
+"""Kernels written by hand for one task each."""
 
 _PLACE = """  const int64_t o2 = i % f.out[2];
   const int64_t o1 = i / f.out[2] % f.out[1];
@@ -108,13 +114,24 @@ _SCAN = """FUNCTION void scanned(const float* x, const bool* mask, float* out, i
 
 
 def plain_kernel(task: Task, contract: Contract, outline: Outline) -> FormKernel | None:
-    """The plain kernel of a convolution, a pooling or a scan, in C++ or CUDA C++; None for other tasks."""
+    """The plain kernel of a convolution, a pooling, a scan or a task with a file; None for other tasks."""
     for write in (_convolutions, _pooling, _scan):
         try:
             return write(FormTask(task, contract, outline))
         except NotThisForm:
             continue
-    return None
+    return _from_file(task, contract)
+
+
+def _from_file(task: Task, contract: Contract) -> FormKernel | None:
+    """The file for a task of this name; None if its entry point is not that of the contract."""
+    path = FILES / f"{task.name}.cu"
+    if contract.backend != "cuda" or not task.name.isidentifier() or not path.is_file():
+        return None
+    source = path.read_text()
+    entry = re.search(r'extern "C" int launch\((.*?)\)', source, re.DOTALL)
+    same = entry is not None and " ".join(entry[1].split()) == declared(contract.arguments)
+    return FormKernel(f"plain {task.name}", source) if same else None
 
 
 def _convolutions(task: FormTask) -> FormKernel:

@@ -20,7 +20,7 @@ from warpsmith.proposers.templates import TemplateProposer
 AUTO = "auto"
 """As a starting kernel: the first one that the offline proposer writes."""
 PLAIN = "plain"
-"""As a starting kernel: one without optimisations, of a template or a plain form; where none fits, as `AUTO`."""
+"""As a starting kernel: one without optimisations, of a template or `kernels.plain`; where none fits, as `AUTO`."""
 OFFLINE = (AUTO, PLAIN)
 """Starting kernels that are written here."""
 
