@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from warpsmith.backends.compiler import CompilerRun, run_compiler
+from warpsmith.backends.builder import CompilerRun, run_compiler
 from warpsmith.model.errors import HarnessFault
 from warpsmith.system.processes import OUTPUT_BYTES, stoppable
 
@@ -22,7 +22,7 @@ STAGED = ("sh", "-c", "sleep 300 & wait")
 ALONE = """
 import os, sys
 from pathlib import Path
-from warpsmith.backends.compiler import run_compiler
+from warpsmith.backends.builder import run_compiler
 here = Path(sys.argv[1])
 print("begun", flush=True)
 run_compiler(("sh", "-c", "sleep 300 & wait"), folder=here, scratch=here, environ=os.environ, limit_s=300)

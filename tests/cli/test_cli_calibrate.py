@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from warpsmith.cli.calibrate import card
+from warpsmith.cli.evaluate import calibration_card
 from warpsmith.cli.json_documents import calibrate_document, dumps
 from warpsmith.hardware.device import Device
 from warpsmith.model.build import DeviceKind
@@ -122,7 +122,7 @@ DEVICE = Device(DeviceKind.CPU, 0, "a processor", "native", "cpu|a processor")
 @pytest.mark.parametrize("width", [80, 120])
 def test_people_see_what_passes_and_what_to_change(width: int) -> None:
     console = Console(width=width, record=True, color_system=None)
-    console.print(card(TASK, FOUND, file="tasks/halves.py", device=DEVICE))
+    console.print(calibration_card(TASK, FOUND, file="tasks/halves.py", device=DEVICE))
     text = console.export_text()
     assert max(len(line.rstrip()) for line in text.splitlines()) <= width
     title, *rest = text.splitlines()

@@ -14,8 +14,7 @@ from warpsmith.model.settings import Settings
 from warpsmith.model.task import Precision
 from warpsmith.proposers.choose import ProposerOptions
 from warpsmith.run_log.events import Budget, RunConfig
-from warpsmith.search.config_file import config_text
-from warpsmith.search.options import RunOptions
+from warpsmith.search.options import RunOptions, config_text
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.methods.load import DEFAULT, load
 from warpsmith.model.errors import UsageError
 from warpsmith.model.settings import Settings
-from warpsmith.search.config_file import config_text
 from warpsmith.search.open_run import check_same_kind, resolve
-from warpsmith.search.options import RunOptions
+from warpsmith.search.options import RunOptions, config_text
 
 
 def test_local_is_the_evaluator_of_this_machine() -> None:

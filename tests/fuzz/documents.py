@@ -21,7 +21,7 @@ from tests.fuzz.engine import Target, one_line
 from tests.fuzz.mutate import Mutator
 from warpsmith.backends.build_cache import LIBRARY, BuildCache
 from warpsmith.cli import cards, json_documents
-from warpsmith.evaluator.judge.records import FACTS, REPORT, JudgeReport, TaskFacts
+from warpsmith.evaluator.judge.records import FACTS, REPORT, JudgeReport, TaskFacts, dump_task, parse_task
 from warpsmith.evaluator.supervisor.result_cache import ResultCache, ResultKey
 from warpsmith.hardware import peaks
 from warpsmith.hardware.roofline import Peaks
@@ -29,7 +29,6 @@ from warpsmith.model.build import Artifact, BuildFailure, DeviceKind
 from warpsmith.model.errors import TaskError
 from warpsmith.model.evaluation import Baseline, Environment, Evaluation, Interval, Resources, Status, WorkloadResult
 from warpsmith.model.settings import Settings
-from warpsmith.tasks.codec import dump_task, parse_task
 from warpsmith.tasks.load import load_task
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import cast
 
 from tests.scripted import ScriptedServer
+from warpsmith.llm.endpoint import Provider
 from warpsmith.llm.model import Model, ModelContext, ModelOptions, RetryPolicy
-from warpsmith.llm.provider import Provider
 from warpsmith.model.brief import Message, Prompt, Role
 from warpsmith.system.plugins import plugin
 

@@ -14,11 +14,10 @@ from tests.llm.connections import KEY, PROMPT, PROVIDERS, provider_named
 from tests.prompts.briefs import brief
 from warpsmith.llm.adapter import ProviderAdapter, Response
 from warpsmith.llm.batches import Batcher
-from warpsmith.llm.conversation import turns_of
+from warpsmith.llm.conversation import ALIGNMENT, SCHEMAS, STRATEGIES, turns_of, with_form
 from warpsmith.llm.model import Model, ModelContext, ModelOptions
 from warpsmith.llm.prices import Prices
 from warpsmith.llm.secrets import Keyring, Secret
-from warpsmith.llm.structured import ALIGNMENT, SCHEMAS, STRATEGIES, with_form
 from warpsmith.methods.load import load
 from warpsmith.model.brief import Message, Prompt, Role
 from warpsmith.model.errors import ProposerFault

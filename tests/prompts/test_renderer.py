@@ -12,8 +12,7 @@ from warpsmith.model.candidate import SourceFile
 from warpsmith.model.errors import UsageError
 from warpsmith.model.method import MethodOperator, Move
 from warpsmith.model.numbers import quantity, whole_percent
-from warpsmith.prompts import figures
-from warpsmith.prompts.renderer import LIMIT_CHARS, facts, render
+from warpsmith.prompts.renderer import LIMIT_CHARS, facts, kernel_time, render, speedup
 
 BARE = MethodOperator("init", Move.INIT, "evoengineer/init")
 
@@ -200,12 +199,12 @@ def test_a_template_that_does_not_work_is_one_sentence(tmp_path: Path, content: 
 
 
 def test_figures_are_rounded_for_reading() -> None:
-    assert figures.time(0.0081234) == "8.12 µs"
-    assert figures.time(0.5) == "0.5 ms"
-    assert figures.time(12.345) == "12.3 ms"
-    assert figures.time(123456.0) == "123 s"
-    assert figures.times(1.6234) == "1.62×"
-    assert figures.times(0.0123) == "0.012×"
+    assert kernel_time(0.0081234) == "8.12 µs"
+    assert kernel_time(0.5) == "0.5 ms"
+    assert kernel_time(12.345) == "12.3 ms"
+    assert kernel_time(123456.0) == "123 s"
+    assert speedup(1.6234) == "1.62×"
+    assert speedup(0.0123) == "0.012×"
     assert whole_percent(0.503) == "50 %"
     assert quantity(33554432, "B", zeros=True) == "33.6 MB"
     assert quantity(12, "FLOP", zeros=True) == "12 FLOP"

@@ -14,8 +14,7 @@ from warpsmith.llm.spec import ModelSpec, parse
 from warpsmith.model.brief import Brief
 from warpsmith.model.errors import ProposerFault, UsageError
 from warpsmith.model.usage import ModelUsage
-from warpsmith.proposers.model_choice import choice, ucb, weighted
-from warpsmith.proposers.models import ModelProposer, connect
+from warpsmith.proposers.models import ModelProposer, connect, pick_model, ucb, weighted
 
 BRIEF = brief(EVERYTHING)
 NAMES = ["openai:good", "openai:poor", "anthropic:dear"]
@@ -132,9 +131,9 @@ def test_ucb_breaks_ties_by_the_seed() -> None:
 
 
 def test_a_choice_by_an_unknown_name_is_an_error() -> None:
-    assert choice("ucb", NAMES, [1.0] * 3)(with_standings(number=1)) == 1
+    assert pick_model("ucb", NAMES, [1.0] * 3)(with_standings(number=1)) == 1
     with pytest.raises(UsageError, match="unknown choice among models 'best'; known: weighted, ucb"):
-        choice("best", NAMES, [1.0] * 3)
+        pick_model("best", NAMES, [1.0] * 3)
 
 
 def test_a_role_with_a_model_of_its_own_is_played_by_it() -> None:

@@ -9,8 +9,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from warpsmith.evaluator.judge.records import dump_task, parse_task
 from warpsmith.model.errors import TaskError
-from warpsmith.tasks.codec import dump_task, parse_task
 from warpsmith.tasks.load import load_task
 
 CPU = torch.device("cpu")

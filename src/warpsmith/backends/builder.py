@@ -14,14 +14,13 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from warpsmith._version import __version__
 from warpsmith.backends.build_cache import LIBRARY, BuildCache, content_key
 from warpsmith.backends.c_contract import declaration_of
-from warpsmith.backends.compiler import COMPILER_MEMORY_BYTES, CompilerRun, run_compiler
 from warpsmith.backends.diagnostics import clashes_with, errors_of, resources, undefined_symbols, warnings_of
 from warpsmith.backends.elf import read_symbols
 from warpsmith.backends.toolchain import Compiler
@@ -31,6 +30,7 @@ from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.contract import Contract
 from warpsmith.model.errors import HarnessFault, ToolMissing
 from warpsmith.model.settings import Limits, Paths
+from warpsmith.system.processes import run_watched
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
 _SPLICE = re.compile(r"(?:\\|\?\?/)[ \t]*\r?\n")
@@ -380,3 +380,57 @@ def missing_headers(texts: Iterable[str], names: Mapping[str, str]) -> tuple[str
     whole = _COMMENTS.sub(" ", "\n".join(texts))
     included = set(re.findall(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", whole, re.MULTILINE))
     return tuple(h for h, pattern in names.items() if h not in included and re.search(pattern, whole))
+
+
+COMPILER_MEMORY_BYTES = 8 << 30
+COMPILER_FILE_BYTES = 1 << 30
+_LONG_LINE = re.compile(r"([^\n]{4000})[^\n]+")  # the rest is cut: patterns would take very long
+
+# Lines that a tool prints itself: words that a source makes the compiler print come after a file name.
+_DIED = re.compile(
+    r"^(?:\S*(?:g\+\+|clang\S*|cc1plus|collect2|as|ld)[\d.-]*: "
+    r"(?:fatal error: |internal compiler error: |error: )?"
+    r"(?:Killed|\w+ signal terminated program|out of memory|unable to execute command)"
+    r"|nvcc error\s*: '[^']+' died|virtual memory exhausted|LLVM ERROR: out of memory)",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class CompilerRun:
+    """The result of a compiler command."""
+
+    status: int  # its exit status; negative: the signal that ended it
+    log: str  # the beginning of stdout and stderr together: template errors can fill gigabytes
+    seconds: float
+    timed_out: bool
+
+    @property
+    def killed(self) -> bool:
+        """Whether the compiler or a process that it started was killed, crashed or ran out of time."""
+        # 255 is not a signal: nvcc returns it for ordinary errors of ptxas.
+        by_signal = self.status < 0 or 128 < self.status < 255
+        return self.timed_out or by_signal or (self.status != 0 and _DIED.search(self.log) is not None)
+
+
+def run_compiler(
+    command: Sequence[str], *, folder: Path, scratch: Path, environ: Mapping[str, str], limit_s: float
+) -> CompilerRun:
+    """Run a command in a folder; its process group is killed when the call ends."""
+    # The command gets only PATH of the caller's environment: no API keys, and no flags that the cache key lacks.
+    scrubbed = {
+        "PATH": environ.get("PATH", os.defpath),
+        "LC_ALL": "C.UTF-8",
+        "TMPDIR": str(scratch),
+        "HOME": str(scratch),
+    }
+    done = run_watched(
+        command,
+        folder=folder,
+        environ=scrubbed,
+        limit_s=limit_s,
+        log=scratch / "compiler.log",
+        file_bytes=COMPILER_FILE_BYTES,
+        memory_bytes=COMPILER_MEMORY_BYTES,
+    )
+    return CompilerRun(done.status, _LONG_LINE.sub(r"\1", done.output), done.seconds, done.timed_out)

@@ -21,7 +21,6 @@ from warpsmith.cli import cards
 from warpsmith.cli.bench_live import watching
 from warpsmith.cli.bench_show import document, print_notes, print_tables, relative_path
 from warpsmith.cli.checks import settings_with_timing, writable_paths
-from warpsmith.cli.config import ConfigFile
 from warpsmith.cli.json_documents import print_document
 from warpsmith.cli.options import (
     AcceptUncalibrated,
@@ -29,6 +28,7 @@ from warpsmith.cli.options import (
     Backend,
     BaseUrl,
     Choice,
+    ConfigFile,
     Cost,
     DeviceTime,
     Effort,

@@ -31,7 +31,7 @@ from warpsmith.cli.terminal import indented
 from warpsmith.engine.engine import LOCAL
 from warpsmith.evaluator.sandbox.policy import ESSENTIAL_LAYERS, probe
 from warpsmith.hardware.device import cpu_info, visible_gpus
-from warpsmith.llm.provider import Provider
+from warpsmith.llm.endpoint import Provider
 from warpsmith.model import numbers
 from warpsmith.model.build import Availability, Backend
 from warpsmith.model.errors import HarnessFault, UsageError

@@ -1,19 +1,24 @@
-"""`warpsmith evaluate TASK FILE...`: judge kernel files and show the verdicts."""
+"""`warpsmith evaluate TASK FILE...`: judge kernel files and show the verdicts.
+
+`warpsmith evaluate --calibrate TASK`: show whether a task's checks reject wrong results.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
 from warpsmith.backends.source import read_candidate
-from warpsmith.cli import calibrate as calibration
 from warpsmith.cli import cards, certificate_card, json_documents
 from warpsmith.cli.checks import (
     choose_device,
@@ -22,6 +27,7 @@ from warpsmith.cli.checks import (
     find_task,
     writable_paths,
 )
+from warpsmith.cli.json_documents import calibrate_document, print_document
 from warpsmith.cli.options import (
     Allow,
     Baseline,
@@ -36,15 +42,18 @@ from warpsmith.cli.options import (
     TimeBudget,
     Timeout,
 )
+from warpsmith.cli.terminal import Sentence, indented, plain_table
 from warpsmith.cli.verify import VerifyProgress, WrittenCertificate, certify
 from warpsmith.engine.engine import LOCAL, Engine, open_engine
 from warpsmith.evaluator.supervisor.evaluator import Progress as Event
 from warpsmith.hardware.device import Device
+from warpsmith.model import numbers
 from warpsmith.model.candidate import Candidate
+from warpsmith.model.certificate import Calibration, Impostor
 from warpsmith.model.errors import UsageError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.settings import Paths, Settings
-from warpsmith.model.task import Precision
+from warpsmith.model.task import Precision, Task
 
 
 def evaluate(
@@ -78,9 +87,7 @@ def evaluate(
     Exit status: 0 all valid, 1 at least one is not (--calibrate: the task is not), 2 nothing could be judged.
     """
     if calibrate:
-        return calibration.calibrate(
-            task, files or (), device, precision, fresh=fresh, as_json=json, engine=engine or LOCAL
-        )
+        return _calibrate(task, files or (), device, precision, fresh=fresh, as_json=json, engine=engine or LOCAL)
     if not files:
         raise UsageError("evaluate needs at least one kernel FILE after the task, or --calibrate and no FILE.")
     job = _Job(find_task(task), tuple(files), precision, *_read(files, entry))
@@ -244,3 +251,88 @@ def _progress_bar(console: Console, total: int, task: str) -> Iterator[_Progress
     # Standard output is left alone: lines of JSON go there while the bar is shown.
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         yield _ProgressBar(console, bar, total, task)
+
+
+def _calibrate(
+    task: str,
+    files: Sequence[str],
+    device: str,
+    precision: Precision | None,
+    *,
+    fresh: bool,
+    as_json: bool,
+    engine: str = LOCAL,
+) -> int:
+    """Calibrate a task and show the outcome. Exit status: 0 passed, 1 not calibrated."""
+    if files:
+        raise UsageError(
+            f"--calibrate takes a task and no kernel: leave out {files[0]}, or leave out --calibrate, because "
+            "every evaluation calibrates its task anyway."
+        )
+    file = find_task(task)
+    paths = writable_paths()
+    errors = cards.console(stderr=True)
+    waiting = errors.status(f"calibrating {Path(file).name}") if errors.is_terminal else nullcontext()
+    opened = open_engine(engine, device, paths=paths, on_message=lambda text: cards.say(errors, text, "dim"))
+    with waiting, opened as evaluator:
+        target = evaluator.device
+        described, found = evaluator.calibrate(file, precision, fresh=fresh)
+    if as_json:
+        print_document(calibrate_document(described, found, file=file, device=target.spec))
+    else:
+        cards.show(cards.console(), calibration_card(described, found, file=file, device=target))
+    return 0 if found.passed else 1
+
+
+def calibration_card(task: Task, found: Calibration, *, file: str, device: Device) -> RenderableType:
+    """The outcome for a person."""
+    verdict = Text("✓ calibrated", "bold green") if found.passed else Text("✗ not calibrated", "bold red")
+    title = Text.assemble(verdict, "  ", (file, "bold"), "  ", (f"{task.name}, {task.precision}", "dim"))
+    parts: list[RenderableType] = [Sentence(title), Text()]
+    if found.reason:
+        parts += [indented(Text(f"{found.reason[:1].upper()}{found.reason[1:]}")), Text()]
+    if found.impostors:
+        parts += [indented(_impostor_table(found, outputs=len(task.outputs) > 1)), Text()]
+    return Group(*parts, indented(_calibration_grid(found, device)))
+
+
+def _impostor_table(found: Calibration, *, outputs: bool) -> Table:
+    """A row per impostor, with a column of outputs if the task has several."""
+    table = plain_table()
+    table.add_column("", no_wrap=True)
+    table.add_column("impostor", no_wrap=True)
+    if outputs:
+        table.add_column("in", overflow="fold")
+    table.add_column("caught on", overflow="fold")
+    table.add_column("error ÷ limit", justify="right", no_wrap=True)
+    for impostor in found.impostors:
+        named = (impostor.name, impostor.output) if outputs else (impostor.name,)
+        table.add_row(*_impostor_row(impostor, named))
+    return table
+
+
+def _impostor_row(impostor: Impostor, named: tuple[str, ...]) -> list[RenderableType]:
+    if impostor.passes:
+        cells: list[RenderableType] = [Text("✗", "bold red"), *named, Text("nothing: it passes", "bold red"), ""]
+    elif impostor.applies:
+        share = "exact" if impostor.share is None else numbers.number(impostor.share, 2)
+        cells = [Text("✓", "green"), *named, impostor.caught_by, share]
+    else:
+        cells = [Text("–", "dim"), *named, Text(impostor.detail, "dim"), ""]
+    return cells
+
+
+def _calibration_grid(found: Calibration, device: Device) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    if found.baseline_share is not None:
+        share = (
+            "exact" if found.baseline_share == 0 else f"within {numbers.percent(found.baseline_share)} of its limits"
+        )
+        grid.add_row("PyTorch itself", share)
+    if found.reserve:
+        grid.add_row("also checked on", f"{', '.join(found.reserve)} inputs, which this task needs")
+    grid.add_row("device", device.label)
+    grid.add_row("time", f"{numbers.number(found.seconds)} s" + (", from the cache" if found.cached else ""))
+    return grid

@@ -1,4 +1,4 @@
-"""The console script: the table of all commands. Each is one function in its own module."""
+"""The console script: the table of all commands. Each is one function in a module of this room."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _MainCommands(CommandGroup):
         "mcp": ("mcp:mcp", "Serve tools to coding agents over MCP."),
         "agent-guide": ("mcp:agent_guide", "Print a guide for coding agents."),
         "contract": ("contract:contract", "Show the entry point a kernel must have."),
-        "demo": ("demo:demo", "Optimise RMSNorm on this machine, to see how it works."),
+        "demo": ("optimize:demo", "Optimise RMSNorm on this machine, to see how it works."),
         "doctor": ("doctor:doctor", "Show what this machine can do."),
     }
 

@@ -25,8 +25,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from warpsmith.hardware.device import cpu_info
-from warpsmith.hardware.memory import available_memory
+from warpsmith.hardware.device import available_memory, cpu_info
 from warpsmith.hardware.roofline import Peaks
 from warpsmith.model.build import DeviceKind
 from warpsmith.system.files import put_in_place

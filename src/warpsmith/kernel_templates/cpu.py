@@ -1,11 +1,11 @@
 """C++17 with OpenMP: whole files, element-wise stages and reductions over all elements.
 
-Reductions along axes are in `cpu_rows` and `cpu_columns`, matrix products in `cpu_product`.
+Reductions along axes are in `cpu_rows`, matrix products in `cpu_product`.
 """
 
 from __future__ import annotations
 
-from warpsmith.kernel_templates import cpu_columns, cpu_product, cpu_rows
+from warpsmith.kernel_templates import cpu_product, cpu_rows
 from warpsmith.kernel_templates.cpu_loops import RowLoop, parallel, reduce_loop, store_loop
 from warpsmith.kernel_templates.emitter import Context, combined, initial, nest, slot_offsets, stored
 from warpsmith.kernel_templates.plan_switches import PlanSwitches
@@ -53,7 +53,7 @@ def translate(problem: Problem, layout: KernelLayout, on: PlanSwitches) -> str:
         if stage.kind is StageKind.PRODUCT:
             lines, scratch = cpu_product.product_stage(context, stage, on, total if slots else "0")
         elif stage.kind is StageKind.ROWS and stage.inner:
-            lines = cpu_columns.columns_stage(context, stage, on)
+            lines = cpu_rows.columns_stage(context, stage, on)
         elif stage.kind is StageKind.WHOLE:
             lines = _whole_stage(context, stage, on)
         elif stage.kind is StageKind.ROWS:

@@ -1,11 +1,24 @@
-"""C++: reductions along the last axes, with element-wise operations before, between and after."""
+"""C++: reductions along axes, with element-wise operations before, between and after.
+
+Along the last axes a thread has rows; along an axis that is not the last, tiles of neighbouring columns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from warpsmith.kernel_templates.cpu_loops import RowLoop, parallel, reduce_loop, store_loop
-from warpsmith.kernel_templates.emitter import COSTLY, Context, Emitter, combined, levels, nest, softmax_pair, stored
+from warpsmith.kernel_templates.emitter import (
+    COSTLY,
+    Context,
+    Emitter,
+    combined,
+    initial,
+    levels,
+    nest,
+    softmax_pair,
+    stored,
+)
 from warpsmith.kernel_templates.expressions import Expr, subexpressions, without
 from warpsmith.kernel_templates.plan_switches import PlanSwitches
 from warpsmith.kernel_templates.stages import Store, TemplateStage
@@ -137,3 +150,162 @@ def _online(context: Context, row: RowLoop, scope: Emitter, largest: Expr, total
         ),
         "}",
     ]
+
+
+def columns_stage(context: Context, stage: TemplateStage, on: PlanSwitches) -> list[str]:
+    """The loops of a reduction along the middle of [outer, along, inner], with an array of sums per tile of columns."""
+    tile = on.macro("TILE", "cache-blocking", "tile") if "cache-blocking" in on else "1"
+    groups = stage.outer
+    where = [(group, f"o{n}_") for n, group in enumerate(groups)]
+    outer = " * ".join(f"({context.extent(g)})" for g in groups) or "1"
+    lines = [
+        f"const int64_t along_ = {context.extent(stage.along)};",
+        f"const int64_t inner_ = {context.extent(stage.inner)};",
+        f"const int64_t tiles_ = (inner_ + {tile} - 1) / {tile};",
+        f"const int64_t items_ = {outer} * tiles_;",
+    ]
+    if "parallel-rows" in on:
+        chunk = f", {on.macro('CHUNK', 'static-chunks', 'chunk')}" if "static-chunks" in on else ""
+        lines.append(f"#pragma omp parallel for schedule(static{chunk})")
+    lines.append("for (int64_t item_ = 0; item_ < items_; ++item_) {")
+    body = [
+        f"const int64_t first_ = item_ % tiles_ * {tile};",
+        f"const int64_t width_ = inner_ - first_ < {tile} ? inner_ - first_ : {tile};",
+    ]
+    rest = "item_ / tiles_"
+    for n in range(len(groups) - 1, -1, -1):
+        extent = context.extent(groups[n])
+        body.append(f"const int64_t o{n}_ = {rest if n == 0 else f'({rest}) % ({extent})'};")
+        rest = f"({rest}) / ({extent})"
+    body += _Tile(context, stage, on, tile, where).passes()
+    return [*lines, *(line if line.startswith("#") else f"  {line}" for line in body), "}"]
+
+
+class _Tile:
+    """Writes the loops over one tile of columns."""
+
+    def __init__(
+        self,
+        context: Context,
+        stage: TemplateStage,
+        on: PlanSwitches,
+        tile: str,
+        where: Sequence[tuple[tuple[int, ...], str]],
+    ) -> None:
+        self._context = context
+        self._stage = stage
+        self._on = on
+        self._tile = tile
+        self._where = where
+        self._arrays: dict[Expr, str] = {}  # reduced and hoisted values, one per column of the tile
+        self._inverse: dict[Expr, str] = {}
+
+    def passes(self) -> list[str]:
+        lines: list[str] = []
+        for found in self._stage.reduces:
+            lines += self._hoisted([found.args[0]])
+            lines += self._reduced(found)
+        wide = [s for s in self._stage.stores if set(s.axes) & set(self._stage.along)]
+        narrow = [s for s in self._stage.stores if s not in wide]
+        if wide:
+            lines += self._hoisted([s.expr for s in wide])
+        for stores, looped in ((wide, True), (narrow, False)):
+            if not stores:
+                continue
+            inner = self._emitter()
+            for store in stores:
+                value = inner.value(store.expr)
+                kind = self._context.element(store.target)
+                value = value if kind == store.expr.ctype else f"static_cast<{kind}>({value})"
+                name = self._context.names.get(store.target, store.target)
+                inner.lines.append(f"{name}[{self._place(store.axes)}] = {value};")
+            loop = self._columns(inner.lines)
+            lines += self._along(loop) if looped else loop
+        return lines
+
+    def _emitter(self) -> Emitter:
+        inner = Emitter(self._context, self._load)
+        inner.known = {e: f"{name}[i_]" for e, name in self._arrays.items()}
+        inner.inverse = {e: f"{name}[i_]" for e, name in self._inverse.items()}
+        inner.pick = self._picked
+        self._current = inner
+        return inner
+
+    def _picked(self, expr: Expr, index: str) -> str:
+        outer = self._current
+        there = Emitter(self._context, lambda e: self._load(e, index))
+        bound = set(self._stage.along)
+        there.known = {e: n for e, n in outer.known.items() if not e.free & bound}
+        value = there.value(expr)
+        outer.lines += there.lines
+        return value
+
+    def _load(self, expr: Expr, k: str = "k_") -> str:
+        text = f"{self._context.names.get(expr.name, expr.name)}[{self._place(expr.axes, k)}]"
+        return text if self._context.element(expr.name) == expr.ctype else f"static_cast<{expr.ctype}>({text})"
+
+    def _place(self, axes: tuple[int, ...], k: str = "k_") -> str:
+        return self._context.offset(axes, [*self._where, (self._stage.along, k), (self._stage.inner, "(first_ + i_)")])
+
+    def _columns(self, body: Sequence[str]) -> list[str]:
+        pragma = ["#pragma omp simd"] if "simd" in self._on else []
+        return [*pragma, "for (int64_t i_ = 0; i_ < width_; ++i_) {", *(f"  {line}" for line in body), "}"]
+
+    def _along(self, body: Sequence[str]) -> list[str]:
+        indented = [line if line.startswith("#") else f"  {line}" for line in body]
+        unroll = [f"#pragma GCC unroll {self._on.get('unroll', 'factor')}"] if "unroll" in self._on else []
+        return [*unroll, "for (int64_t k_ = 0; k_ < along_; ++k_) {", *indented, "}"]
+
+    def _hoisted(self, exprs: Sequence[Expr]) -> list[str]:
+        """Compute once per column the values that depend on reductions but not on the index along the column."""
+        bound = set(self._stage.along)
+        wanted: list[tuple[Expr, bool]] = []
+        seen: set[Expr] = set()
+        stack = list(exprs)
+        while stack:
+            expr = stack.pop()
+            if expr in seen or expr in self._arrays:
+                continue
+            seen.add(expr)
+            if expr.free & bound and expr.op != "reduce":
+                stack.extend(expr.args)
+                below = expr.args[1] if expr.op == "div" else None
+                if below is not None and not below.free & bound and below.op not in ("const", "extent"):
+                    wanted.append((below, True))
+            elif expr.op not in ("const", "extent", "load") and any(e.op == "reduce" for e in subexpressions(expr)):
+                wanted.append((expr, False))
+        lines: list[str] = []
+        for expr, divides in wanted:
+            if divides and expr in self._inverse:
+                continue
+            inner = self._emitter()
+            value = inner.value(expr)
+            name = self._context.fresh("column")
+            one = "1.0f" if expr.ctype == "float" else "1.0"
+            lines.append(f"{expr.ctype} {name}[{self._tile}];")
+            lines += self._columns([*inner.lines, f"{name}[i_] = {f'{one} / {value}' if divides else value};"])
+            (self._inverse if divides else self._arrays)[expr] = name
+        return lines
+
+    def _reduced(self, found: Expr) -> list[str]:
+        name = self._context.fresh("column")
+        (operand,) = found.args
+        inner = self._emitter()
+        value = inner.value(operand)
+        if found.name.startswith("arg"):
+            kind = found.name.removeprefix("arg")
+            best = self._context.fresh("best")
+            sign = ">" if kind == "max" else "<"
+            begin = [f"{best}[i_] = {initial(kind, operand.ctype)};", f"{name}[i_] = 0;"]
+            step = [
+                f"const bool better_ = {value} {sign} {best}[i_];",
+                f"{best}[i_] = better_ ? {value} : {best}[i_];",
+                f"{name}[i_] = better_ ? k_ : {name}[i_];",
+            ]
+            declared = [f"{operand.ctype} {best}[{self._tile}];", f"int64_t {name}[{self._tile}];"]
+        else:
+            begin = [f"{name}[i_] = {initial(found.name, found.ctype)};"]
+            step = [f"{name}[i_] = {combined(found.name, f'{name}[i_]', value)};"]
+            declared = [f"{found.ctype} {name}[{self._tile}];"]
+        self._arrays[found] = name
+        return [*declared, *self._columns(begin), *self._along(self._columns([*inner.lines, *step]))]

@@ -1,12 +1,16 @@
-"""A conversation with tools, in words that do not depend on a provider. Adapters translate it."""
+"""Conversations with tools, and replies in JSON by a schema, in words that do not depend on a provider.
+
+Adapters translate both. A schema is sent where `ModelOptions.structured` says so, for prompts that ask for strategies
+and no kernel.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from warpsmith.model.brief import Prompt, Role
+from warpsmith.model.brief import Message, Prompt, Role
 from warpsmith.model.errors import ProposerFault
 from warpsmith.model.usage import TokenUsage
 
@@ -67,3 +71,34 @@ class ToolsRefused(ProposerFault):
 def turns_of(prompt: Prompt) -> tuple[ChatTurn, ...]:
     """A prompt as a conversation."""
     return tuple(ChatTurn(message.role, message.text, stable=message.stable) for message in prompt.messages)
+
+
+STRATEGIES, ALIGNMENT = "strategies", "alignment"
+
+_DRAFT: Mapping[str, object] = {
+    "type": "object",
+    "properties": {"strategy": {"type": "string"}, "thought": {"type": "string"}},
+    "required": ["strategy", "thought"],
+    "additionalProperties": False,
+}
+SCHEMAS: Mapping[str, Mapping[str, object]] = {
+    STRATEGIES: {
+        "type": "object",
+        "properties": {"strategies": {"type": "array", "items": _DRAFT}},
+        "required": ["strategies"],
+        "additionalProperties": False,
+    },
+    ALIGNMENT: _DRAFT,
+}
+"""The schema of a reply, by the form of the prompt. The parser of replies reads both."""
+_WORDS = {
+    STRATEGIES: "Write these fields as JSON: an object with the list `strategies`, each with `strategy` and `thought`.",
+    ALIGNMENT: "Write these fields as JSON: an object with `strategy` and `thought`.",
+}
+
+
+def with_form(prompt: Prompt, form: str) -> Prompt:
+    """The prompt with a structured form of its reply, which the last message names, too."""
+    *others, last = prompt.messages
+    asked = Message(last.role, f"{last.text.rstrip()}\n\n{_WORDS[form]}\n", last.stable)
+    return replace(prompt, messages=(*others, asked), form=form)

@@ -1,23 +1,25 @@
-"""One model at one endpoint: sends a prompt, counts the cost of requests, and describes failures.
+"""Providers of models, and one model at its endpoint: sends a prompt, counts the cost, describes failures.
 
 The SDK repeats failed requests (`llm.adapter`). A reply that is empty, cut off or a refusal is a reply.
 """
 
 from __future__ import annotations
 
+import importlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from warpsmith.llm.adapter import Completion, ProviderAdapter, Response, count
 from warpsmith.llm.batches import PRICE_SHARE, Batcher
-from warpsmith.llm.conversation import ChatReply, ChatTurn, ToolSpec, ToolsRefused, ToolUse, turns_of
-from warpsmith.llm.failures import EndpointInfo, RequestFailure, classify_status
+from warpsmith.llm.conversation import SCHEMAS, ChatReply, ChatTurn, ToolSpec, ToolsRefused, ToolUse, turns_of
+from warpsmith.llm.failures import EndpointInfo, RequestFailure, classify_status, safe_url
 from warpsmith.llm.model import ModelContext, ModelOptions
 from warpsmith.llm.prices import Price, Tokens
 from warpsmith.llm.secrets import Secret
-from warpsmith.llm.structured import SCHEMAS
 from warpsmith.model.brief import Prompt, Reply
-from warpsmith.model.errors import ProposerFault, ProposerRefused
+from warpsmith.model.errors import ProposerFault, ProposerRefused, ToolMissing, UsageError
 from warpsmith.model.usage import TokenUsage
 
 _LIST_S = 10.0  # to list the models
@@ -167,3 +169,71 @@ class Endpoint:
         names = self._adapter.list_models(_LIST_S)
         more = ", ..." if len(names) > _NAMED else ""
         return ", ".join(names[:_NAMED]) + more
+
+
+_NO_KEY = Secret("none")  # the SDKs need a key, even if the endpoint does not
+_LIST_S = 10.0  # to list the models
+
+
+@dataclass(frozen=True)
+class Provider:
+    """One protocol, and how to connect to its models."""
+
+    name: str  # "openai"
+    package: str  # the SDK to install
+    key_name: str  # variable of the key
+    url_name: str  # variable of the base URL
+    home: str  # base URL if none is given
+    default_model: str  # if there is a key and no model is named
+    adapter: Callable[[str, str, Secret, ModelOptions], ProviderAdapter]  # of model, base URL, key, options
+
+    def connect(self, model: str, options: ModelOptions, context: ModelContext) -> Endpoint:
+        """A model; sends nothing yet. `ProposerRefused` without a key, `ToolMissing` without the SDK."""
+        url = self.address(options, context)
+        secret = self._key(url, context)
+        info = EndpointInfo(model, safe_url(url), self.key_name, self.url_name, secret is not _NO_KEY)
+        return Endpoint(self.name, self._adapter(model, url, secret, options), info, secret, options, context)
+
+    def list_models(self, options: ModelOptions, context: ModelContext) -> tuple[str, ...]:
+        """The models that the endpoint lists. `ProposerFault` if it lists none."""
+        url = self.address(options, context)
+        adapter = self._adapter("", url, self._key(url, context), options)
+        try:
+            names = adapter.list_models(_LIST_S)
+        finally:
+            adapter.close()
+        if not names:
+            raise ProposerFault(f"{safe_url(url)} does not list its models; name one.")
+        return names
+
+    def address(self, options: ModelOptions, context: ModelContext) -> str:
+        """The base URL: the option, else the variable, else the provider's own."""
+        url = options.base_url or context.keyring.plain(self.url_name) or self.home
+        try:
+            parts = urlsplit(url)
+            whole = parts.scheme in ("http", "https") and bool(parts.hostname)
+            parts.port  # noqa: B018  # raises if it is no number
+        except ValueError:
+            whole = False
+        if not whole:
+            raise UsageError(f"the base URL {safe_url(url)!r} is not one; give it as https://host/v1.")
+        return url
+
+    def _key(self, url: str, context: ModelContext) -> Secret:
+        """The key; a placeholder for the user's own endpoint without a key."""
+        found = context.keyring.secret(self.key_name)
+        if not found and url == self.home:
+            raise ProposerRefused(
+                f"{self.name} needs a key: set {self.key_name}, name a key file with --key-file, "
+                f"or give the base URL of an endpoint of your own with --base-url."
+            )
+        return found or _NO_KEY
+
+    def _adapter(self, model: str, url: str, secret: Secret, options: ModelOptions) -> ProviderAdapter:
+        try:
+            importlib.import_module(self.package)
+        except ModuleNotFoundError as missing:
+            raise ToolMissing(
+                f"{self.name} models need the package {missing.name}; run `pip install 'warpsmith[llm]'`."
+            ) from None
+        return self.adapter(model, url, secret, options)

@@ -18,12 +18,11 @@ from warpsmith.llm.adapter import (
     object_of,
     text,
 )
-from warpsmith.llm.conversation import ChatTurn, ToolSpec, ToolUse, turns_of
+from warpsmith.llm.conversation import SCHEMAS, ChatTurn, ToolSpec, ToolUse, turns_of
+from warpsmith.llm.endpoint import Provider
 from warpsmith.llm.model import ModelOptions
 from warpsmith.llm.prices import Tokens
-from warpsmith.llm.provider import Provider
 from warpsmith.llm.secrets import Secret
-from warpsmith.llm.structured import SCHEMAS
 from warpsmith.model.brief import Prompt
 
 # Two names of the same limit: OpenAI's endpoint needs the first, most others accept only the second.

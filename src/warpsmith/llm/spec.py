@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import cast
 
+from warpsmith.llm.endpoint import Provider
 from warpsmith.llm.failures import safe_url
 from warpsmith.llm.model import Model, ModelContext, ModelOptions
-from warpsmith.llm.provider import Provider
 from warpsmith.model.errors import ProposerFault, ToolMissing, UsageError
 from warpsmith.system.plugins import plugin, plugins
 

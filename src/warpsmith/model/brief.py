@@ -223,7 +223,7 @@ class Prompt:
     """What a model is asked, exactly."""
 
     messages: tuple[Message, ...]
-    form: str = ""  # the structured form of the reply, see `llm.structured`; "": free text
+    form: str = ""  # the structured form of the reply, see `llm.conversation.SCHEMAS`; "": free text
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from warpsmith.model.brief import Member, Pick, Population
-from warpsmith.populations.create import PopulationPlugin
-from warpsmith.populations.ranking import RESERVE, Ranking
+from warpsmith.populations.create import RESERVE, PopulationPlugin, Ranking
 
 
 class SingleBest:

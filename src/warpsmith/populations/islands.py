@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from warpsmith.model.brief import Member, Pick, Population
-from warpsmith.populations.create import PopulationOption, PopulationPlugin
-from warpsmith.populations.ranking import Ranking, best_first
+from warpsmith.populations.create import PopulationOption, PopulationPlugin, Ranking, best_first
 
 CLUSTER_WIDTH = math.log(1.05)  # of a cluster, in ln(speedup): kernels within 5 % are about equally fast
 MOST_MEMBERS = 100  # of an island; further ones are so slow that the softmax would hardly draw them

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from warpsmith.model.brief import Member, Pick, Population
-from warpsmith.populations.create import PopulationPlugin
-from warpsmith.populations.ranking import RESERVE, best_first
+from warpsmith.populations.create import RESERVE, PopulationPlugin, best_first
 
 
 class Lineage:

@@ -11,8 +11,7 @@ import random
 from collections.abc import Mapping
 
 from warpsmith.model.brief import Member, Pick, Population
-from warpsmith.populations.create import PopulationOption, PopulationPlugin
-from warpsmith.populations.ranking import RESERVE, Ranking
+from warpsmith.populations.create import RESERVE, PopulationOption, PopulationPlugin, Ranking
 
 
 class Tournament:

@@ -21,12 +21,18 @@ from warpsmith.model.errors import ToolMissing
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.numbers import whole_percent
 from warpsmith.model.settings import Limits, Paths
-from warpsmith.profiling import evaluation_digest
-from warpsmith.profiling.digest import CPU_STRATEGIES, Bottleneck, Diagnosis, Rank
+from warpsmith.profiling.digest import (
+    CPU_STRATEGIES,
+    NEAR,
+    Bottleneck,
+    Diagnosis,
+    Rank,
+    longest_workload,
+    workload_zone,
+)
 
 _MOST_LOOPS = 2  # named in one digest
 _BODY_LINES = 12  # of a loop, searched for reasons that the compiler does not report
-NEAR = evaluation_digest.NEAR
 
 _REMARK = re.compile(r"^([^:\n]+):(\d+):(\d+): (missed|optimized|note|remark):\s*(.*)$")
 _MISSED = re.compile(r"couldn't vectorize loop|loop not vectorized")
@@ -143,9 +149,9 @@ def diagnoses(
     found: VectorisationReport, candidate: Candidate, problem: Problem, evaluation: Evaluation
 ) -> Iterator[Diagnosis]:
     """Single-threaded code and scalar loops; nothing if the kernel is near its limit or the work is tiny."""
-    result = evaluation_digest.longest_workload(evaluation)
+    result = longest_workload(evaluation)
     share = result.share_of_floor
-    if share >= NEAR or evaluation_digest.workload_zone(problem, result.workload) == Zone.LATENCY:
+    if share >= NEAR or workload_zone(problem, result.workload) == Zone.LATENCY:
         return
     reached = f"{whole_percent(share)} of the hardware limit"
     threads = evaluation.environment.threads

@@ -1,14 +1,19 @@
 """A digest: what limits a kernel, the two or three numbers that prove it, and the strategies that address it.
 
 Contains the digest, its wording, and the table from bottlenecks to strategies of the catalogue. The bottleneck itself
-is found by `ncu_rules` (GPU counters), `cpu_report` (a compiler's report) and `evaluation_digest` (an evaluation).
+is found by `ncu_rules` (GPU counters), `cpu_report` (a compiler's report) and `evaluation_diagnoses` (an evaluation).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
+
+from warpsmith.hardware.roofline import Zone
+from warpsmith.model.brief import Problem
+from warpsmith.model.evaluation import Evaluation, WorkloadResult
+from warpsmith.model.numbers import quantity, whole_percent
 
 
 class Bottleneck(StrEnum):
@@ -130,4 +135,67 @@ def compose_digest(
         workload=workload,
         kernel=kernel,
         seconds=seconds,
+    )
+
+
+NEAR = 0.75  # share of the hardware limit above which there is little to gain
+_SPILLED_BYTES = 64  # per thread; below this, the compiler spills only a value or two
+
+
+def longest_workload(evaluation: Evaluation) -> WorkloadResult:
+    """The workload with the longest latency."""
+    return max(evaluation.workloads, key=lambda each: each.latency_ms)
+
+
+def evaluation_diagnoses(problem: Problem, evaluation: Evaluation) -> tuple[Diagnosis, ...]:
+    """At least one diagnosis for a valid candidate; none for others."""
+    return tuple(_diagnoses(problem, evaluation)) if evaluation.workloads else ()
+
+
+def workload_zone(problem: Problem, workload: str) -> str:
+    """The roofline zone of one workload; that of the problem if it is not known."""
+    return next((bound.zone for bound in problem.bounds if bound.workload == workload), problem.zone)
+
+
+def _diagnoses(problem: Problem, evaluation: Evaluation) -> Iterator[Diagnosis]:
+    result = longest_workload(evaluation)
+    table = CPU_STRATEGIES if problem.kind == "cpu" else STRATEGIES
+    zone, share = workload_zone(problem, result.workload), result.share_of_floor
+    reached = f"{whole_percent(share)} of the hardware limit"
+    rate = quantity(1e3 * result.bytes / result.latency_ms, "B/s") + " of useful traffic"
+    spilling = max(evaluation.resources, key=lambda each: each.spill_bytes, default=None)
+    if spilling is not None and spilling.spill_bytes >= _SPILLED_BYTES:
+        yield Diagnosis(
+            Bottleneck.SPILLS,
+            "Values that do not fit into registers are kept in local memory.",
+            (
+                f"{spilling.spill_bytes} bytes of spill stores and loads in {spilling.kernel}",
+                f"{spilling.registers} registers a thread",
+                reached,
+            ),
+            STRATEGIES[Bottleneck.SPILLS],
+            Rank.WASTE,
+            1.0,
+        )
+    if share >= NEAR:
+        kind = Bottleneck.COMPUTE if zone == Zone.COMPUTE else Bottleneck.BANDWIDTH
+        words = "fewer operations" if kind is Bottleneck.COMPUTE else "moving fewer bytes"
+        sentence = f"It is close to the hardware limit: only {words} would make it faster."
+        yield Diagnosis(kind, sentence, (reached, rate), table[kind], Rank.LIMIT_REACHED, share)
+    elif zone == Zone.LATENCY:
+        yield Diagnosis(
+            Bottleneck.LAUNCH,
+            "There is so little work that the launch takes as long as the work.",
+            (f"the work itself needs {1e3 * result.floor_ms:.2g} µs, the call takes {1e3 * result.latency_ms:.3g} µs",),
+            table[Bottleneck.LAUNCH],
+            Rank.IDLE,
+            1.0,
+        )
+    yield Diagnosis(
+        Bottleneck.LATENCY,
+        "It is far from the hardware limit; without counters the cause is unknown.",
+        (reached, rate),
+        table[Bottleneck.LATENCY],
+        Rank.UNCLEAR,
+        0.0,
     )

@@ -30,9 +30,7 @@ from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.settings import Limits, Paths
 from warpsmith.model.task import Precision, Task, Workload
 from warpsmith.profiling import cpu_report, ncu, ncu_rules, torch_timings
-from warpsmith.profiling.digest import Digest, compose_digest
-from warpsmith.profiling.evaluation_digest import diagnoses as evaluation_diagnoses
-from warpsmith.profiling.evaluation_digest import longest_workload, workload_zone
+from warpsmith.profiling.digest import Digest, compose_digest, evaluation_diagnoses, longest_workload, workload_zone
 from warpsmith.system.files import OwnedFolder
 from warpsmith.verification.standalone_run import StandaloneCandidate, StandaloneSettings, read_samples
 

@@ -21,9 +21,9 @@ from warpsmith.backends.c_contract import PRECISION_RULES, code_block
 from warpsmith.model.brief import Brief, Message, Problem, Prompt, Role
 from warpsmith.model.candidate import SourceFile
 from warpsmith.model.errors import UsageError
+from warpsmith.model.evaluation import Interval, Status
 from warpsmith.model.method import Move, Product
 from warpsmith.model.numbers import memory_size, number, quantity, whole_percent
-from warpsmith.prompts import figures
 
 _COMMON = "Warps of 32 threads, at most 1024 threads a block and 255 registers a thread."
 _FACTS = {
@@ -98,7 +98,7 @@ def render(brief: Brief, limit_chars: int = LIMIT_CHARS) -> Prompt:
             break
     else:
         # Still too long because of the contract: cut its middle; the request and the form of the reply are at the end.
-        text, stable = figures.clipped(text, max(0, room - 60)), 0
+        text, stable = clipped(text, max(0, room - 60)), 0
     return Prompt((Message(Role.SYSTEM, system), Message(Role.USER, text, stable)))
 
 
@@ -190,7 +190,7 @@ def _sources(files: Sequence[SourceFile], limit: int) -> str:
     """Files as code blocks, with their names if there are several."""
     blocks = []
     for file in files:
-        shown = code_block(FENCES.get(Path(file.name).suffix, ""), figures.clipped(file.text, limit))
+        shown = code_block(FENCES.get(Path(file.name).suffix, ""), clipped(file.text, limit))
         blocks.append(f"`{file.name}`:\n{shown}" if len(files) > 1 else shown)
     return "\n\n".join(blocks)
 
@@ -220,15 +220,15 @@ def _environment() -> Environment:
         auto_reload=False,  # all prompts of a run have the same wording
     )
     environment.filters.update(
-        time=figures.time,
-        times=figures.times,
-        interval=figures.interval,
+        time=kernel_time,
+        times=speedup,
+        interval=speedup_interval,
         percent=whole_percent,
         amount=partial(quantity, zeros=True),
         memory=memory_size,
         figure=partial(number, zeros=False),
-        clipped=figures.clipped,
-        status=figures.STATUS_WORDS.__getitem__,
+        clipped=clipped,
+        status=_STATUS_WORDS.__getitem__,
         sources=_sources,
         fenced=lambda body, tag="": code_block(tag, body),
     )
@@ -247,3 +247,52 @@ def _load(name: str) -> str | None:
             reason = getattr(fault, "strerror", None) or "it is not UTF-8 text"
             raise UsageError(f"the prompt template {name!r} cannot be read: {reason}; check the file.") from None
     return None
+
+
+_STATUS_WORDS = {
+    Status.OK: "is valid",
+    Status.BUILD_ERROR: "did not compile",
+    Status.WRONG: "gave a wrong result",
+    Status.UNWRITTEN: "left part of an output unwritten",
+    Status.OUT_OF_BOUNDS: "touched memory outside its buffers",
+    Status.INPUT_MODIFIED: "changed an input",
+    Status.LAUNCH_FAILED: "reported an error",
+    Status.CRASHED: "crashed",
+    Status.TIMED_OUT: "did not come back in time",
+    Status.OUT_OF_MEMORY: "asked for too much memory",
+    Status.BELOW_FLOOR: "was faster than the hardware allows, so it left work out",
+    Status.REJECTED: "broke a rule",
+    Status.NOT_JUDGED: "could not be judged",
+}
+
+
+def _three_digits(value: float) -> str:
+    """Three significant digits; no trailing zeros below 1."""
+    return number(value, zeros=value >= 0.9995, scientific=False)
+
+
+def kernel_time(value_ms: float) -> str:
+    """A run time in µs, ms or s."""
+    if value_ms < 0.1:
+        return f"{_three_digits(value_ms * 1e3)} µs"
+    return f"{_three_digits(value_ms)} ms" if value_ms < 1e3 else f"{_three_digits(value_ms / 1e3)} s"
+
+
+def speedup(value: float) -> str:
+    """A speedup, e.g. "3.42×"."""
+    return f"{value:.2f}×" if value >= 0.1 else f"{value:.2g}×"
+
+
+def speedup_interval(value: Interval) -> str:
+    """The interval of a speedup, e.g. "3.21–3.60"."""
+    return f"{value.low:.2f}–{value.high:.2f}"
+
+
+def clipped(text: str, limit: int) -> str:
+    """The text; if it is longer than the limit, its beginning and end with the length of the gap."""
+    text = text.strip()
+    if len(text) <= limit:
+        return text
+    head, tail = limit * 2 // 3, limit // 3
+    gap = len(text) - head - tail
+    return f"{text[:head].rstrip()}\n[... {gap} characters left out here ...]\n{text[len(text) - tail :].lstrip()}"

@@ -1,18 +1,19 @@
-"""A proposer that sends the prompt of a brief to a language model, chosen by the role of the brief or by weights."""
+"""A proposer that sends the prompt of a brief to a model, chosen by role, by weights or by improvement per cost."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
 
+from warpsmith.llm.conversation import ALIGNMENT, STRATEGIES, with_form
 from warpsmith.llm.model import Model, ModelContext, ModelOptions
 from warpsmith.llm.spec import ModelSpec
 from warpsmith.llm.spec import connect as connect_models
-from warpsmith.llm.structured import ALIGNMENT, STRATEGIES, with_form
 from warpsmith.model.brief import Brief, Prompt, Reply
 from warpsmith.model.errors import UsageError
 from warpsmith.model.method import Move, Product
-from warpsmith.proposers.model_choice import PickModel, weighted
-from warpsmith.proposers.model_choice import choice as choice_named
+from warpsmith.model.usage import ModelUsage
 
 _FORMS = {Product.STRATEGIES: STRATEGIES, Product.ALIGNMENT: ALIGNMENT}
 
@@ -66,7 +67,7 @@ def connect(
     roles: Mapping[str, ModelSpec] | None = None,
 ) -> ModelProposer:
     """A proposer over the named models; `roles` has the model of each `Brief.role` that has its own."""
-    pick = choice_named(choice, [spec.name for spec in specs], [spec.weight for spec in specs])
+    pick = pick_model(choice, [spec.name for spec in specs], [spec.weight for spec in specs])
     models = list(connect_models(specs, options, context))
     known = {model.name: model for model in models}
     for spec in (roles or {}).values():
@@ -74,3 +75,74 @@ def connect(
             (known[spec.name],) = connect_models([spec], options, context)
     own = {role: known[spec.name] for role, spec in (roles or {}).items()}
     return ModelProposer(models, pick, options.concurrency, own, structured=options.structured)
+
+
+PickModel = Callable[[Brief], int]
+"""A function from a brief to the index of the model to ask."""
+
+CHOICES = ("weighted", "ucb")
+_EXPLORATION = 0.5  # the weight of UCB1's bonus for models that were asked less; rewards are between 0 and 1
+
+
+def pick_model(name: str, names: Sequence[str], weights: Sequence[float]) -> PickModel:
+    """The function that picks a model, by its name on the command line."""
+    if name == "weighted":
+        return weighted(weights)
+    if name == "ucb":
+        return ucb(names)
+    raise UsageError(f"unknown choice among models {name!r}; known: {', '.join(CHOICES)}.")
+
+
+def weighted(weights: Sequence[float]) -> PickModel:
+    """Pick each model in proportion to its weight."""
+    shares = list(weights)
+
+    def pick(brief: Brief) -> int:
+        return random.Random(brief.seed).choices(range(len(shares)), shares)[0]
+
+    return pick
+
+
+def ucb(names: Sequence[str], exploration: float = _EXPLORATION) -> PickModel:
+    """Pick by UCB1 on the measured improvement per cost, relative to the best model's.
+
+    Cost is in dollars if all models have a price, else in tokens, and in replies if tokens are unknown. A model that
+    never answered gets its share of briefs, not all of them: its endpoint may be down.
+    """
+    models = list(names)
+
+    def pick(brief: Brief) -> int:
+        standings = [_standing(name, brief) for name in models]
+        turn = brief.number % len(models)
+        if standings[turn] is None:
+            return turn
+        tried = [(index, standing) for index, standing in enumerate(standings) if standing is not None]
+        rewards = _rewards([standing for _, standing in tried])
+        total = sum(standing.replies for _, standing in tried)
+        scores = {
+            index: reward + exploration * math.sqrt(2 * math.log(total) / standing.replies)
+            for (index, standing), reward in zip(tried, rewards, strict=True)
+        }
+        best = max(scores.values())
+        level = [index for index, score in scores.items() if math.isclose(score, best, rel_tol=1e-12)]
+        return random.Random(brief.seed).choice(level)
+
+    return pick
+
+
+def _standing(name: str, brief: Brief) -> ModelUsage | None:
+    """The usage of a model, under its full name or its provider's name for it; None if it has not answered yet."""
+    known = (name, name.partition(":")[2])
+    return next((standing for standing in brief.models if standing.model in known and standing.replies > 0), None)
+
+
+def _rewards(standings: Sequence[ModelUsage]) -> list[float]:
+    if all(standing.cost_usd > 0 for standing in standings):
+        costs = [standing.cost_usd for standing in standings]
+    elif all(standing.tokens > 0 for standing in standings):
+        costs = [float(standing.tokens) for standing in standings]
+    else:
+        costs = [float(standing.replies) for standing in standings]
+    rates = [max(standing.gain, 0.0) / cost for standing, cost in zip(standings, costs, strict=True)]
+    best = max(rates, default=0.0)
+    return [rate / best if best > 0 else 0.0 for rate in rates]

@@ -39,8 +39,7 @@ from warpsmith.run_log.events import (
 )
 from warpsmith.run_log.log import RunLog
 from warpsmith.search.budget import stop_reason
-from warpsmith.search.effects import names
-from warpsmith.search.ideas import texts
+from warpsmith.search.ideas import strategy_names, texts
 from warpsmith.search.run_state import RunState
 from warpsmith.search.start import START
 from warpsmith.search.trial_reader import TrialReader
@@ -286,7 +285,7 @@ class NextBrief:
     def _direction(self) -> str:
         """A strategy of the catalogue that fits the task: the one that was least often tried or named."""
         fitting = [each.name for each in relevant_strategies(self._state.setup.problem, _DIRECTIONS)]
-        used = Counter([*self._state.directions, *(name for text in self._tried() for name in names(text))])
+        used = Counter([*self._state.directions, *(name for text in self._tried() for name in strategy_names(text))])
         return min(fitting, key=lambda name: (used[name], fitting.index(name)), default="")
 
     def _lineage(self, operator: MethodOperator) -> tuple[ShownCandidate, ...]:
@@ -376,7 +375,7 @@ class NextBrief:
         problem = self._state.setup.problem
         idea = self._state.ideas.known[event.idea].strategy if event.idea else ""
         known = strategies()
-        named = [known[name] for name in sorted(names(idea)) if name in known]
+        named = [known[name] for name in sorted(strategy_names(idea)) if name in known]
         return tuple(each for each in named if fits_backend(each, problem))[:_CARDS]
 
     def _exhibit(self, trial: int, operator: MethodOperator) -> ShownCandidate:

@@ -29,10 +29,9 @@ from warpsmith.run_log.events import RunConfig, RunCreated
 from warpsmith.run_log.log import LOG_FILE, RunLog
 from warpsmith.search.best_kernel import BUNDLE
 from warpsmith.search.budget import check_budget, check_countable
-from warpsmith.search.config_file import write_config
 from warpsmith.search.loop import judge_pending
 from warpsmith.search.next_brief import find_precedents
-from warpsmith.search.options import RunOptions, precision_of
+from warpsmith.search.options import RunOptions, precision_of, write_config
 from warpsmith.search.session import FindPrecedents, Session, no_precedents
 from warpsmith.search.start import OFFLINE, offline_start, read_start
 from warpsmith.search.trust import TASK_FILE, settings_of, sign_run, task_to_execute

@@ -38,8 +38,7 @@ from warpsmith.run_log.events import (
     TrialTuned,
 )
 from warpsmith.search.confirmation import Confirmation
-from warpsmith.search.effects import StrategyEffects
-from warpsmith.search.ideas import Ideas, canonical_strategy
+from warpsmith.search.ideas import Ideas, StrategyEffects, canonical_strategy
 from warpsmith.search.trials import BestChange, RunTotals, StageState, Trial
 
 _MAX_TRIED = 200  # strategy texts that a brief can name

@@ -22,7 +22,15 @@ from pydantic import TypeAdapter
 from warpsmith.evaluator.judge.examiner import Examiner
 from warpsmith.evaluator.judge.host_client import HostClient, HostFailed
 from warpsmith.evaluator.judge.memory_need import DeviceMemory, lacking_bytes
-from warpsmith.evaluator.judge.records import CONFIG, FACTS, REPORT, CandidateFailed, JudgeConfig, JudgeReport
+from warpsmith.evaluator.judge.records import (
+    CONFIG,
+    FACTS,
+    REPORT,
+    CandidateFailed,
+    JudgeConfig,
+    JudgeReport,
+    dump_task,
+)
 from warpsmith.evaluator.protocol.messages import (
     AdoptHost,
     CheckResults,
@@ -39,7 +47,6 @@ from warpsmith.evaluator.protocol.wire import Channel, WireClosed
 from warpsmith.model.contract import Contract
 from warpsmith.model.errors import TooLittleMemory, WarpsmithError
 from warpsmith.model.evaluation import Status
-from warpsmith.tasks.codec import dump_task
 
 CONTRACT = TypeAdapter(Contract)
 _PRINTED_LINES = 3

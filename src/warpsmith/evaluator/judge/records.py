@@ -1,4 +1,4 @@
-"""The records that supervisor and judge exchange, and the exception for a failed candidate.
+"""The records that supervisor and judge exchange, a task as JSON, and the exception for a failed candidate.
 
 The supervisor imports this module: it must not import torch. `CandidateFailed` never leaves the judge's process: it
 carries a status and a reason from the place where a failure is seen to the place where the report is written.
@@ -6,19 +6,22 @@ carries a status and a reason from the place where a failure is seen to the plac
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from warpsmith.evaluator.guards import first_objection
 from warpsmith.model.brief import DeviceFigures, WorkloadBound
 from warpsmith.model.certificate import Calibration, CheckOutcome
+from warpsmith.model.errors import TaskError
 from warpsmith.model.evaluation import Status, WorkloadResult
 from warpsmith.model.evidence import Evidence
 from warpsmith.model.settings import Settings
-from warpsmith.model.task import Outline
+from warpsmith.model.task import Outline, Task
 
 
 class CalibrationMode(StrEnum):
@@ -104,3 +107,23 @@ def check_guards(evidence: Evidence, without: Collection[str] = ()) -> None:
     found = first_objection(evidence, without)
     if found is not None:
         raise CandidateFailed(found.status, found.reason)
+
+
+@cache
+def _adapter() -> TypeAdapter[Task]:
+    return TypeAdapter(Task)
+
+
+def dump_task(task: Task) -> bytes:
+    """The task as UTF-8 JSON; an infinite scalar is written as Infinity, which `parse_task` reads."""
+    return json.dumps(_adapter().dump_python(task, mode="python")).encode()
+
+
+def parse_task(data: bytes) -> Task:
+    """The task that `dump_task` wrote."""
+    try:
+        return _adapter().validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the text"
+        raise TaskError(f"this is not a task in JSON: {where}: {first['msg']}.") from None

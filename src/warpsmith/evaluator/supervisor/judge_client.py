@@ -126,7 +126,7 @@ class JudgeClient:
             if message.needed_bytes:
                 raise TooLittleMemory(message.reason, message.needed_bytes)
             raise TaskError(message.reason)
-        from warpsmith.tasks.codec import parse_task
+        from warpsmith.evaluator.judge.records import parse_task
 
         self.task: Task = parse_task(message.task.encode())
         self.facts: TaskFacts = FACTS.validate_json(message.facts)

@@ -19,7 +19,7 @@ from warpsmith.evaluator.judge.numerics.compare import Errors, OutputComparison,
 from warpsmith.evaluator.judge.numerics.index_ties import TieRecorder, Ties, compare_indices
 from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
 from warpsmith.evaluator.judge.numerics.summation_orders import ORDERS, STARTS, Order, OtherOrder
-from warpsmith.hardware.memory import available_memory
+from warpsmith.hardware.device import available_memory
 from warpsmith.model.task import Task, TensorRole, Workload
 from warpsmith.tasks.program import Program, widened
 from warpsmith.tasks.variants import HELD_OUT, HIDDEN, OWN
