@@ -1,1 +1,1 @@
-"""The catalogue of strategies, one file each, and the templates that turn a set of them into code."""
+"""The catalogue of strategies (one TOML file per backend), the space of plans, and the pool of earlier runs."""

@@ -1,14 +1,19 @@
 """Finds the strategies that apply to a problem, the most relevant first.
 
-The catalogue is `cpu_strategies`, `cuda_strategies` and `shared_strategies`, and plugins of other packages.
+The catalogue is `cpu.toml`, `cuda.toml` and `shared.toml`, and plugins of other packages.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from warpsmith.model.brief import Problem
-from warpsmith.model.strategy import Strategy, arch_number
+from warpsmith.model.strategy import Strategy, StrategyParameter, arch_number
 from warpsmith.system.plugins import plugins
 
 # What an operation's name says about the work, finer than `Family`: the word is searched for in ATen names such as
@@ -31,8 +36,26 @@ _SIDES = {"memory", "compute"}  # between the ridges, what helps on either side 
 
 def strategies() -> dict[str, Strategy]:
     """All strategies by name, including those of other packages."""
-    found: dict[str, Strategy] = plugins("warpsmith.strategies")
-    return dict(sorted(found.items()))
+    return dict(_strategies())
+
+
+@cache
+def _strategies() -> tuple[tuple[str, Strategy], ...]:
+    own = {each.name: each for file in sorted(Path(__file__).parent.glob("*.toml")) for each in _read(file)}
+    return tuple(sorted({**plugins("warpsmith.strategies"), **own}.items()))
+
+
+def _read(file: Path) -> Iterator[Strategy]:
+    entries: dict[str, dict[str, Any]] = tomllib.loads(file.read_text(encoding="utf-8"))
+    for name, entry in entries.items():
+        fields: dict[str, Any] = {
+            field: tuple(value) if isinstance(value, list) else value for field, value in entry.items()
+        }
+        for text in ("advice", "effect"):
+            fields[text] = " ".join(fields[text].split())
+        parameters = fields.pop("parameters", {})
+        fields["parameters"] = tuple(StrategyParameter(key, tuple(values)) for key, values in parameters.items())
+        yield Strategy(name=name, **fields)
 
 
 def relevant_strategies(problem: Problem, limit: int) -> tuple[Strategy, ...]:

@@ -1,6 +1,6 @@
-"""Finds plugins: modules of a package that define `PLUGIN` (one) or `PLUGINS` (several), and entry points of packages.
+"""Finds plugins: modules of a package that define `PLUGIN`, and entry points of other packages.
 
-Adding a backend, method, guard or provider means adding one file, a strategy one entry; no other file lists them.
+Adding a backend, method, guard or provider means adding one file; no other file lists them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ def plugins(package: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     root = importlib.import_module(package)
     for info in pkgutil.iter_modules(root.__path__):
-        module = importlib.import_module(f"{package}.{info.name}")
-        one = getattr(module, "PLUGIN", None)
-        for plugin in getattr(module, "PLUGINS", () if one is None else (one,)):
+        plugin = getattr(importlib.import_module(f"{package}.{info.name}"), "PLUGIN", None)
+        if plugin is not None:
             found[plugin.name] = plugin
     for entry in entry_points(group=package):
         plugin = entry.load()
