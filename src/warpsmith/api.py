@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from warpsmith.backends.source import backend_named, devices_of, read_candidate
 from warpsmith.engine.engine import LOCAL, Engine, engine_site
-from warpsmith.evaluator.supervisor.evaluator import Progress
 from warpsmith.model.brief import Brief, Reply, TrialOutcome, TrialRecord
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.certificate import Certificate
@@ -35,7 +34,7 @@ from warpsmith.search import open_run
 from warpsmith.search.active_run import ActiveRun
 from warpsmith.search.best_kernel import bundle_folder, why_no_best, write_best
 from warpsmith.search.budget import check_trials_left
-from warpsmith.search.loop import SearchObserver, judge_pending
+from warpsmith.search.loop import PassingObserver, SearchObserver, judge_pending
 from warpsmith.search.options import BY_HAND, RunOptions
 from warpsmith.search.profiles import kernel_profiler, profile_next
 from warpsmith.search.session import Session
@@ -436,31 +435,16 @@ def verify(
 # --- what the functions above share ---
 
 
-class _Calling(SearchObserver):
+class _Calling(PassingObserver):
     """Passes events on to a view, and calls the user's callbacks."""
 
     def __init__(self, run: Run, view: SearchObserver, callbacks: Sequence[Callback]) -> None:
+        super().__init__(view)
         self._run = run
-        self._view = view
         self._callbacks = callbacks
 
-    def asked(self, brief: Brief) -> None:
-        self._view.asked(brief)
-
-    def replied(self, brief: Brief, reply: Reply) -> None:
-        self._view.replied(brief, reply)
-
-    def failed(self, brief: Brief, reason: str) -> None:
-        self._view.failed(brief, reason)
-
-    def message(self, text: str) -> None:
-        self._view.message(text)
-
-    def progress(self, progress: Progress) -> None:
-        """A candidate reached another stage; see `cli.live`."""
-
     def recorded(self, record: TrialRecord, evaluation: Evaluation | None) -> None:
-        self._view.recorded(record, evaluation)
+        super().recorded(record, evaluation)
         if record.trial and evaluation is not None and record.outcome is not TrialOutcome.PENDING:
             trial = _trial(self._run._session, record.trial)
             for call in self._callbacks:

@@ -18,14 +18,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from warpsmith.loggers.run_logger import LoggedEnd, LoggedRun, LoggedTrial, LoggerThread, chosen_logger
-from warpsmith.model.brief import Brief, Reply, TrialOutcome, TrialRecord
+from warpsmith.model.brief import TrialOutcome, TrialRecord
 from warpsmith.model.errors import WarpsmithError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.report import page
 from warpsmith.report.run_history import read_history
 from warpsmith.report.run_page import run_page
 from warpsmith.run_log.events import FAILURES, StopReason
-from warpsmith.search.loop import SearchObserver
+from warpsmith.search.loop import PassingObserver, SearchObserver
 from warpsmith.search.session import Session
 from warpsmith.search.trials import Trial
 
@@ -48,15 +48,15 @@ def logging_run(session: Session, view: SearchObserver, specs: Sequence[str]) ->
         watcher.end()
 
 
-class LoggedSearch(SearchObserver):
+class LoggedSearch(PassingObserver):
     """Passes events on to a view, and figures to loggers.
 
     Complaints of loggers go to the view as messages; where nobody looks, to Python's `logging`.
     """
 
     def __init__(self, session: Session, view: SearchObserver, specs: Sequence[str]) -> None:
+        super().__init__(view)
         self._session = session
-        self._view = view
         silent = type(view) is SearchObserver
         self._say = logging.getLogger("warpsmith").warning if silent else view.message
         run, folder = _run(session), session.folder
@@ -64,20 +64,8 @@ class LoggedSearch(SearchObserver):
         # The log is read in the thread of the logger; later trials come one by one.
         self._threads = [LoggerThread(spec, run, lambda: _earlier(folder, last)) for spec in dict.fromkeys(specs)]
 
-    def asked(self, brief: Brief) -> None:
-        self._view.asked(brief)
-
-    def replied(self, brief: Brief, reply: Reply) -> None:
-        self._view.replied(brief, reply)
-
-    def failed(self, brief: Brief, reason: str) -> None:
-        self._view.failed(brief, reason)
-
-    def message(self, text: str) -> None:
-        self._view.message(text)
-
     def recorded(self, record: TrialRecord, evaluation: Evaluation | None) -> None:
-        self._view.recorded(record, evaluation)
+        super().recorded(record, evaluation)
         if record.trial and record.outcome is not TrialOutcome.PENDING:
             trial = LoggedTrial(record.trial, time.time(), self._metrics(self._session.state.trials[record.trial]))
             for thread in self._threads:

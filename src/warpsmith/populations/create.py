@@ -109,3 +109,24 @@ class Ranking:
     def remove(self, id: str) -> None:
         """Remove a member; no error if it was dropped before."""
         self._ranked = tuple(member for member in self._ranked if member.id != id)
+
+
+class RankedPopulation:
+    """Keeps its members in a ranking: the base of populations that differ in whom they show and pick."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._ranking = Ranking(size + RESERVE)
+
+    def insert(self, member: Member) -> None:
+        """Add a member, or change its score."""
+        self._ranking.insert(member)
+
+    def remove(self, id: str) -> None:
+        """Remove a member; the next best takes its place."""
+        self._ranking.remove(id)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The members, best first."""
+        return self._ranking.members[: self._size]

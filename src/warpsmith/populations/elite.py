@@ -5,24 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from warpsmith.model.brief import Member, Pick, Population
-from warpsmith.populations.create import RESERVE, PopulationOption, PopulationPlugin, Ranking
+from warpsmith.model.brief import Pick, Population
+from warpsmith.populations.create import PopulationOption, PopulationPlugin, RankedPopulation
 
 
-class Elite:
+class Elite(RankedPopulation):
     """Has the `size` best members."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._ranking = Ranking(size + RESERVE)
-
-    def insert(self, member: Member) -> None:
-        """Add a member, or change its score."""
-        self._ranking.insert(member)
-
-    def remove(self, id: str) -> None:
-        """Remove a member; the next best takes its place."""
-        self._ranking.remove(id)
 
     def pick(self, count: int, seed: int) -> Pick:
         """Members drawn one after the other, each with probability proportional to 1/(rank + n) among those left.
@@ -38,11 +26,6 @@ class Elite:
             waiting.remove(rank)
             drawn.append(rank)
         return Pick(tuple(ranked[rank] for rank in sorted(drawn)))
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """The members, best first."""
-        return self._ranking.members[: self._size]
 
 
 def _build(options: Mapping[str, float]) -> Population:

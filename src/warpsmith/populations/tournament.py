@@ -11,24 +11,15 @@ import random
 from collections.abc import Mapping
 
 from warpsmith.model.brief import Member, Pick, Population
-from warpsmith.populations.create import RESERVE, PopulationOption, PopulationPlugin, Ranking
+from warpsmith.populations.create import PopulationOption, PopulationPlugin, RankedPopulation
 
 
-class Tournament:
+class Tournament(RankedPopulation):
     """Has the `size` best members, one of each niche."""
 
     def __init__(self, size: int, rivals: int) -> None:
-        self._size = size
+        super().__init__(size)
         self._rivals = rivals
-        self._ranking = Ranking(size + RESERVE)
-
-    def insert(self, member: Member) -> None:
-        """Add a member, or change its score."""
-        self._ranking.insert(member)
-
-    def remove(self, id: str) -> None:
-        """Remove a member; the next of its strategy, or the next best, takes its place."""
-        self._ranking.remove(id)
 
     def pick(self, count: int, seed: int) -> Pick:
         """The winners of one tournament after the other, each among the members left."""

@@ -34,11 +34,6 @@ def canonical_strategy(text: str) -> str:
     return parsed.plan if parsed.plan is not None else " ".join(sorted(parsed.words | parsed.numbers))
 
 
-def same_strategy(one: str, other: str) -> bool:
-    """True if two texts are the same strategy. Plans must be equal; prose may differ in a few words, in no number."""
-    return _same(_parsed(one), _parsed(other))
-
-
 @dataclass
 class Ideas:
     """All strategies of a run, by number."""
@@ -163,6 +158,7 @@ def _parsed(text: str) -> _ParsedStrategy:
 
 
 def _same(one: _ParsedStrategy, other: _ParsedStrategy) -> bool:
+    """True if both are the same strategy. Plans must be equal; prose may differ in a few words, in no number."""
     if one.plan is not None or other.plan is not None:
         return one.plan == other.plan
     if one.numbers != other.numbers:

@@ -59,6 +59,28 @@ class SearchObserver:
         """A message for the user."""
 
 
+class PassingObserver(SearchObserver):
+    """Passes everything on to another observer. The base of observers that do something besides."""
+
+    def __init__(self, view: SearchObserver) -> None:
+        self._view = view
+
+    def asked(self, brief: Brief) -> None:
+        self._view.asked(brief)
+
+    def replied(self, brief: Brief, reply: Reply) -> None:
+        self._view.replied(brief, reply)
+
+    def failed(self, brief: Brief, reason: str) -> None:
+        self._view.failed(brief, reason)
+
+    def recorded(self, record: TrialRecord, evaluation: Evaluation | None) -> None:
+        self._view.recorded(record, evaluation)
+
+    def message(self, text: str) -> None:
+        self._view.message(text)
+
+
 @dataclass(frozen=True)
 class _Answer:
     brief: Brief
