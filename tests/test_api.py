@@ -63,6 +63,43 @@ def test_a_plain_function_with_examples_becomes_a_task(tmp_path: Path) -> None:
     assert [dict(workload.sizes) for workload in task.workloads] == [{"n0": 4, "n1": 32}, {"n0": 2, "n1": 64}]
 
 
+def typed(*lines: str) -> Callable[..., torch.Tensor]:
+    """The function that these lines define, made as the prompt of Python makes it: without a source."""
+    space: dict[str, object] = {"ws": ws, "torch": torch, "SCALE": 3.0, "__name__": "__main__"}
+    exec("\n".join(lines), space)
+    made = [value for value in space.values() if getattr(value, "__globals__", None) is space]
+    assert callable(made[-1])
+    return made[-1]
+
+
+def test_a_function_typed_at_the_prompt_is_found_in_the_history(tmp_path: Path) -> None:
+    readline = pytest.importorskip("readline")
+    earlier = ["@ws.task(x=ws.normal('n'), workloads=[{'n': 4}])", "def shifted(x):", "    return x - SCALE"]
+    lines = [
+        "@ws.task(",
+        "    x=ws.normal('n'), workloads=[{'n': 8}],",
+        ")",
+        "def shifted(x):",
+        "    # the prompt keeps comments",
+        "    if SCALE > 1:",
+        "        x = x + 1.0",
+        "    return x + SCALE",
+    ]
+    function = typed(*lines)
+    try:
+        for line in (*earlier, "x = (", "SCALE = 3.0", *lines, "shifted", "    "):
+            readline.add_history(line)
+        path = task_file(function, tmp_path)
+        older = task_file(typed(*earlier), tmp_path)
+    finally:
+        readline.clear_history()
+
+    program = load_task(path)
+    assert dict(program.task.workloads[0].sizes) == {"n": 8}
+    torch.testing.assert_close(program.run({"x": torch.zeros(8)})[0], torch.full((8,), 4.0))
+    assert dict(load_task(older).task.workloads[0].sizes) == {"n": 4}
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -70,7 +107,8 @@ def test_a_plain_function_with_examples_becomes_a_task(tmp_path: Path) -> None:
         (lambda folder: task_file(scaled_softmax, folder, (torch.ones(2, 2),)), "leave out example_inputs"),
         (lambda folder: task_file(plain, folder, (torch.ones(2, 2),)), "do not fit plain"),
         (lambda folder: task_file(uses_an_object, folder, (torch.ones(2),)), "uses the global NEITHER, a object"),
-        (lambda folder: task_file(lambda x: x, folder, (torch.ones(2),)), "a lambda has no name"),
+        (lambda folder: task_file(lambda x: x, folder), "a lambda has no name"),
+        (lambda folder: task_file(typed("def nowhere(x):", "    return x + 1"), folder, (torch.ones(2),)), "in a file"),
         (lambda folder: task_file(torch.nn.ReLU(), folder), "Wrap the call of the module into a function"),
         (
             lambda folder: task_file(plain, folder, ("x", torch.ones(2), 1.0)),

@@ -170,8 +170,8 @@ def test_a_place_lost_during_a_run_does_not_lose_the_run(desk: Desk, run: str) -
         (["optimize", "absent.py"], "there is no task file absent.py"),
         (["optimize", "double.py", "--method", "magic"], "unknown method 'magic'; known: agentic, ai-cuda-engineer"),
         (["optimize", "double.py", "--method", "absent.py"], "absent.py"),
-        (["optimize", "double.py", "--trials", "0"], "--trials 0 leaves nothing to try"),
-        (["optimize", "double.py", "--cost", "-1"], "--cost -1 is no budget"),
+        (["optimize", "double.py", "--trials", "0"], "a budget of 0 trials leaves nothing to try"),
+        (["optimize", "double.py", "--cost", "-1"], "a limit of -1 $ is no budget"),
         (
             ["optimize", "double.py", "--proposer", "openai:mine", *HERE, *DOLLAR],
             "--cost 1 cannot hold: the price of openai:mine is not known; give it with --prices FILE or "

@@ -16,7 +16,7 @@ from warpsmith.kernel_templates.stages import KernelLayout, StageKind, TemplateS
 from warpsmith.model.brief import Problem
 from warpsmith.model.strategy import Plan, Strategy, StrategyChoice, StrategyParameter, arch_number
 from warpsmith.model.task import Precision
-from warpsmith.system.plugins import plugins
+from warpsmith.strategies.catalogue import strategies
 
 _FUNCTIONS = frozenset(("exp", "expm1", "tanh", "erf", "log", "log1p"))  # `math_functions` has vector forms of these
 
@@ -24,10 +24,10 @@ _FUNCTIONS = frozenset(("exp", "expm1", "tanh", "erf", "log", "log1p"))  # `math
 def able_strategies(problem: Problem, layout: KernelLayout) -> tuple[Strategy, ...]:
     """The strategies that change the code of a kernel, with the parameter values that suit its sizes."""
     names = _cpu(layout) if problem.backend == "cpu" else _cuda(problem, layout)
-    catalogue = plugins("warpsmith.strategies")
+    catalogue = strategies()
     found = []
     for name, values in names.items():
-        strategy: Strategy = catalogue[name]
+        strategy = catalogue[name]
         parameters = tuple(
             StrategyParameter(p.name, values.get(p.name, p.values))
             for p in strategy.parameters
@@ -157,7 +157,7 @@ def _cuda(problem: Problem, layout: KernelLayout) -> dict[str, Values]:
 
 
 def _has_clusters(problem: Problem) -> bool:
-    strategy: Strategy = plugins("warpsmith.strategies")["cluster-shared-memory"]
+    strategy = strategies()["cluster-shared-memory"]
     return arch_number(problem.arch) >= strategy.least_arch
 
 

@@ -71,10 +71,13 @@ def _options(budget: Budget) -> dict[StopReason, tuple[str, float | None]]:
 def check_budget(budget: Budget) -> Budget:
     """The same budget; a UsageError if a limit is not above 0."""
     if budget.trials < 1:
-        raise UsageError(f"--trials {budget.trials} leaves nothing to try; give 1 or more.")
-    for option, value in _options(budget).values():
+        raise UsageError(f"a budget of {budget.trials} trials leaves nothing to try; give 1 or more.")
+    limits = {"s": budget.seconds, "tokens": budget.tokens, "$": budget.usd, "s of the device": budget.device_seconds}
+    for unit, value in limits.items():
         if value is not None and not value > 0:
-            raise UsageError(f"{option} {value:g} is no budget; give a number above 0, or leave it out for no limit.")
+            raise UsageError(
+                f"a limit of {value:g} {unit} is no budget; give more than 0, or leave it out for no limit."
+            )
     return budget
 
 

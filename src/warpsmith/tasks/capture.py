@@ -12,12 +12,13 @@ import ast
 import hashlib
 import inspect
 import math
+import re
 import sys
 import sysconfig
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from warpsmith.model.errors import TaskError
@@ -33,6 +34,7 @@ DECORATION_NAMES = ("booleans", "integers", "normal", "scalar", "task")
 """The names of `warpsmith` that `task_decoration` uses."""
 
 _LITERALS = (bool, int, float, complex, str, bytes, type(None))
+_LONGEST_TYPED = 200  # lines of a function typed at a prompt
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _CLASSES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
@@ -52,6 +54,7 @@ def task_file(task: object, folder: Path, example_inputs: ExampleInputs | Sequen
             f"a task is a function under @task, a path, or 'suite/name'; not {_described(task)}."
             + (" Wrap the call of the module into a function." if hasattr(task, "forward") else "")
         )
+    _check_name(task)
     declared = ATTRIBUTE in vars(task)
     if declared and example_inputs is not None:
         raise TaskError(f"{task.__name__} is declared by @task already; leave out example_inputs.")
@@ -133,16 +136,79 @@ class _Capture:
 
 def _source_of(thing: FunctionType | type) -> str:
     """The source of a function, with its decorators, or of a class."""
-    name = thing.__name__
-    if name == "<lambda>":
-        raise TaskError("a lambda has no name for its kernel; write the function with def.")
+    _check_name(thing)
     try:
         return textwrap.dedent(inspect.getsource(thing)).rstrip()
     except (OSError, TypeError):
+        typed = _typed_source(thing) if isinstance(thing, FunctionType) else None
+        if typed is not None:
+            return typed
         raise TaskError(
-            f"Python does not keep the source of {name} here; define it in a file and import it, or define it in "
-            "a notebook or IPython."
+            f"Python does not keep the source of {thing.__name__} here; define it in a file and import it, or define "
+            "it in a notebook or IPython."
         ) from None
+
+
+def _check_name(thing: FunctionType | type) -> None:
+    if thing.__name__ == "<lambda>":
+        raise TaskError("a lambda has no name for its kernel; write the function with def.")
+
+
+def _typed_source(function: FunctionType) -> str | None:
+    """The source of a function that was typed at the prompt, from the history of the prompt; None if it is not there.
+
+    Python keeps the source itself from version 3.13 on. The lines are compiled and compared with the function, because
+    the history also has the lines of earlier sessions.
+    """
+    history = sys.modules.get("readline")
+    if history is None:
+        return None
+    items = (history.get_history_item(number) or "" for number in range(history.get_current_history_length() + 1))
+    lines = [line for item in items for line in item.splitlines()]
+    heads = [at for at, line in enumerate(lines) if re.match(rf"def\s+{re.escape(function.__name__)}\b", line)]
+    for head in reversed(heads):
+        for end in range(head + 1, min(len(lines), head + _LONGEST_TYPED) + 1):
+            if _defines("\n".join(lines[head:end]), function):
+                return "\n".join(lines[_first_decorator(lines, head, end) : end])
+    return None
+
+
+def _defines(text: str, function: FunctionType) -> bool:
+    try:
+        tree = parse_python(text, "<typed>")
+    except (SyntaxError, ValueError):
+        return False
+    made = compile(tree, "<typed>", "exec", dont_inherit=True).co_consts
+    codes = [each for each in made if isinstance(each, CodeType) and each.co_name == function.__name__]
+    return len(tree.body) == 1 and any(_same_code(each, function.__code__) for each in codes)
+
+
+def _same_code(one: CodeType, other: CodeType) -> bool:
+    """True if both do the same; where they were written may differ."""
+    fields = ("co_code", "co_names", "co_varnames", "co_freevars", "co_argcount", "co_kwonlyargcount")
+    constants = zip(one.co_consts, other.co_consts, strict=False)
+    return (
+        all(getattr(one, field) == getattr(other, field) for field in fields)
+        and len(one.co_consts) == len(other.co_consts)
+        and all(
+            _same_code(a, b) if isinstance(a, CodeType) and isinstance(b, CodeType) else repr(a) == repr(b)
+            for a, b in constants
+        )
+    )
+
+
+def _first_decorator(lines: Sequence[str], head: int, end: int) -> int:
+    """The line at which the decorators above a function begin; decorators may have several lines."""
+    first = head
+    for start in range(head - 1, max(head - _LONGEST_TYPED, 0) - 1, -1):
+        try:
+            statements = parse_python("\n".join(lines[start:end]), "<typed>").body
+        except (SyntaxError, ValueError):
+            continue  # in the middle of a decorator
+        if len(statements) > 1:
+            break
+        first = start
+    return first
 
 
 def _import_of(name: str, value: object) -> str:
