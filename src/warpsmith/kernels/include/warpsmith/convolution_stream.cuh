@@ -12,8 +12,14 @@
 #include <warpsmith/convolution.cuh>
 #include <warpsmith/depthwise.cuh>
 
+#ifndef TUNE_COPIES
+#define TUNE_COPIES 0  // batches of input that are copied into shared memory ahead of being split; 0: one, in registers
+#endif
+
 namespace warpsmith {
 namespace conv {
+
+constexpr int kCopyBytes = 16384;  // of a batch: 16 values for each of 256 threads, or 32 for each of 128
 
 struct StreamArgs {
   int tiles, all_tiles;
@@ -39,8 +45,8 @@ struct StreamPlan {
   bool ok;
 };
 
-// The plan for a form; `rows` as in the kernel.
-inline StreamPlan make_stream_plan(Form f, int columns, int rows) {
+// The plan for a form; `rows` and `copies` as in the kernel; steps of 16 terms in a stage (0: two where it divides).
+inline StreamPlan make_stream_plan(Form f, int columns, int rows, int copies = 0, int wanted_steps = 0) {
   StreamPlan s = {};
   s.ok = false;
   if (f.taps() == 1 && !f.transposed && f.stride[0] == 1 && f.stride[1] == 1 && f.stride[2] == 1 && !f.pad[0] && !f.pad[1] && !f.pad[2]) {
@@ -49,7 +55,7 @@ inline StreamPlan make_stream_plan(Form f, int columns, int rows) {
   }
   if (f.groups != 1 || f.in[0] != 1 || f.in[1] != 1 || f.out[0] != 1 || f.out[1] != 1 || f.kernel[0] != 1 || f.kernel[1] != 1) return s;
   if (f.kernel[2] > 64 || f.ci < 16 || f.co != columns) return s;
-  const int k16 = (f.ci + 15) / 16, steps = k16 % 2 == 0 ? 2 : 1;
+  const int k16 = (f.ci + 15) / 16, steps = wanted_steps ? wanted_steps : k16 % 2 == 0 ? 2 : 1;
   s.plan = make_plan(f, 0, columns, 30000, steps, 1 << 30, 64, 128 * rows);
   if (!s.plan.ok || s.plan.columns != columns || s.plan.filter.phases != 1 || s.plan.product.problems != 1) return s;
   const Plan& p = s.plan;
@@ -76,10 +82,10 @@ inline StreamPlan make_stream_plan(Form f, int columns, int rows) {
   for (int i = 0; i < kMaxPhases; ++i) a.phase[i] = p.product.phase[i];
   a.filter_bytes = int(p.w_units * 16);
   a.stage_bytes = a.parts * a.part_units * 16;
-  const int fixed = 256 + 512 + 2 * 32 * kPitch * 4 + a.filter_bytes;
+  const int fixed = 256 + 512 + 2 * 32 * kPitch * 4 + a.filter_bytes + copies * kCopyBytes;
   a.vector = a.count % 4 == 0 ? 4 : a.count % 2 == 0 ? 2 : 1;
   a.stages = std::min(4, (227 * 1024 - fixed) / a.stage_bytes);
-  if (a.stages < 2) return s;
+  if (a.stages < 2) return copies && steps > 1 ? make_stream_plan(f, columns, rows, copies, 1) : s;
   s.bytes = fixed + a.stages * a.stage_bytes;
   a.tiles = (a.count + 128 * rows - 1) / (128 * rows);
   if (int64_t(a.tiles) * f.images > (1 << 30)) return s;
@@ -99,6 +105,13 @@ struct Plain {
     return unsigned(at) < unsigned(length) ? x + int64_t(image) * ci * length + at : nullptr;
   }
   __device__ __forceinline__ float value(Spot spot, int c) const { return spot ? __ldg(spot + int64_t(c) * length) : 0.0f; }
+  // Starts a copy of the value, or of 0, into shared memory.
+  __device__ __forceinline__ void copy(Spot spot, int c, bool exists, float* to) const {
+    const float* from = spot && exists ? spot + int64_t(c) * length : x;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(ptx::shared_address(to)), "l"(from),
+                 "r"(spot && exists ? 4 : 0)
+                 : "memory");
+  }
 };
 
 // Or the input after a filter of 3 x 3 of its own for every channel, padded by one so that the image keeps its size (used by the
@@ -137,7 +150,7 @@ struct Filtered3x3 {
 };
 
 // kProducers threads load and split, two warpgroups multiply.
-template <int Columns, int OutStep, int kRows, int kProducers, class Source, class Epilogue>
+template <int Columns, int OutStep, int kRows, int kProducers, int kCopies, class Source, class Epilogue>
 __global__ __launch_bounds__(256 + kProducers, 1) void stream(const __grid_constant__ StreamArgs a, const Source source,
                                                               const uint4* __restrict__ w, const float* __restrict__ bias,
                                                               float* __restrict__ out, unsigned* flags, Epilogue epilogue) {
@@ -221,19 +234,53 @@ __global__ __launch_bounds__(256 + kProducers, 1) void stream(const __grid_const
         if (++slot == a.stages) slot = 0, parity ^= 1;
       }
     };
-    float even[kAtOnce][8], odd[kAtOnce][8];
     Batch now = {int(blockIdx.x), 0, 0};
-    load(now, even);
-    while (now.index < a.all_tiles) {
-      const Batch next = advance(now);
-      if (next.index < a.all_tiles) load(next, odd);
-      store(now, even);
-      now = next;
-      if (now.index >= a.all_tiles) break;
-      const Batch after = advance(now);
-      if (after.index < a.all_tiles) load(after, even);
-      store(now, odd);
-      now = after;
+    if constexpr (kCopies > 0) {
+      static_assert(kAtOnce * 8 * kProducers * 4 == kCopyBytes, "what the plan leaves room for");
+      float* copies = reinterpret_cast<float*>(ring + a.stages * a.stage_bytes) + thread;  // [batch][item][term][thread]
+      const auto copy = [&](const Batch& b, int which) {
+        const int image = b.index / a.tiles, first = b.index % a.tiles * (128 * kRows);
+        float* to = copies + which * (kCopyBytes / 4);
+#pragma unroll
+        for (int q = 0; q < kAtOnce; ++q) {
+          const unsigned item = b.base + q * kProducers + thread, block = item / across, at = item - block * across;
+          const int c = (b.chunk * blocks + block) * 8;
+          const auto spot = source.spot(image, item < items ? a.step * first + a.first + int(at) : INT_MAX);
+#pragma unroll
+          for (int i = 0; i < 8; ++i) source.copy(spot, c + i, c + i < a.ci, to + (8 * q + i) * kProducers);
+        }
+      };
+      Batch next = now;
+      for (int n = 0; n < kCopies; ++n, next = advance(next)) {
+        if (next.index < a.all_tiles) copy(next, n);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+      }
+      for (int which = 0; now.index < a.all_tiles; now = advance(now), next = advance(next)) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(kCopies - 1) : "memory");
+        float v[kAtOnce][8];
+#pragma unroll
+        for (int q = 0; q < kAtOnce; ++q)
+#pragma unroll
+          for (int i = 0; i < 8; ++i) v[q][i] = copies[which * (kCopyBytes / 4) + (8 * q + i) * kProducers];
+        store(now, v);
+        if (next.index < a.all_tiles) copy(next, which);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        which = which + 1 == kCopies ? 0 : which + 1;
+      }
+    } else {
+      float even[kAtOnce][8], odd[kAtOnce][8];
+      load(now, even);
+      while (now.index < a.all_tiles) {
+        const Batch next = advance(now);
+        if (next.index < a.all_tiles) load(next, odd);
+        store(now, even);
+        now = next;
+        if (now.index >= a.all_tiles) break;
+        const Batch after = advance(now);
+        if (after.index < a.all_tiles) load(after, even);
+        store(now, odd);
+        now = after;
+      }
     }
     __syncwarp();
     tell_range(range_of(largest, bad, kXSeen), flags);
@@ -335,21 +382,31 @@ float* lines = to + int64_t(32 * set) * a.out_length;
   }
 }
 
+// Launches the kernel of a plan.
+template <int Columns, int OutStep, int Rows, int Producers, int Copies, class Source, class Epilogue>
+int launch_stream_plan(const StreamPlan& s, const Source& source, const uint4* filters, const float* bias, float* out, unsigned* flags,
+                       cudaStream_t at, Epilogue epilogue) {
+  auto* kernel = stream<Columns, OutStep, Rows, Producers, Copies, Source, Epilogue>;
+  const cudaError_t state = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, s.bytes);
+  if (state != cudaSuccess) return int(state);
+  kernel<<<std::min(132, s.args.all_tiles), 256 + Producers, s.bytes, at>>>(s.args, source, filters, bias, out, flags, epilogue);
+  return int(cudaGetLastError());
+}
+
 // Launches all but the repair; 0, an error, or -1 where the form does not suit.
 template <int Columns, int OutStep, int Rows, int Producers, class Source, class Epilogue>
 int launch_stream_of(const Form& f, const Source& source, const float* w, const float* bias, float* out, void* workspace, cudaStream_t at,
                      Epilogue epilogue) {
-  const StreamPlan s = make_stream_plan(f, Columns, Rows);
+  const StreamPlan copying = make_stream_plan(f, Columns, Rows, TUNE_COPIES);
+  const StreamPlan s = copying.ok ? copying : make_stream_plan(f, Columns, Rows);
   if (!s.ok || s.args.ostep != OutStep || !workspace) return -1;
   uint4* units = static_cast<uint4*>(workspace);
   unsigned* flags = reinterpret_cast<unsigned*>(units);
   cudaMemsetAsync(flags, 0, 256, at);
   split_filter<<<264, 128, 0, at>>>(s.plan.filter, w, units + kFlagUnits, flags);
-  auto* kernel = stream<Columns, OutStep, Rows, Producers, Source, Epilogue>;
-  const cudaError_t state = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, s.bytes);
-  if (state != cudaSuccess) return int(state);
-  kernel<<<std::min(132, s.args.all_tiles), 256 + Producers, s.bytes, at>>>(s.args, source, units + kFlagUnits, bias, out, flags, epilogue);
-  return int(cudaGetLastError());
+  if (copying.ok)
+    return launch_stream_plan<Columns, OutStep, Rows, Producers, TUNE_COPIES>(s, source, units + kFlagUnits, bias, out, flags, at, epilogue);
+  return launch_stream_plan<Columns, OutStep, Rows, Producers, 0>(s, source, units + kFlagUnits, bias, out, flags, at, epilogue);
 }
 
 // A convolution along one axis (or of one tap) with `Columns` output channels; other forms take the plain kernel.
