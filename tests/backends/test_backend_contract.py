@@ -202,7 +202,7 @@ def test_costly_headers_are_only_in_contracts_that_need_them() -> None:
 @pytest.mark.parametrize(
     ("precision", "phrase"),
     [
-        (Precision.FP32, "TF32, fp16 and bf16 arithmetic are too coarse"),
+        (Precision.FP32, "TF32, fp16 and bf16 arithmetic alone are too coarse"),
         (Precision.TF32, "round their inputs to TF32"),
         (Precision.BF16, "Accumulate sums and products in float32"),
     ],
@@ -243,6 +243,8 @@ def test_float32_products_from_parts_are_explained_where_there_are_products(soft
 
     assert ["Tensor cores truncate when they accumulate" in text for text in told] == [True, False]
     assert "too coarse and fail" in told[0]
+    dot = [TritonBackend().contract(task).text for task in (product, softmax)]
+    assert ["`tl.dot` rounds float32 factors to TF32" in text for text in dot] == [True, False]
     coarse = replace(product, precision=Precision.TF32)
     assert "truncate" not in CudaBackend().contract(coarse).text + CpuBackend().contract(product).text
 
@@ -253,7 +255,7 @@ def test_a_task_of_one_size_asks_for_no_other() -> None:
     task = Task("t", "", TaskKind.NATIVE, tensors, (), workloads, Precision.FP32, "digest")
     for backend in (CpuBackend(), TritonBackend()):
         text = backend.contract(task).text
-        assert "It is checked and timed at this size only:\n- w: rows = 4" in text
+        assert "Your program is checked and timed at this size only:\n- w: rows = 4" in text
         assert "others must work" not in text
     elsewhere = (Workload("elsewhere", (("rows", 5),)),)
     assert "others must work" in CpuBackend().contract(replace(task, held_out=elsewhere)).text

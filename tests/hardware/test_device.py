@@ -20,6 +20,7 @@ from warpsmith.hardware.device import (
     cpu_info,
     cpu_threads,
     select_device,
+    vector_instructions,
     visible_gpus,
     visible_uuids,
 )
@@ -166,3 +167,17 @@ def test_gpu_facts_agree_with_torch() -> None:
 )
 def test_processors_have_names(info: str, name: str) -> None:
     assert _cpu_name(info) == name
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("fpu sse2 avx avx2 avx512f amx_tile", "AVX-512 and AMX"),
+        ("sse avx avx2", "AVX2"),
+        ("fp asimd sve sve2", "SVE2"),
+        ("fp asimd", "NEON"),
+        ("", ""),
+    ],
+)
+def test_the_widest_vector_instructions_are_named(flags: str, words: str) -> None:
+    assert vector_instructions(flags) == words

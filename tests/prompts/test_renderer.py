@@ -12,6 +12,7 @@ from warpsmith.model.candidate import SourceFile
 from warpsmith.model.errors import UsageError
 from warpsmith.model.method import MethodOperator, Move
 from warpsmith.model.numbers import quantity, whole_percent
+from warpsmith.model.task import Precision
 from warpsmith.prompts.renderer import LIMIT_CHARS, facts, kernel_time, render, speedup
 
 BARE = MethodOperator("init", Move.INIT, "evoengineer/init")
@@ -37,6 +38,7 @@ def test_a_brief_without_anything_has_only_what_is_always_there() -> None:
     assert headings(user(brief(BARE))) == [
         "# softmax in CUDA C++17",
         "# Device",
+        "# How a kernel is judged",
         "# What is not allowed",
         "# What is wanted",
         "# Your reply",
@@ -74,7 +76,7 @@ def test_a_contract_that_does_not_tell_the_task_has_it_told() -> None:
     assert "torch.softmax(x, dim=-1)" in text
     assert "- `x`: input, float32 [rows, cols]" in text
     assert "- tall: rows = 4096, cols = 1024" in text
-    assert "TF32, fp16 and bf16 arithmetic are too coarse" in text
+    assert "TF32, fp16 and bf16 arithmetic alone are too coarse" in text
 
 
 def test_an_allowed_library_is_named() -> None:
@@ -134,7 +136,7 @@ def test_strategies_are_shown_whole_and_of_ideas_the_oldest_is_left_out_first() 
 def test_the_translator_gets_instructions_for_what_its_strategy_names() -> None:
     text = user(brief(cupilot.TRANSLATE))
 
-    assert text.index("# The strategy to carry out") < text.index("# How its optimisations are written")
+    assert text.index("# The strategy to carry out") < text.index("# How the optimisations of the strategy are")
     assert "- A warp for each row (one-warp-per-row): Reduce a row with shuffles in one warp." in text
 
 
@@ -144,8 +146,8 @@ def test_the_device_is_described_by_what_was_measured() -> None:
     assert "132 multiprocessors (SMs) and 50.0 MiB of L2. Measured with PyTorch: 4.10 TB/s from memory" in text
     assert "386 TFLOP/s in tf32" in text
     assert "one more kernel launch takes 2.10 µs" in text
-    assert "It has 64 threads and 256 MiB of last-level cache." in cpu
-    assert "below 12.5 FLOP per byte in fp32 and below 181 FLOP per byte in bf16" in user(brief(EVERYTHING))
+    assert "It has 64 threads, AVX-512 instructions and 256 MiB of last-level cache." in cpu
+    assert "An SM has 65536 registers, 228 KiB of shared memory and room for 2048 threads in at most 32 blocks." in text
 
 
 def test_the_order_in_which_sections_go() -> None:
@@ -210,8 +212,40 @@ def test_figures_are_rounded_for_reading() -> None:
     assert quantity(12, "FLOP", zeros=True) == "12 FLOP"
 
 
+def test_ridges_are_those_of_the_precision_class() -> None:
+    def memory_line(precision: Precision) -> str:
+        asked = brief(EVERYTHING)
+        task = replace(asked.problem.task, precision=precision)
+        text = user(replace(asked, problem=replace(asked.problem, task=task)))
+        return next(line for line in text.splitlines() if line.startswith("Memory is the limit"))
+
+    fp32 = memory_line(Precision.FP32)
+    assert "12.5 FLOP per byte in plain fp32 arithmetic" in fp32
+    assert fp32.endswith("below 31.4 FLOP per byte in the fastest products of this class (3 tf32 products for each).")
+    assert memory_line(Precision.BF16).endswith("below 181 FLOP per byte in the fastest products of this class (bf16).")
+    cpu = user(brief(EVERYTHING, "cpu"))
+    assert "Memory is the limit below 10.8 FLOP per byte in plain fp32 arithmetic." in cpu
+
+
+def test_a_workload_that_a_launch_decides_has_no_other_limit() -> None:
+    lines = [line for line in user(brief(EVERYTHING)).splitlines() if line.startswith(("- short (", "- tall ("))]
+
+    assert lines[0].endswith("that alone takes 0.13 µs, less than a launch.")
+    assert "no kernel should take less than 8.33 µs; PyTorch reaches 31 % of that speed." in lines[1]
+
+
+def test_strategies_of_any_length_are_shown_whole() -> None:
+    long = " + ".join(f"strategy-{n}(width={n})" for n in range(60))
+    everything = brief(EVERYTHING)
+    shown = replace(BEST, strategy=long)
+    asked = replace(everything, best=shown, lineage=(shown,), ideas=(replace(everything.ideas[1], strategy=long),))
+
+    assert user(asked).count(long) == 3
+
+
 def test_unknown_architectures_get_no_facts() -> None:
     assert "227 KiB" in facts("sm_90a")
+    assert facts("sm_75") == "Tensor cores for fp16 and int8."
     assert facts("") == facts("sm_999") == facts("gfx942") == ""
 
 

@@ -231,7 +231,7 @@ def test_whoever_asks_sees_the_verdict_that_stands(tmp_path: Path) -> None:
             assert (shown.status, shown.reason) == (Status.OK, "")
             assert shown.speedup == pytest.approx(1.6)
             assert (shown.share_of_floor, session.state.trials[2].share) == (0.5, 0.5)
-            assert shown.error_share == 0.1  # error 0.1, limit 1.0
+            assert (shown.error_share, shown.error_limit) == (0.1, 1.0)  # error 0.1, limit 1.0
             record = session.record(2)
             assert (record.status, record.reason) == (Status.OK, "")
             assert record.speedup == pytest.approx(1.6)

@@ -224,7 +224,7 @@ _PRODUCT = re.compile(
 
 PRECISION_RULES = {
     Precision.FP32: (
-        "fp32: compute in float32 or better. TF32, fp16 and bf16 arithmetic are too coarse and fail; "
+        "fp32: compute in float32 or better. TF32, fp16 and bf16 arithmetic alone are too coarse and fail; "
         "another order of summation is fine."
     ),
     Precision.TF32: (
@@ -237,6 +237,12 @@ PRECISION_RULES = {
     Precision.BF16: ("bf16: values are bfloat16. Accumulate sums and products in float32, and round once at the end."),
     Precision.FP64: "fp64: compute in float64; float32 arithmetic is too coarse and fails.",
 }
+
+ERROR_RULE = (
+    "The error against a float64 reference may be a small multiple of PyTorch's own at this precision. Two errors are "
+    "limited: the largest |difference| / (|reference| + s), and the root mean square of the differences over s, where "
+    "s is the root mean square of the reference."
+)
 
 COMMON_RULES = (
     "Every tensor is dense and row-major (the last axis is contiguous).",
@@ -306,9 +312,9 @@ def workloads_text(task: Task) -> str:
     """The sizes on which a candidate is checked and timed, as Markdown."""
     if not task.axes:
         return "One size only, as the shapes above say."
-    lines = ["It is checked on all of these sizes and timed on them too; others must work as well:"]
+    lines = ["Your program is checked and timed on all of these sizes; others must work as well:"]
     if len(task.fixed_axes) == len(task.axes):
-        lines = ["It is checked and timed at this size only:"]
+        lines = ["Your program is checked and timed at this size only:"]
     lines += [f"- {w.name}: {', '.join(f'{a} = {v}' for a, v in w.axes)}" for w in task.workloads]
     return "\n".join(lines)
 
@@ -322,15 +328,16 @@ def _rules(task: Task, dialect: CDialect) -> tuple[str, ...]:
         else "Library kernels may not be called: write the computation yourself."
     )
     precision = f"Precision class {PRECISION_RULES[task.precision]}"
-    limit = "The error against a float64 reference may be a small multiple of PyTorch's own at this precision."
     used = dict.fromkeys(t.dtype for t in task.tensors)
     types = tuple(dialect.type_rules[dtype] for dtype in used if dtype in dialect.type_rules)
-    products = (dialect.product_rules[task.precision],) if _has_product(task, dialect) else ()
-    return (memory, *COMMON_RULES, *dialect.rules, *types, precision, *products, limit, libraries)
+    told = task.precision in dialect.product_rules and has_product(task)
+    products = (dialect.product_rules[task.precision],) if told else ()
+    return (memory, *COMMON_RULES, *dialect.rules, *types, precision, *products, ERROR_RULE, libraries)
 
 
-def _has_product(task: Task, dialect: CDialect) -> bool:
-    return task.precision in dialect.product_rules and _PRODUCT.search(task.source) is not None
+def has_product(task: Task) -> bool:
+    """True if the source of a task multiplies matrices."""
+    return _PRODUCT.search(task.source) is not None
 
 
 def _provided(dialect: CDialect, workspace: str, constants: tuple[str, ...]) -> str:

@@ -12,10 +12,12 @@ import re
 from dataclasses import dataclass
 
 from warpsmith.backends.c_contract import (
+    ERROR_RULE,
     PRECISION_RULES,
     argument_table,
     code_block,
     extent_of,
+    has_product,
     meaning_of,
     workloads_text,
 )
@@ -197,6 +199,12 @@ _SEALED = (
 )
 
 
+_DOT = (
+    '`tl.dot` rounds float32 factors to TF32 unless it is told otherwise: give `input_precision="ieee"`, or '
+    '`"tf32x3"` with partial sums that are added outside of `tl.dot` every few steps.'
+)
+
+
 def launch_text(task: Task, arguments: tuple[Argument, ...]) -> str:
     """The contract of a Triton candidate: a function that writes into the outputs."""
     skeleton = f"import torch\nimport triton\nimport triton.language as tl\n\n\n{declaration(arguments)}\n    ..."
@@ -208,6 +216,7 @@ def launch_text(task: Task, arguments: tuple[Argument, ...]) -> str:
         "Everything inside `launch` is timed; what an autotuner tries in the first call on a workload is not.",
         _FRESH,
         _SEALED,
+        *((_DOT,) if task.precision is Precision.FP32 and has_product(task) else ()),
         *_limits(task),
     )
     return _text(task, "Triton", skeleton, argument_table(arguments), rules)
@@ -283,7 +292,7 @@ def _limits(task: Task) -> tuple[str, ...]:
     libraries = f"Libraries you may call: {allowed}." if allowed else "Write the computation yourself."
     return (
         f"Precision class {PRECISION_RULES[task.precision]}",
-        "The error against a float64 reference may be a small multiple of PyTorch's own at this precision.",
+        ERROR_RULE,
         libraries,
     )
 

@@ -64,6 +64,7 @@ class CpuInfo:
     flags: str  # digest of the instruction-set flags: -march=native depends on them
     cache_bytes: int  # last-level caches of those CPUs, added up
     memory_bytes: int
+    instructions: str = ""  # its widest vector instructions: "AVX-512"; "" if not known
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,16 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value  # older bindings give bytes
 
 
+_VECTORS = (
+    ("avx512f", "AVX-512"),
+    ("avx2", "AVX2"),
+    ("avx", "AVX"),
+    ("sve2", "SVE2"),
+    ("sve", "SVE"),
+    ("asimd", "NEON"),
+)
+
+
 @cache
 def cpu_info() -> CpuInfo:
     """The CPUs of this process."""
@@ -195,7 +206,15 @@ def cpu_info() -> CpuInfo:
         flags=hashlib.sha256(" ".join(sorted(flags.split())).encode()).hexdigest()[:12],
         cache_bytes=_last_level_bytes(Path("/sys/devices/system/cpu"), usable) or _DEFAULT_CACHE_BYTES,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        instructions=vector_instructions(flags),
     )
+
+
+def vector_instructions(flags: str) -> str:
+    """The widest vector instructions among the flags of a processor, and matrix instructions; "" without any."""
+    known = set(flags.split())
+    widest = [word for flag, word in _VECTORS if flag in known][:1]
+    return " and ".join([*widest, *(["AMX"] if "amx_tile" in known else [])])
 
 
 def _cpu_name(info: str) -> str:

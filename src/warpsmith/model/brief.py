@@ -42,15 +42,7 @@ class DeviceFigures:
     bandwidth_bytes_s: float  # of main memory
     flops_s: tuple[tuple[str, float], ...]  # by type, of a matrix product in PyTorch
     launch_s: float  # one more kernel in a graph; one tiny operation on a CPU
-
-    @property
-    def ridges(self) -> tuple[tuple[str, float], ...]:
-        """The arithmetic intensities from which plain arithmetic and the fastest type are the limit, in FLOP/byte."""
-        rates = dict(self.flops_s)
-        fastest = max(rates, key=lambda name: rates[name], default="")
-        return tuple(
-            (name, rates[name] / self.bandwidth_bytes_s) for name in dict.fromkeys(("fp32", fastest)) if name in rates
-        )
+    instructions: str = ""  # the widest vector instructions of a CPU: "AVX-512"; "" if not known
 
 
 @dataclass(frozen=True)
@@ -91,6 +83,7 @@ class ShownCandidate:
     interval: Interval | None = None
     share_of_floor: float | None = None  # of the hardware limit, in the worst workload
     error_share: float | None = None  # its error ÷ the error limit, in the workload where that is largest
+    error_limit: float | None = None  # that limit
     resources: tuple[str, ...] = ()  # one line per kernel: registers, shared memory, spills
     profile: str = ""  # a digest: bottleneck, evidence, what to try
 

@@ -1,7 +1,7 @@
 """Renders a brief as a prompt: a system message, and one user message made of sections.
 
 The sections follow from what the brief carries; their wording is in `templates/`. If a prompt is too long, the least
-important parts are left out. `facts` lists abilities of GPU architectures from NVIDIA's programming guide.
+important parts are left out. `facts` says what a GPU architecture has, from NVIDIA's programming guide.
 """
 
 from __future__ import annotations
@@ -18,35 +18,45 @@ from jinja2.exceptions import TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from warpsmith.backends.c_contract import PRECISION_RULES, code_block
+from warpsmith.hardware.occupancy import MULTIPROCESSORS, WARP
+from warpsmith.hardware.roofline import permitted
 from warpsmith.model.brief import Brief, Message, Problem, Prompt, Role
 from warpsmith.model.candidate import SourceFile
 from warpsmith.model.errors import UsageError
 from warpsmith.model.evaluation import Interval, Status
 from warpsmith.model.method import Move, Product
 from warpsmith.model.numbers import memory_size, number, quantity, whole_percent
+from warpsmith.model.task import Precision
 
-_COMMON = "Warps of 32 threads, at most 1024 threads a block and 255 registers a thread."
-_FACTS = {
-    (7, 0): "96 KiB of shared memory a block at most; tensor cores for fp16.",
-    (7, 5): "64 KiB of shared memory a block at most; tensor cores for fp16 and int8.",
-    (8, 0): "163 KiB of shared memory a block at most; tensor cores for fp16, bf16, TF32 and fp64; cp.async.",
-    (8, 6): "99 KiB of shared memory a block at most; tensor cores for fp16, bf16 and TF32; cp.async.",
-    (8, 7): "163 KiB of shared memory a block at most; tensor cores for fp16, bf16 and TF32; cp.async.",
-    (8, 9): "99 KiB of shared memory a block at most; tensor cores for fp16, bf16, TF32 and fp8; cp.async.",
-    (9, 0): "227 KiB of shared memory a block at most; tensor cores for fp16, bf16, TF32 and fp8 (wgmma) and "
-    "for fp64; cp.async, TMA bulk copies with mbarriers, thread block clusters with distributed shared memory.",
-    (10, 0): "227 KiB of shared memory a block at most; tensor cores (tcgen05, tensor memory) for fp16, bf16, TF32, "
-    "fp8, fp6 and fp4; TMA bulk copies, thread block clusters.",
-    (12, 0): "99 KiB of shared memory a block at most; tensor cores for fp16, bf16, TF32, fp8, fp6 and fp4; cp.async, "
-    "TMA bulk copies.",
+_ABILITIES = {
+    75: "Tensor cores for fp16 and int8.",
+    80: "Tensor cores for fp16, bf16, TF32 and fp64; cp.async.",
+    86: "Tensor cores for fp16, bf16 and TF32; cp.async.",
+    87: "Tensor cores for fp16, bf16 and TF32; cp.async.",
+    89: "Tensor cores for fp16, bf16, TF32 and fp8; cp.async.",
+    90: "Tensor cores for fp16, bf16, TF32 and fp8 (wgmma) and for fp64; cp.async, TMA bulk copies with mbarriers, "
+    "thread block clusters with distributed shared memory.",
+    100: "Tensor cores (tcgen05, tensor memory) for fp16, bf16, TF32, fp8, fp6 and fp4; TMA bulk copies, thread block "
+    "clusters.",
+    103: "Tensor cores (tcgen05, tensor memory) for fp16, bf16, TF32, fp8, fp6 and fp4; TMA bulk copies, thread block "
+    "clusters.",
+    120: "Tensor cores for fp16, bf16, TF32, fp8, fp6 and fp4; cp.async, TMA bulk copies.",
 }
 
 
 def facts(arch: str) -> str:
-    """The abilities of a GPU architecture such as "sm_90a"; "" if unknown."""
-    found = re.fullmatch(r"sm_(\d+)(\d)[a-z]?", arch)
-    known = _FACTS.get((int(found[1]), int(found[2]))) if found else None
-    return f"{_COMMON} {known}" if known else ""
+    """The limits and abilities of a GPU architecture such as "sm_90a"; "" if unknown."""
+    found = re.fullmatch(r"sm_(\d+)[a-z]?", arch)
+    version = int(found[1]) if found else 0
+    sm = MULTIPROCESSORS.get(version)
+    if sm is None:
+        return _ABILITIES.get(version, "")
+    return (
+        f"An SM has {sm.registers} registers, {sm.shared_bytes >> 10} KiB of shared memory and room for "
+        f"{sm.warps * WARP} threads in at most {sm.blocks} blocks. A block has at most {sm.threads_per_block} threads "
+        f"in warps of {WARP} and {sm.shared_bytes_per_block >> 10} KiB of shared memory, a thread at most "
+        f"{sm.registers_per_thread} registers. {_ABILITIES[version]}"
+    )
 
 
 LIMIT_CHARS = 120_000
@@ -55,8 +65,9 @@ LIMIT_CHARS = 120_000
 TEMPLATES = Path(__file__).parent / "templates"
 SUFFIX = ".j2"
 SECTIONS = (
-    *("task", "device", "forbidden", "notes", "roofline", "start", "best", "parents", "lineage", "subject", "failure"),
-    *("insights", "failures", "retrieved", "precedents", "strategies", "ideas", "effects", "idea", "cards"),
+    *("task", "device", "judging", "forbidden", "notes", "roofline", "start", "best", "parents", "lineage"),
+    *("subject", "failure", "insights", "failures", "retrieved", "precedents", "strategies", "ideas", "effects"),
+    *("idea", "cards"),
 )
 REPLIES = {Product.STRATEGIES: "reply_strategies", Product.ALIGNMENT: "reply_alignment", Product.TEXT: "reply_text"}
 """The template for the form of a reply, by product; "reply" for a kernel."""
@@ -83,7 +94,7 @@ _SPARED = (
 )
 _LATEST_LAST = ("failures", "ideas", "notes", "lineage")  # of these the oldest goes first, of the others the last
 _LEAST_CODE_CHARS = 1000
-_FIXED = frozenset({"system", "sections/task", "sections/device", "sections/forbidden"})
+_FIXED = frozenset({"system", "sections/task", "sections/device", "sections/judging", "sections/forbidden"})
 _MOST_KEPT = 1024  # a bench works on many problems at the same time
 
 
@@ -166,6 +177,7 @@ def _worded(name: str, brief: Brief, code_chars: int) -> str:
                 language=LANGUAGES.get(problem.backend, problem.backend),
                 facts=facts(problem.arch),
                 precision=PRECISION_RULES[problem.task.precision],
+                ridges=_ridges(problem),
                 tag=_tag(brief),
                 code_chars=code_chars,
             )
@@ -177,6 +189,21 @@ def _worded(name: str, brief: Brief, code_chars: int) -> str:
         where = f", line {line}," if line else ""
         raise UsageError(f"the prompt template {name!r}{where} cannot be rendered: {wrong}; correct it.") from wrong
     return text.strip()
+
+
+def _ridges(problem: Problem) -> list[tuple[float, str]]:
+    """Arithmetic intensities below which memory is the limit, each with the arithmetic it is for."""
+    figures, precision = problem.figures, problem.task.precision
+    if figures is None or not figures.bandwidth_bytes_s:
+        return []
+    plain = "fp64" if precision is Precision.FP64 else "fp32"
+    rates = dict(figures.flops_s)
+    found = [(rates[plain] / figures.bandwidth_bytes_s, f"plain {plain} arithmetic")] if plain in rates else []
+    fastest = permitted(figures.flops_s, precision)
+    if fastest.type != plain:
+        parts = f"{fastest.products:g} {fastest.type} products for each" if fastest.products > 1 else fastest.type
+        found.append((fastest.flops_s / figures.bandwidth_bytes_s, f"the fastest products of this class ({parts})"))
+    return found
 
 
 def _tag(brief: Brief) -> str:

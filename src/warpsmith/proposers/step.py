@@ -246,5 +246,5 @@ def _facts(shown: ShownCandidate) -> Document:
     if shown.resources:
         found["compiler"] = list(shown.resources)
     if shown.strategy:
-        found["strategy"] = shown.strategy[:300]
+        found["strategy"] = shown.strategy
     return found

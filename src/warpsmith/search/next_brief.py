@@ -62,6 +62,7 @@ _UNSAID: dict[KernelFact, dict[str, Any]] = {  # fields of a kernel of which a f
         "interval": None,
         "share_of_floor": None,
         "error_share": None,
+        "error_limit": None,
     },
     KernelFact.STRATEGY: {"strategy": ""},
     KernelFact.THOUGHT: {"thought": ""},

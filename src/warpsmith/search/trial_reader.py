@@ -110,6 +110,8 @@ class TrialReader:
 def with_evaluation(exhibit: ShownCandidate, evaluation: Evaluation) -> ShownCandidate:
     """The exhibit with the results of an evaluation."""
     shares = [workload.share_of_floor for workload in evaluation.workloads]
+    errors = [(w.error / w.error_limit if w.error_limit > 0 else 0.0, w.error_limit) for w in evaluation.workloads]
+    error_share, error_limit = max(errors, default=(None, None))
     return replace(
         exhibit,
         status=evaluation.status,
@@ -118,9 +120,8 @@ def with_evaluation(exhibit: ShownCandidate, evaluation: Evaluation) -> ShownCan
         speedup=evaluation.speedup(),
         interval=evaluation.interval(),
         share_of_floor=min(shares) if shares else None,
-        error_share=max(
-            (w.error / w.error_limit if w.error_limit > 0 else 0.0 for w in evaluation.workloads), default=None
-        ),
+        error_share=error_share,
+        error_limit=error_limit,
         resources=tuple(_resource_line(each) for each in evaluation.resources),
     )
 

@@ -29,10 +29,12 @@ from warpsmith.evaluator.judge.records import CalibrationMode, JudgeConfig, Task
 from warpsmith.evaluator.judge.workload_buffers import WorkloadBuffers, buffers_of_set
 from warpsmith.evaluator.protocol.buffer_layout import BufferLayout, join_layouts, lay_out
 from warpsmith.evaluator.protocol.messages import MOST_CALLS
+from warpsmith.hardware.device import cpu_info
 from warpsmith.hardware.peaks import Peaks, load_or_measure
 from warpsmith.hardware.roofline import floor_ms, zone
 from warpsmith.hardware.work import Work, count_work
 from warpsmith.model.brief import DeviceFigures, WorkloadBound
+from warpsmith.model.build import DeviceKind
 from warpsmith.model.certificate import Calibration
 from warpsmith.model.errors import TaskError
 from warpsmith.model.task import Precision, Task, Workload
@@ -169,6 +171,7 @@ class TaskContext:
                 bandwidth_bytes_s=self.peaks.bandwidth_bytes_s,
                 flops_s=self.peaks.flops,
                 launch_s=self.peaks.launch_overhead_s,
+                instructions=cpu_info().instructions if self.peaks.kind is DeviceKind.CPU else "",
             ),
         )
 
