@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
+from jinja2 import Environment, FunctionLoader
 
 from tests.prompts.briefs import BEST, EVERYTHING, FAILED, REPAIR, SLOWER, UNREADABLE, brief, exhibit
 from warpsmith.methods import cupilot
@@ -13,6 +17,7 @@ from warpsmith.model.errors import UsageError
 from warpsmith.model.method import MethodOperator, Move
 from warpsmith.model.numbers import quantity, whole_percent
 from warpsmith.model.task import Precision
+from warpsmith.prompts import renderer
 from warpsmith.prompts.renderer import LIMIT_CHARS, facts, kernel_time, render, speedup
 
 BARE = MethodOperator("init", Move.INIT, "evoengineer/init")
@@ -255,3 +260,18 @@ def test_the_beginning_that_all_prompts_share_is_named() -> None:
     assert first.stable == second.stable > 500
     assert first.text[: first.stable] == second.text[: second.stable]
     assert "# What is wanted" not in first.text[: first.stable]
+
+
+def test_threads_that_begin_together_compile_a_template_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def load(name: str) -> str:
+        time.sleep(0.02)  # in which all threads would begin to compile it
+        read.append(name)
+        return "text"
+
+    monkeypatch.setattr(renderer, "_templates", {})
+    monkeypatch.setattr(renderer, "_environment", cache(lambda: Environment(loader=FunctionLoader(load))))
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(map(id, threads.map(renderer._template, ["system"] * 8)))) == 1
+    assert read == ["system"]

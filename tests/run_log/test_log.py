@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import RunError
 from warpsmith.model.method import Move
 from warpsmith.model.usage import TokenUsage
+from warpsmith.run_log import log as log_module
 from warpsmith.run_log.events import (
     AskAgain,
     BriefAsked,
@@ -92,6 +94,21 @@ def test_text_that_is_no_unicode_does_not_lose_a_reply(tmp_path: Path) -> None:
         found = log.of_brief(1, ReplyReceived)
     assert found is not None
     assert found.reply.text == "before ? after"
+
+
+def test_threads_that_begin_together_make_a_format_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def make(kind: object) -> object:
+        time.sleep(0.02)  # in which all threads would begin to make it
+        made.append(kind)
+        return kind
+
+    monkeypatch.setattr(log_module, "_ADAPTERS", {})
+    monkeypatch.setattr(log_module, "TypeAdapter", make)
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(log_module._adapter, ["NoteAdded"] * 8)) == {NoteAdded}
+    assert made == [NoteAdded]
 
 
 def test_a_closed_run_is_one_file_that_can_be_copied(tmp_path: Path) -> None:

@@ -63,10 +63,14 @@ def _native_form(text: str) -> list[str]:
     if len(text) > _MAX_CHARS or _COMMENT_IN_INCLUDE.search(text):
         return _lines(text)
     form = [f"{tunable.name} = {tunable.values}" for tunable in tunables(text)]
-    for is_include, group in groupby(_words(text), lambda word: _SYSTEM_INCLUDE.fullmatch(word) is not None):
-        words = [_SYSTEM_INCLUDE.sub(r"#include <\1>", word) for word in group]
+    for is_include, group in groupby(_words(text), _is_system_include):
+        words = [_SYSTEM_INCLUDE.sub(r"#include <\1>", word) if word[0] == "#" else word for word in group]
         form += sorted(set(words)) if is_include else words
     return form
+
+
+def _is_system_include(word: str) -> bool:
+    return word[0] == "#" and _SYSTEM_INCLUDE.fullmatch(word) is not None
 
 
 def _words(text: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,7 @@ from warpsmith.engine.ray_node import (
 from warpsmith.model.build import Target
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.contract import Contract
-from warpsmith.model.errors import HarnessFault
+from warpsmith.model.errors import HarnessFault, WarpsmithError
 from warpsmith.model.evaluation import Evaluation, Status
 from warpsmith.model.settings import Limits
 
@@ -138,6 +139,7 @@ class RayPool:
         self._without_since = time.monotonic()
         self._count = 0
         self.listeners: list[Callable[[str], None]] = []
+        self._absences = (ray.exceptions.RayError, ConnectionError)  # the latter from Ray's client
         self._actor_class = ray.remote(EvaluatorActor)
         self._build_task = ray.remote(num_returns=2, max_retries=3)(build_candidate)
         self._loop = asyncio.new_event_loop()
@@ -190,7 +192,7 @@ class RayPool:
             self._closing = True
             ended = [actor.handle.close.remote() for actor in self._actors if actor.report is not None and actor.idle]
             if ended:
-                await asyncio.wait([asyncio.ensure_future(_settled(each)) for each in ended], timeout=10.0)
+                await asyncio.wait([asyncio.ensure_future(self._ended(each)) for each in ended], timeout=10.0)
             for actor in self._actors:
                 actor.gone = True
                 self._kill(actor)
@@ -209,7 +211,7 @@ class RayPool:
     # --- in the loop's thread ---
 
     def _call(self, act: Callable[[], object]) -> None:
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(act)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -232,7 +234,9 @@ class RayPool:
                 arguments = (*work.arguments, built) if work.is_evaluation else work.arguments
                 call = getattr(actor.handle, work.method).options(name=work.name)
                 try:
-                    answer: ActorAnswer = await call.remote(work.key, work.task, *arguments, **work.options)
+                    answer: ActorAnswer = await self._reply(
+                        call.remote(work.key, work.task, *arguments, **work.options)
+                    )
                 except self._ray.exceptions.RayError as lost:
                     losses += 1
                     avoid |= {actor.node}
@@ -263,6 +267,11 @@ class RayPool:
         except asyncio.CancelledError:
             work.done.cancel()
             raise
+        except ConnectionError as lost:  # of Ray's client
+            if not work.done.done():
+                work.done.set_exception(
+                    HarnessFault(f"the connection to the cluster is lost ({_line(lost)}); start the command again.")
+                )
         except BaseException as error:  # noqa: BLE001  (the engine's thread raises it)
             if not work.done.done():
                 work.done.set_exception(error)
@@ -366,8 +375,8 @@ class RayPool:
             status, content = call.remote(
                 order.candidate, order.contract, order.target, order.limits, tuple(sorted(taken))
             )
-            fault = await status
-        except self._ray.exceptions.RayError:
+            fault = await self._reply(status)
+        except self._absences:
             fault = "lost"  # several times: the actor builds
         finally:
             self._building[plan.node] -= 1
@@ -394,7 +403,7 @@ class RayPool:
     def _looked(self) -> Mapping[str, NodePlan] | None:
         try:
             return self._look()
-        except Exception:  # noqa: BLE001  (the head of the cluster may answer again soon)
+        except (*self._absences, WarpsmithError):  # the head of the cluster may answer again soon
             return None
 
     def _refresh(self, plans: Mapping[str, NodePlan]) -> None:
@@ -432,8 +441,8 @@ class RayPool:
 
     async def _until_ready(self, actor: _Actor) -> None:
         try:
-            actor.report = await actor.handle.ready.remote()
-        except self._ray.exceptions.RayError as lost:
+            actor.report = await self._reply(actor.handle.ready.remote())
+        except self._absences as lost:
             self._lose(actor, lost)
             return
         for key in list(self._waiting):
@@ -488,15 +497,31 @@ class RayPool:
     def _kill(self, actor: _Actor) -> None:
         try:
             self._ray.kill(actor.handle)
-        except Exception:  # noqa: BLE001  (it is dead, or the cluster is)
+        except self._absences:  # the actor is dead, or the cluster is
             return
 
+    async def _ended(self, reference: Any) -> None:
+        try:
+            await self._reply(reference)
+        except self._absences:  # the actor is killed next
+            return
 
-async def _settled(reference: Any) -> None:
-    try:
-        await reference
-    except Exception:  # noqa: BLE001  (the actor is killed next)
-        return
+    async def _reply(self, reference: Any) -> Any:
+        """What a reference stands for.
+
+        Awaiting the reference itself would cancel Ray's future together with the waiting task, and Ray's client ends
+        its connection when it finds a cancelled future.
+        """
+        arrived: asyncio.Future[None] = self._loop.create_future()
+        future: Future[Any] = reference.future()
+
+        def hand_over() -> None:
+            if not arrived.done():
+                arrived.set_result(None)
+
+        future.add_done_callback(lambda _: self._call(hand_over))
+        await arrived
+        return future.result()
 
 
 def _line(why: object) -> str:

@@ -11,8 +11,11 @@ from __future__ import annotations
 import atexit
 import itertools
 import logging
+import os
 import queue
+import socket
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -36,10 +39,12 @@ from warpsmith.model.errors import ToolMissing, UsageError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.settings import Paths, Settings
 from warpsmith.model.task import Precision, Task
+from warpsmith.model.text import one_line
 from warpsmith.profiling.profiler import Profile
 
 _BUILT_ELSEWHERE = ("cpu", "cuda")  # backends whose builds need no device
 _PROBE_S = 120.0
+_REACH_S = 10.0
 _sites: dict[str, RaySite] = {}
 _connecting = threading.Lock()
 _numbers = itertools.count(1)
@@ -109,21 +114,40 @@ def connect(spec: RaySpec) -> Any:
     if ray.is_initialized():
         return ray
     options = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "warpsmith"}
+    address = spec.address or os.environ.get("RAY_ADDRESS", "")
     try:
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        if port.isdecimal():  # Ray by itself tries for minutes
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S).close()
         if spec.address:
-            ray.init(address=spec.address, **options)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # what they say is in the exception, too
+                ray.init(address=spec.address, **options)
             return ray
         try:
             ray.init(address="auto", **options)
         except ConnectionError:
             ray.init(**options)
-    except (ConnectionError, RuntimeError, ValueError) as refused:
-        where = f" at {spec.address}" if spec.address else ""
-        first = (str(refused).strip().splitlines() or [type(refused).__name__])[0]
-        raise UsageError(
-            f"no Ray cluster answers{where} ({first[:160].rstrip('.')}); start one with `ray start --head`."
+    except ImportError:  # of grpc
+        raise ToolMissing(
+            "ray://HOST:PORT needs Ray's client; install it with `pip install 'warpsmith[ray]'`."
         ) from None
+    except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as refused:
+        raise UsageError(_why_no_cluster(address, refused)) from None
     return ray
+
+
+def _why_no_cluster(address: str, refused: Exception) -> str:
+    """Why there is no connection to a cluster, and what to do."""
+    said = one_line(str(refused))[:300].rstrip(".") or type(refused).__name__
+    if "ersion mismatch" in said:
+        return f"{said}; install the same versions of Ray and Python here and on every node of the cluster."
+    if not address:
+        return f"no Ray cluster can be started ({said}); start one with `ray start --head` and look at what Ray says."
+    advice = "check the address, start a cluster there with `ray start --head`"
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        advice += ", and set RAY_AUTH_MODE=token where the cluster asks for a token (Ray 2.59 and later does)"
+    return f"no Ray cluster answers at {address} ({said}); {advice}."
 
 
 class RaySite:

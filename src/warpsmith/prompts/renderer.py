@@ -7,13 +7,14 @@ important parts are left out. `facts` says what a GPU architecture has, from NVI
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateNotFound
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template, TemplateNotFound
 from jinja2.exceptions import TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
@@ -166,21 +167,17 @@ def _rendered(name: str, brief: Brief, code_chars: int) -> str:
 def _worded(name: str, brief: Brief, code_chars: int) -> str:
     problem = brief.problem
     try:
-        text = (
-            _environment()
-            .get_template(name)
-            .render(
-                brief=brief,
-                problem=problem,
-                task=problem.task,
-                contract=problem.contract,
-                language=LANGUAGES.get(problem.backend, problem.backend),
-                facts=facts(problem.arch),
-                precision=PRECISION_RULES[problem.task.precision],
-                ridges=_ridges(problem),
-                tag=_tag(brief),
-                code_chars=code_chars,
-            )
+        text = _template(name).render(
+            brief=brief,
+            problem=problem,
+            task=problem.task,
+            contract=problem.contract,
+            language=LANGUAGES.get(problem.backend, problem.backend),
+            facts=facts(problem.arch),
+            precision=PRECISION_RULES[problem.task.precision],
+            ridges=_ridges(problem),
+            tag=_tag(brief),
+            code_chars=code_chars,
         )
     except TemplateNotFound as missing:
         raise UsageError(f"there is no prompt template {missing.name!r}; check the wording of the operator.") from None
@@ -234,6 +231,17 @@ class _Sandbox(SandboxedEnvironment):
         if key not in self._decided:
             self._decided[key] = super().is_safe_attribute(obj, attr, value)
         return self._decided[key]
+
+
+def _template(name: str) -> Template:
+    if name not in _templates:
+        with _compiling:  # takes long: one thread compiles what all threads of a bench need at its start
+            _templates[name] = _environment().get_template(name)
+    return _templates[name]
+
+
+_compiling = threading.Lock()
+_templates: dict[str, Template] = {}
 
 
 @cache

@@ -85,6 +85,7 @@ _READ_ONLY_FOLDER = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY_DIRECTORY)
 _LATEST = 1e11  # seconds since 1970: later is no time of an event
 _RECENT = 32  # latest events held in memory
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {}
+_making = threading.Lock()
 _E = TypeVar("_E")
 
 
@@ -297,19 +298,29 @@ def storable(value: _E) -> _E:
     """The same data as it would come back from a log: characters that are not UTF-8 become question marks."""
     made: Any = value
     if type(made) is str:
-        made = made.encode("utf-8", "replace").decode("utf-8")
+        if not made.isascii():
+            made = made.encode("utf-8", "replace").decode("utf-8")
     elif isinstance(value, tuple):
         made = tuple(storable(each) for each in value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {f.name: storable(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
-        made = dataclasses.replace(value, **changed)
+        old = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        new = {name: storable(each) for name, each in old.items()}
+        if new != old:
+            made = dataclasses.replace(value, **new)
     return cast(_E, made)
 
 
 def _adapter(kind: str) -> TypeAdapter[Any]:
     if kind not in _ADAPTERS:
-        _ADAPTERS[kind] = TypeAdapter(_KINDS[kind])
+        with _making:  # takes long: one thread makes what all threads of a bench need at its start
+            if kind not in _ADAPTERS:
+                _ADAPTERS[kind] = TypeAdapter(_KINDS[kind])
     return _ADAPTERS[kind]
+
+
+def as_data(event: Event) -> Any:
+    """An event as data for JSON, before strings are encoded."""
+    return _adapter(type(event).__name__).dump_python(event)
 
 
 class _Patience:

@@ -316,7 +316,7 @@ class Session:
         """Take in a parsed proposal; the record says if it is pending."""
         if brief.number not in self.state.unread:
             self.received(brief, proposal.reply)
-        return self._take(brief, proposal)
+        return self._take(brief, storable(proposal))
 
     def answer(self, brief: Brief, reply: Reply) -> TrialRecord:
         """Store a reply, parse it and take in the proposal."""
@@ -328,7 +328,8 @@ class Session:
         return self._take(brief, parse(storable(reply), brief))
 
     def _take(self, brief: Brief, proposal: Proposal) -> TrialRecord:
-        state, proposal = self.state, storable(proposal)  # a resumed run reads the same from the log
+        """Take in a proposal with characters that a log can store, so that a resumed run reads the same."""
+        state = self.state
         if proposal.text or proposal.drafts:
             words = ProposalRead(
                 brief.number, 0, TrialOutcome.WRITTEN, name=proposal.name, text=proposal.text, drafts=proposal.drafts

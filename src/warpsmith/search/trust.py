@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-
-from pydantic import TypeAdapter
 
 from warpsmith.model.errors import RunError, UsageError
 from warpsmith.model.settings import Settings
 from warpsmith.run_log.events import RunConfig, RunCreated
+from warpsmith.run_log.log import as_data
 from warpsmith.search.options import RunOptions
 from warpsmith.system.files import read_file
 from warpsmith.system.signatures import digest, is_signed, sign
@@ -112,14 +110,8 @@ def _sign(folder: Path, *statements: tuple[str, ...]) -> None:
         raise RunError(f"{folder} cannot be written ({refused.strerror}); copy it to a folder of yours.") from None
 
 
-@cache
-def _setup_format() -> TypeAdapter[RunCreated]:
-    """How a setup is stored; made at its first use, because making it takes time."""
-    return TypeAdapter(RunCreated)
-
-
 def _digest(setup: RunCreated) -> str:
-    return digest(_setup_format().dump_python(setup))
+    return digest(as_data(setup))
 
 
 def _task(folder: Path, setup: RunCreated) -> tuple[str, ...]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
+import threading
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 from warpsmith.model.errors import UsageError
@@ -23,10 +25,23 @@ def plugins(package: str) -> dict[str, Any]:
         plugin = getattr(importlib.import_module(f"{package}.{info.name}"), "PLUGIN", None)
         if plugin is not None:
             found[plugin.name] = plugin
-    for entry in entry_points(group=package):
+    for entry in _all_entry_points().select(group=package):
         plugin = entry.load()
         found.setdefault(plugin.name, plugin)
     return found
+
+
+def _all_entry_points() -> EntryPoints:
+    with _reading:  # takes long: one thread reads what all threads of a bench need at its start
+        return _entry_points(tuple(sys.path))
+
+
+_reading = threading.Lock()
+
+
+@cache
+def _entry_points(_: tuple[str, ...]) -> EntryPoints:
+    return entry_points()
 
 
 def plugin(package: str, name: str) -> Any:

@@ -11,6 +11,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -67,19 +68,24 @@ def importing_beside(file: Path) -> Iterator[None]:
         sys.modules.update(hidden)
 
 
-def _imported_roots(file: Path) -> set[str]:
+def _imported_roots(file: Path) -> frozenset[str]:
     """The first parts of the names of all modules that a file imports; none if it cannot be read as Python."""
     try:
-        tree = parse_python(file.read_text(encoding="utf-8-sig"), str(file))
+        return _roots_in(file.read_text(encoding="utf-8-sig"), str(file))
     except (OSError, ValueError, SyntaxError):
-        return set()
+        return frozenset()
+
+
+@lru_cache(maxsize=256)  # a bench asks about each task file many times
+def _roots_in(text: str, file: str) -> frozenset[str]:
+    tree = parse_python(text, file)
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:  # relative ones are of the same package
             names.add(node.module or "")
-    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"", "torch", "warpsmith"}
+    return frozenset(name.partition(".")[0] for name in names) - sys.stdlib_module_names - {"", "torch", "warpsmith"}
 
 
 def _files_of(folder: Path, root: str) -> list[Path]:
