@@ -271,6 +271,7 @@ def test_a_verification_runs_on_the_node(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ray leaves the server's log open
 def test_a_cluster_is_used_through_the_port_of_its_clients(
     cache_folder: Path, tmp_path: Path, kernel_path: Callable[[str], Path]
 ) -> None:

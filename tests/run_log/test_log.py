@@ -107,7 +107,7 @@ def test_threads_that_begin_together_make_a_format_once(monkeypatch: pytest.Monk
     monkeypatch.setattr(log_module, "_ADAPTERS", {})
     monkeypatch.setattr(log_module, "TypeAdapter", make)
     with ThreadPoolExecutor(8) as threads:
-        assert set(threads.map(log_module._adapter, ["NoteAdded"] * 8)) == {NoteAdded}
+        assert len(set(threads.map(log_module._adapter, ["NoteAdded"] * 8))) == 1
     assert made == [NoteAdded]
 
 

@@ -10,7 +10,7 @@ import pkgutil
 import sys
 import threading
 from functools import cache
-from importlib.metadata import EntryPoints, entry_points
+from importlib.metadata import entry_points
 from typing import Any
 
 from warpsmith.model.errors import UsageError
@@ -31,7 +31,7 @@ def plugins(package: str) -> dict[str, Any]:
     return found
 
 
-def _all_entry_points() -> EntryPoints:
+def _all_entry_points() -> Any:
     with _reading:  # takes long: one thread reads what all threads of a bench need at its start
         return _entry_points(tuple(sys.path))
 
@@ -40,7 +40,7 @@ _reading = threading.Lock()
 
 
 @cache
-def _entry_points(_: tuple[str, ...]) -> EntryPoints:
+def _entry_points(_: tuple[str, ...]) -> Any:
     return entry_points()
 
 
