@@ -141,6 +141,7 @@ def test_optimize_gives_the_best_kernel_its_trials_and_an_operator(tmp_path: Pat
     x = torch.randn(8, 64)
     assert result.best.speedup > 0
     assert "launch(" in result.best.source
+    assert "launch(" not in repr(result), "a prompt shows the result of a call that nobody stored"
     assert [trial.number for trial in result.trials] == [1, 2]
     assert set(seen) == {1, 2}
     assert result.stopped_because == "trials"
@@ -154,6 +155,10 @@ def test_a_run_is_driven_by_ask_and_tell_and_opened_again(tmp_path: Path) -> Non
         wrong = 'extern "C" int launch(const float* x, float* out, int64_t, int64_t, void*, void*) { return 0; }\n'
         trial = run.tell(brief, wrong)
         assert trial.status is Status.WRONG or trial.status is Status.UNWRITTEN, trial.reason
+        assert ws.Run.open(tmp_path / "run") is run
+        assert repr(run) == f"Run('{tmp_path / 'run'}', trials=1)"
+        with pytest.raises(ws.WarpsmithError, match="is open in this process; close it before"):
+            ws.Run.open(tmp_path / "run", options=OPTIONS)
 
     with ws.Run.open(tmp_path / "run", options=OPTIONS) as again:
         assert [each.number for each in again.trials] == [1]

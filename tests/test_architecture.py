@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -241,3 +242,24 @@ def _is_broad(handler: ast.ExceptHandler) -> bool:
     # What is raised again is not swallowed: the handler only cleans up.
     passes_on = isinstance(handler.body[-1], ast.Raise) and handler.body[-1].exc is None
     return bool(names & {"everything", "Exception", "BaseException"}) and not passes_on
+
+
+def test_the_map_names_files_and_methods_that_exist() -> None:
+    text = (Path(__file__).resolve().parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = ["/" + path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*") if path.is_file()]
+    methods = {
+        f"{node.name}.{member.name}"
+        for path in MODULES
+        for node in parsed(path).body
+        if isinstance(node, ast.ClassDef)
+        for member in node.body
+        if isinstance(member, ast.FunctionDef)
+    }
+
+    named = re.findall(r"`([\w/]+\.(?:py|toml))`", text)
+    called = re.findall(r"`([A-Z]\w+\.\w+)`", text)
+
+    assert len(named) > 30
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
+    assert "Examiner.examine" in called
+    assert [name for name in called if name not in methods] == []

@@ -14,10 +14,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakValueDictionary
 
 from warpsmith.backends.source import backend_named, devices_of, read_candidate
 from warpsmith.engine.engine import LOCAL, Engine, engine_site
@@ -67,8 +68,8 @@ class TrialResult:
     interval: Interval | None  # of the speedup
     reason: str  # why the kernel is not valid, or was not judged
     strategy: str
-    source: str
-    evaluation: Evaluation | None
+    source: str = field(repr=False)
+    evaluation: Evaluation | None = field(repr=False)
     is_best: bool  # the best kernel of the run so far
 
 
@@ -84,10 +85,10 @@ class BestKernel:
     speedup: float  # over PyTorch eager
     over_start: float | None  # speedup over the starting kernel; None where the run has none
     interval: Interval | None
-    source: str
+    source: str = field(repr=False)
     file: Path
     bundle: Path  # what `load` takes
-    evaluation: Evaluation
+    evaluation: Evaluation = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,10 @@ class Run:
     again with `Run.open`.
     """
 
+    _opened: ClassVar[WeakValueDictionary[Path, Run]] = WeakValueDictionary()  # of this process, by folder
+
     def __init__(self, session: Session, options: RunOptions, stack: ExitStack) -> None:
+        self._opened[session.folder.resolve()] = self
         self._session = session
         self._options = options
         self._stack = stack
@@ -189,9 +193,15 @@ class Run:
 
         Judging executes the task file in the folder. Where this user did not create the run on this machine, `tell`
         and `optimize` refuse that, unless `trust` is given: read the file first. Then `options` must name the proposer.
+        A run that is open in this process is returned as it is.
         """
         given = options or RunOptions()
         path = open_run.find(str(folder))
+        known = cls._opened.get(path.resolve())
+        if known is not None and options is not None:
+            raise RunError(f"{path} is open in this process; close it before you open it with other options.")
+        if known is not None:
+            return known
         with Session.read(path) as before:
             budget, setup = given.budget(before.budget), before.state.setup
             check_trials_left(given.trials, before.state.totals.trials, path)
@@ -203,6 +213,9 @@ class Run:
             session = stack.enter_context(Session.resume(path, given.proposer, budget, keep=True))
             return cls(session, given, stack.pop_all())
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}, trials={len(self._session.state.trials)})"
+
     def __enter__(self) -> Run:
         return self
 
@@ -213,6 +226,7 @@ class Run:
 
     def close(self) -> None:
         """Stop the processes of the evaluator and close the log."""
+        self._opened.pop(self.folder.resolve(), None)
         self._stack.close()
         self._evaluator = None
 
