@@ -196,7 +196,7 @@ def cell_name(plan: BenchPlan, cell: Cell) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """A time to wait."""
+    """A remaining time as text: "2 h 05 min" or "12:34"."""
     whole = int(seconds)
     if whole >= 3600:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

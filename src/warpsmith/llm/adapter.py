@@ -107,7 +107,7 @@ class ProviderAdapter(ABC):
     def send(
         self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = (), schema: Mapping[str, object] | None = None
     ) -> Response:
-        """Ask for a completion; with a schema, for one that is an object of it."""
+        """Ask for a completion; with a schema, for JSON that fits the schema."""
 
     def adapt(self, response: Response) -> bool:
         """True if later requests are changed so that this refusal does not occur again."""

@@ -81,7 +81,7 @@ class Endpoint:
     def converse(
         self, turns: Sequence[ChatTurn], tools: Sequence[ToolSpec] = (), *, schema: Mapping[str, object] | None = None
     ) -> ChatReply:
-        """See `Model`. With a schema, ask for an object of it."""
+        """See `Model`. With a schema, ask for JSON that fits the schema."""
         # A call keeps its semaphore while it waits to repeat a request: an overloaded endpoint gets fewer requests.
         with self._limit:
             begun = time.monotonic()

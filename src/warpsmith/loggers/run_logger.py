@@ -25,7 +25,7 @@ _LONGEST = 200  # characters of a library's complaint
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run as a logger begins with it."""
+    """The facts of a run that a logger gets first."""
 
     id: str  # the same each time the run is resumed
     name: str

@@ -22,7 +22,7 @@ from warpsmith.model.usage import ModelUsage, TokenUsage
 
 @dataclass(frozen=True)
 class WorkloadBound:
-    """What the hardware allows one workload, and what PyTorch makes of it."""
+    """The work of one workload, the shortest time that the hardware allows for it, and PyTorch's time."""
 
     workload: str
     axes: tuple[tuple[str, int], ...]
@@ -30,12 +30,12 @@ class WorkloadBound:
     flops: int
     floor_ms: float  # hardware limit
     zone: str  # a value of `hardware.roofline.Zone`
-    baseline_ms: float  # PyTorch eager, roughly: one look at it, not a measurement to quote
+    baseline_ms: float  # PyTorch eager: one rough measurement, not to be quoted
 
 
 @dataclass(frozen=True)
 class DeviceFigures:
-    """What was measured of a device, and what it has."""
+    """The measured rates of a device, and the sizes of its parts."""
 
     units: int  # multiprocessors of a GPU, threads of a CPU
     cache_bytes: int  # last-level cache
@@ -108,7 +108,7 @@ class StrategyDraft:
 
 @dataclass(frozen=True)
 class Idea:
-    """A strategy apart from the kernels made of it: a kernel that failed is not a failed idea."""
+    """A strategy without its kernels: when a kernel fails, its idea may be tried again."""
 
     number: int  # unique in its run, from 1
     strategy: str
@@ -195,7 +195,7 @@ class Brief:
 
 
 class Role(StrEnum):
-    """Who says a message."""
+    """The author of a message."""
 
     SYSTEM = "system"
     USER = "user"

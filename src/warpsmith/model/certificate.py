@@ -173,7 +173,7 @@ def objection(device: DeviceKind, checks: Sequence[CheckOutcome]) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """What a text begins with: compilers and PyTorch go on for many lines."""
+    """The first sentence of a text: messages of compilers and PyTorch have many lines."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return re.split(r"(?<=[.!?])\s+(?=[A-Z])", line, maxsplit=1)[0]
 
@@ -184,7 +184,7 @@ _MAY_NOT_APPLY = frozenset({SHAPES, DISTRIBUTIONS, ADDRESS, UNDEFINED, *DEVICE_T
 
 @dataclass(frozen=True)
 class Impostor:
-    """One wrong result in one output, and what became of it."""
+    """One result that is wrong on purpose, in one output, and whether a check rejects it."""
 
     name: str  # e.g. "zeros", "copy of x"
     output: str
@@ -195,7 +195,7 @@ class Impostor:
 
     @property
     def passes(self) -> bool:
-        """Whether a kernel could get away with it."""
+        """True if no check rejects this wrong result."""
         return self.applies and not self.caught_by
 
 

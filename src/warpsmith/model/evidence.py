@@ -148,5 +148,5 @@ class Guard(Protocol):
     looks_at: type[Evidence]
 
     def objection(self, evidence: Evidence) -> Objection | None:
-        """What is wrong with it; None where nothing is. Only ever asked about what it looks at."""
+        """The objection to a piece of evidence, which is of the type `looks_at`; None if there is none."""
         ...

@@ -96,7 +96,7 @@ class MethodOperator:
 
     @property
     def chain(self) -> tuple[MethodOperator, ...]:
-        """Itself and whatever follows on it."""
+        """This operator and the operators that follow it, in order."""
         return (self, *(self.then.chain if self.then else ()))
 
 
@@ -145,7 +145,7 @@ class Method:
 
     @property
     def operators(self) -> tuple[MethodOperator, ...]:
-        """All of them, each once: those of the stages, each with what follows on it, then the one that revises."""
+        """All operators, each once: those of the stages with the ones that follow them, then the one that revises."""
         first = [each for stage in self.stages for operator in stage.operators for each in operator.chain]
         return tuple(dict.fromkeys([*first, *(self.revise.chain if self.revise else ())]))
 

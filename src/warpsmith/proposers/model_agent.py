@@ -153,7 +153,7 @@ class _Work:
             self._unbooked = _sum(self._unbooked, usage)
 
     def _answers(self, reply: ChatReply) -> list[ChatTurn]:
-        """What the model hears next; nothing at the end."""
+        """The next messages to the model; none at the end of the step."""
         if reply.uses:
             self._misses = 0
             return [ChatTurn(Role.USER, json.dumps(self._use(use)), answers=use.id) for use in reply.uses]
@@ -164,7 +164,7 @@ class _Work:
     # --- without tools ---
 
     def _read_text(self, reply: ChatReply) -> str:
-        """Evaluate the program in a reply without calls; what to say to it, "" if the step ends."""
+        """Evaluate the program in a reply without calls; returns the answer to the model, "" if the step ends."""
         from warpsmith.prompts.parser import parse  # see `prompt`
 
         if reply.text.strip().strip("*.`").upper() == _DONE:
@@ -183,7 +183,7 @@ class _Work:
     # --- tools ---
 
     def _use(self, use: ToolUse) -> Document:
-        """The result of a call, or what is wrong with it."""
+        """The result of a call, or the reason why it was refused."""
         calls: Mapping[str, Callable[..., Document]] = {
             "read": self._read,
             "write": self._write,

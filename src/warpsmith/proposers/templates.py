@@ -113,7 +113,7 @@ class Templates(Protocol):
         ...
 
     def plan_in_source(self, problem: Problem, source: str) -> Plan | None:
-        """The strategies that a source written by it contains."""
+        """The plan of a source that these templates wrote; None for another source."""
         ...
 
 

@@ -331,11 +331,11 @@ class _Patience:
         connection.set_progress_handler(self._is_over, _STEPS)
 
     def begin(self) -> None:
-        """Wait for the next row from now on."""
+        """Start the time limit for the next row."""
         self._until = time.monotonic() + _LONGEST_WAIT_S
 
     def end(self) -> None:
-        """Wait for nothing any more."""
+        """Remove the time limit."""
         self._until = math.inf
 
     def check(self, fault: sqlite3.Error) -> None:

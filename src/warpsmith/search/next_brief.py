@@ -438,7 +438,7 @@ class NextBrief:
 
 
 def as_shown_by(operator: MethodOperator, exhibit: ShownCandidate) -> ShownCandidate:
-    """A kernel with those facts alone that the operator says of kernels."""
+    """A kernel with only the facts that the operator shows of kernels."""
     hidden: dict[str, Any] = {} if Show.PROFILE in operator.shows else {"profile": ""}
     hidden |= {} if Show.ROOFLINE in operator.shows else {"share_of_floor": None}
     for fact in KernelFact:
@@ -447,6 +447,6 @@ def as_shown_by(operator: MethodOperator, exhibit: ShownCandidate) -> ShownCandi
 
 
 def _in_turn(stage: Stage, turn: int) -> MethodOperator:
-    """The operators of a stage in order, each as often as it says, over and over."""
+    """The operator of a turn: the operators of a stage in order, each `times` times, then from the first one again."""
     row = [operator for operator in stage.operators for _ in range(operator.times)]
     return row[turn % len(row)]

@@ -88,7 +88,7 @@ def resolve_task(spec: str) -> str:
 
 
 def check_syntax(spec: str) -> None:
-    """Raise if the file of a task is no valid Python: this needs no device, so nobody waits for one to hear it."""
+    """Raise if the file of a task is no valid Python: checked before anything waits for a device."""
     path = Path(spec.partition("::")[0])
     try:
         parse_python(path.read_bytes().decode("utf-8-sig"), str(path))

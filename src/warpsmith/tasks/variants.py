@@ -66,7 +66,7 @@ class Domain:
 
 
 def is_constrained(domain: Domain | None) -> bool:
-    """Whether values hang together, so that a kernel may make use of it; None is a structure nobody knows."""
+    """True if values depend on each other, so that a kernel may rely on that; the domain None is an unknown structure."""
     return domain is None or domain.simplex
 
 
