@@ -66,7 +66,7 @@ class Domain:
 
 
 def is_constrained(domain: Domain | None) -> bool:
-    """True if values depend on each other, so that a kernel may rely on that; the domain None is an unknown structure."""
+    """True if values depend on each other, so that a kernel may rely on that; None is a structure that is not known."""
     return domain is None or domain.simplex
 
 
