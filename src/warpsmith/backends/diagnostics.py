@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from warpsmith.model.evaluation import Resources
+from warpsmith.system.processes import tool_answer
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _PROPERTIES = re.compile(r"Function properties for '?([^'\s]+)'?")
 _STACK = re.compile(r"(\d{1,12}) bytes stack frame, (\d{1,12}) bytes spill stores, (\d{1,12}) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d{1,12}) registers")
 _SHARED = re.compile(r"(\d{1,12})(?:\+\d+)? bytes smem")
+_FILTER_S = 10.0  # for c++filt
 
 INFO = re.compile(r"^ptxas info|^\s+\d+ bytes stack frame|^nvlink info")
 """Lines of a build log with figures instead of messages."""
@@ -53,19 +54,9 @@ def demangled(names: Sequence[str]) -> tuple[str, ...]:
     """Readable names without parameter lists: from c++filt if it is installed, else from `plain_name`."""
     tool = shutil.which("c++filt")
     if names and tool:
-        try:
-            answer = subprocess.run(
-                [tool, "-p"],
-                input="\n".join(names) + "\n",
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=10,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return tuple(plain_name(n) for n in names)
-        lines = answer.stdout.splitlines()
-        if answer.returncode == 0 and len(lines) == len(names):
+        answer = tool_answer([tool, "-p"], limit_s=_FILTER_S, stdin="\n".join(names) + "\n")
+        lines = (answer or "").splitlines()
+        if len(lines) == len(names):
             return tuple(lines)
     return tuple(plain_name(n) for n in names)
 

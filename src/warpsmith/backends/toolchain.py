@@ -9,12 +9,13 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from warpsmith.system.processes import tool_answer
 
 PROBE_S = 30.0
 """Longest wait for `--version`; a compiler on a network disk can take seconds."""
@@ -158,19 +159,7 @@ def _version(command: tuple[str, ...], environ: Mapping[str, str]) -> str | None
 @cache
 def _ask(command: tuple[str, ...], _changed_ns: int, path: str) -> str | None:
     """The output of a compiler command; None if it fails."""
-    try:
-        answer = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PROBE_S,
-            env={"PATH": path, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout if answer.returncode == 0 else None
+    return tool_answer(command, limit_s=PROBE_S, environ={"PATH": path, "LC_ALL": "C"})
 
 
 def _number(version: str) -> str:

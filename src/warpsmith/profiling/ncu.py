@@ -12,14 +12,13 @@ import csv
 import io
 import math
 import re
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from warpsmith.hardware.roofline import Zone
 from warpsmith.model.candidate import Candidate
-from warpsmith.system.processes import check_stop
+from warpsmith.system.processes import check_stop, tool_answer
 from warpsmith.verification.sanitizers import find_cuda_tool, first_line
 from warpsmith.verification.standalone_run import StandaloneCandidate, StandaloneSettings, run_standalone
 
@@ -195,11 +194,8 @@ def find(environ: Mapping[str, str]) -> Path | None:
 
 def version(program: Path) -> str:
     """The name and version of the tool, e.g. "Nsight Compute 2025.3.1"; without the number if it is unknown."""
-    try:
-        said = subprocess.run([str(program), "--version"], capture_output=True, text=True, timeout=_VERSION_S).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        said = ""
-    found = re.search(r"Version\s+(\d+(?:\.\d+)*)", said)
+    said = tool_answer([str(program), "--version"], limit_s=_VERSION_S)
+    found = re.search(r"Version\s+(\d+(?:\.\d+)*)", said or "")
     return f"Nsight Compute {found[1]}" if found else "Nsight Compute"
 
 

@@ -87,6 +87,19 @@ class ProcessResult:
     timed_out: bool
 
 
+def tool_answer(
+    command: Sequence[str], *, limit_s: float, environ: Mapping[str, str] | None = None, stdin: str = ""
+) -> str | None:
+    """The standard output of a tool that is asked something short, such as its version; None if it fails."""
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=limit_s, env=environ, input=stdin
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout if answer.returncode == 0 else None
+
+
 def run_watched(
     command: Sequence[str],
     *,

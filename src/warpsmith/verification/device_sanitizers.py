@@ -8,7 +8,6 @@ whole sandbox, or only by another user. Not detected: races in global memory, an
 from __future__ import annotations
 
 import re
-import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from typing import TypeVar
 from warpsmith.hardware.device import visible_gpus
 from warpsmith.model.build import DeviceKind, Target
 from warpsmith.model.certificate import DEVICE_TOOLS, CheckOutcome, CheckStatus, Figure
-from warpsmith.system.processes import stoppable
+from warpsmith.system.processes import stoppable, tool_answer
 from warpsmith.verification import planted_faults
 from warpsmith.verification.sanitizers import (
     FOUND,
@@ -103,12 +102,7 @@ def _each(pool: ThreadPoolExecutor, call: Callable[[str], T], tools: Sequence[st
 
 def _identity(program: Path, context: SanitizerContext) -> str:
     """Everything a tool depends on, its name and version in the first line."""
-    try:
-        said = subprocess.run(
-            [str(program), "--version"], capture_output=True, text=True, timeout=_VERSION_S
-        ).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        said = ""
+    said = tool_answer([str(program), "--version"], limit_s=_VERSION_S) or ""
     driver = next((gpu.driver for gpu in visible_gpus() if gpu.index == context.device.index), "")
     version = re.search(r"[Vv]ersion:? (\d[\w.]*)", said)
     return "\n".join([f"{PROGRAM} {version[1]}" if version else PROGRAM, driver, context.device.key])

@@ -11,7 +11,6 @@ from __future__ import annotations
 import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from warpsmith.model.build import Artifact, Backend, BuildFailure, DeviceKind, T
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.certificate import ADDRESS, UNDEFINED, CheckOutcome, CheckStatus, Figure
 from warpsmith.model.settings import Limits, Paths
+from warpsmith.system.processes import tool_answer
 from warpsmith.verification import planted_faults
 from warpsmith.verification.standalone_run import (
     StandaloneCandidate,
@@ -313,17 +313,9 @@ def _unproven(context: SanitizerContext, compiler: Compiler, environ: Mapping[st
 def _runtime(compiler: Compiler, environ: Mapping[str, str]) -> Path | None:
     """The sanitizer's runtime library, which has to be loaded first."""
     name = _RUNTIME[compiler.family].format(machine=platform.machine())
-    try:
-        found = subprocess.run(
-            [*compiler.command, f"-print-file-name={name}"],
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_S,
-            env={"PATH": environ.get("PATH", ""), "LC_ALL": "C.UTF-8"},
-        ).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    path = Path(found)
+    known = {"PATH": environ.get("PATH", ""), "LC_ALL": "C.UTF-8"}
+    found = tool_answer([*compiler.command, f"-print-file-name={name}"], limit_s=_PROBE_S, environ=known)
+    path = Path((found or "").strip())
     return path.resolve() if path.is_absolute() and path.is_file() else None
 
 
