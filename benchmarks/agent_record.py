@@ -76,6 +76,7 @@ def run(evaluator: Engine, backend: str, task: str, proposer: str, seed: int, op
         base_url=options.base_url,
         max_tokens=options.max_tokens,
         temperature=options.temperature,
+        request_s=options.request_seconds,
         step_trials=options.step_trials,
         step_s=options.step_seconds,
         step_tokens=options.step_tokens,
@@ -148,6 +149,7 @@ def main() -> None:
     parser.add_argument("--step-seconds", type=float, default=300.0)
     parser.add_argument("--step-tokens", type=int, default=100_000)
     parser.add_argument("--max-tokens", type=int, default=3000)
+    parser.add_argument("--request-seconds", type=float, default=600.0, help="for one request; more on a slow machine")
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--time-budget", type=float, default=0.3)
     parser.add_argument("--json", default="")

@@ -43,7 +43,7 @@ class Reader:
         """Load a page and wait until it follows its server."""
         self.page.goto("about:blank")
         self.page.goto(f"{self.address}{path}")
-        self.page.wait_for_selector('html[data-drawn="yes"][data-connected="yes"]', timeout=LONG_MS)
+        self.page.wait_for_selector('html[data-connected="yes"][data-late="0"]', timeout=LONG_MS)
 
     def until(self, script: str) -> None:
         """Wait until an expression is true in the page; the page's policy refuses to wait for text as a program."""
@@ -202,6 +202,20 @@ def test_focus_filter_and_open_parts_outlive_an_update(reader: Reader, runs: Pat
         page.wait_for_selector("dialog[open] [role=tab]")
         page.keyboard.press("Escape")
         assert not page.evaluate("document.querySelector('dialog').open")
+    assert reader.complaints == []
+
+
+def test_what_is_out_of_sight_is_drawn_when_a_reader_comes_near_it(reader: Reader, runs: Path) -> None:
+    make_run(runs / "one", 20, Maker(lines=4))
+    page = reader.page
+    page.add_init_script("window.requestIdleCallback = () => 0")  # the browser always has something else to do
+    page.goto(f"{reader.address}/runs/runs/one")
+    page.wait_for_selector('html[data-drawn="yes"][data-connected="yes"] #curve .mark', timeout=LONG_MS)
+    reader.until("document.documentElement.dataset.seq !== undefined")  # the first patch is drawn
+    assert "Candidates" in page.inner_text("nav.contents")
+    assert page.locator("#candidates table").count() == 0
+    page.click("nav.contents >> text=Candidates")
+    reader.until("document.querySelectorAll('#candidates tbody tr').length === 20")
     assert reader.complaints == []
 
 

@@ -20,6 +20,7 @@ from warpsmith.experiments.results import RESULTS, write_results
 from warpsmith.report.page import LIVE_POLICY
 from warpsmith.report.run_page import run_page
 from warpsmith.search.stop_request import NAME as STOP
+from warpsmith.server import watched
 from warpsmith.server.app import create_app
 from warpsmith.server.live_page import LivePage, create_dashboard, live_router
 from warpsmith.server.tokens import TokenHolder, TokenStore
@@ -172,6 +173,22 @@ def test_the_page_of_a_server_is_the_page_of_the_file(page: LivePage, runs: Path
     assert [trial["id"] for trial in live["trials"]] == [trial.id for trial in file.trials]
     assert live["steps"] == [{"trial": step.trial, "speedup": pytest.approx(step.speedup)} for step in file.steps]
     assert live["best"] == file.best
+
+
+def test_who_has_seen_the_list_does_not_wait_for_a_log(page: LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    class Counted(WatchedRun):
+        def __init__(self, name: str, *more: Any) -> None:
+            read.append(name)
+            super().__init__(name, *more)
+
+    monkeypatch.setattr(watched, "WatchedRun", Counted)
+    app = create_dashboard(page)
+    assert ask(app, "GET", PREFIX).status_code == 200
+    assert read == ["runs/one"]
+    assert ask(app, "GET", f"{PREFIX}/runs/runs/one").status_code == 200
+    assert read == ["runs/one"]
 
 
 def test_a_stream_begins_after_the_event_that_the_page_has(tmp_path: Path) -> None:

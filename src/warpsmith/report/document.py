@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from warpsmith.evaluator.judge.timing.statistics import SpeedupClass
@@ -335,9 +336,14 @@ def plain(value: Any) -> Any:
         return _rounded(value)
     if isinstance(value, tuple | list):
         return [plain(each) for each in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return value
+    names = _names(value.__class__)
+    return value if names is None else {name: plain(getattr(value, name)) for name in names}
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """The fields of a data class; None for another type."""
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
 
 
 def _rounded(value: float) -> float | int | None:

@@ -28,38 +28,44 @@ from warpsmith.system.files import put_in_place
 
 
 class Texts:
-    """Collects texts and numbers them; text 0 is empty."""
+    """Collects texts and numbers them; text 0 is empty. A text is made printable when it is read."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, int] = {}
-        self._texts: dict[str, int] = {"": 0}
+        self._numbers: dict[str, int] = {"": 0}
+        self._texts = [""]
 
     def add(self, text: str) -> int:
-        """The number of a text, which is made printable; equal texts have the same number."""
-        clean = printable(text.replace("\r\n", "\n"))
-        if clean not in self._texts:
-            self._texts[clean] = len(self._texts)
-            for line in clean.split("\n"):
-                self._lines.setdefault(line, len(self._lines))
-        return self._texts[clean]
+        """The number of a text; equal texts have the same number."""
+        number = self._numbers.setdefault(text, len(self._texts))
+        if number == len(self._texts):
+            self._texts.append(text)
+        return number
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, number: int) -> str:
+        return printable(self._texts[number].replace("\r\n", "\n"))
 
     def __iter__(self) -> Iterator[str]:
         """The texts in the order of their numbers."""
-        return iter(self._texts)
+        return map(self.__getitem__, range(len(self)))
 
     def packed(self) -> str:
         """All texts as base64 of deflated JSON, `{"lines": [...], "texts": [[...]]}`; see `unpacked`."""
-        texts = [list(self._steps(text)) for text in self._texts]
-        document = json.dumps({"lines": list(self._lines), "texts": texts}, ensure_ascii=False, separators=(",", ":"))
+        lines: dict[str, int] = {"": 0}
+        texts = [list(_steps(text, lines)) for text in self]
+        document = json.dumps({"lines": list(lines), "texts": texts}, ensure_ascii=False, separators=(",", ":"))
         return base64.b64encode(zlib.compress(document.encode(), 9)).decode()
 
-    def _steps(self, text: str) -> Iterator[int]:
-        """The line numbers of a text as differences: a repeated passage is a series of ones."""
-        before = 0
-        for line in text.split("\n") if text else ():
-            number = self._lines[line]
-            yield number - before
-            before = number
+
+def _steps(text: str, lines: dict[str, int]) -> Iterator[int]:
+    """The line numbers of a text as differences: a repeated passage is a series of ones. Adds lines that are new."""
+    before = 0
+    for line in text.split("\n") if text else ():
+        number = lines.setdefault(line, len(lines))
+        yield number - before
+        before = number
 
 
 def unpacked(packed: str) -> list[str]:

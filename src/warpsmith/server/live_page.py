@@ -25,6 +25,7 @@ from urllib.parse import quote, urlsplit
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, StreamingResponse
+from starlette.background import BackgroundTask
 
 from warpsmith.model.errors import RunError, UsageError, WarpsmithError
 from warpsmith.model.text import one_line
@@ -176,7 +177,9 @@ def live_router(page: LivePage) -> APIRouter:
         rows, benches = shelf.rows(_FIRST_ROWS_S), shelf.bench_rows()
         where = ", ".join(str(root) for root in shelf.roots)
         document = RunsPage("Runs", where, (), shelf.faults(), rows, benches)
-        return _page("runs", document.title, where, json.dumps(plain(document), ensure_ascii=False))
+        page = _page("runs", document.title, where, json.dumps(plain(document), ensure_ascii=False))
+        page.background = BackgroundTask(shelf.read_ahead)
+        return page
 
     @router.get("/runs/{name:path}")
     def run(name: str) -> Response:

@@ -41,6 +41,7 @@ _DEPTH = 5  # folders below the one that is served
 _MOST = 2000  # runs listed
 _FOUND_S = 1.0  # how long a list of folders is kept
 _OPEN = 8  # runs with a page in memory
+_AHEAD = 2  # runs read before somebody opens them
 _QUIET_S = 1.5  # after the last event nobody asks whether the process is still there
 FindPeaks = Callable[[Problem], Peaks | None]
 
@@ -96,7 +97,6 @@ class WatchedRun:
             raise
         self._presence = _Presence(folder)
         self._last_at = 0.0
-        self._texts: list[str] = []
         self._fields: dict[str, tuple[int, str]] = {}  # by name: the event that changed it, and its JSON
         self._trials: dict[int, tuple[int, object, str]] = {}  # by number: event, view, JSON
         self.update()
@@ -165,11 +165,9 @@ class WatchedRun:
     def text(self, number: int) -> str:
         """A long text by its number."""
         with self._guard:
-            if number >= len(self._texts):
-                self._texts = list(self._maker.texts)
-            if not 0 <= number < len(self._texts):
+            if not 0 <= number < len(self._maker.texts):
                 raise UsageError(f"there is no text {number}; load the page again.")
-            return self._texts[number]
+            return self._maker.texts[number]
 
     @property
     def headline(self) -> tuple[str, str]:
@@ -292,7 +290,16 @@ class RunShelf:
                 if name not in self._summaries and time.monotonic() > until:
                     continue
                 self._read(name, folder)
-            return tuple(sorted(self._rows.values(), key=lambda row: (-row.began, row.run)))
+            return self._latest_first()
+
+    def _latest_first(self) -> tuple[RunRow, ...]:
+        return tuple(sorted(self._rows.values(), key=lambda row: (-row.began, row.run)))
+
+    def read_ahead(self) -> None:
+        """Read the runs whose pages a reader of the list will most probably open: the latest, those at work first."""
+        for row in sorted(self._latest_first(), key=lambda row: row.state != RUNNING)[:_AHEAD]:
+            with suppress(WarpsmithError, OSError):  # the page of the run says what is wrong
+                self.run(row.run).update()
 
     def _read(self, name: str, folder: Path) -> None:
         summary = self._summaries.setdefault(name, _Summary(name, folder))

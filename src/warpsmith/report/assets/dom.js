@@ -136,6 +136,8 @@ function beginTheme() {
 
 // --- sections ---
 
+let waits = () => false; // whether a part of a page is drawn later; a live page says so
+
 function section(title, id, ...children) {
   return h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), ...children);
 }

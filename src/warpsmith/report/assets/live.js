@@ -3,6 +3,7 @@
 const LEAST_MS = 250; // between two drawings
 const touched = new Set(); // fields that changed since the last drawing
 let drawing = 0;
+let again = false; // something was planned since the last drawing began
 let ahead = 0; // seconds by which the clock of the server is ahead of this one
 
 const KIND_OF_STATE = { running: "on", closed: "off", idle: "lost" };
@@ -30,7 +31,7 @@ texts = async (numbers) => {
 // --- what is under way ---
 
 function now() {
-  return section("Now", "now", nowState(), nowDoing(), controls());
+  return [nowState(), nowDoing(), controls()];
 }
 
 let shownState = "";
@@ -165,20 +166,31 @@ function merge(patch) {
 
 // Draw what changed: soon, but not more often than the machine can.
 function plan(draw) {
+  again = true;
   if (drawing) return;
   drawing = setTimeout(() => {
+    again = false;
     const began = performance.now();
     draw();
     const took = performance.now() - began;
     drawing = setTimeout(() => {
       drawing = 0;
-      if (touched.size) plan(draw);
+      if (again) plan(draw);
     }, Math.max(LEAST_MS, took));
   }, 0);
 }
 
 const late = new Set(); // parts of the page that show less than is known, because nobody looks at them
+const unmade = new Set(); // those of them that are only a heading yet
 const AWAY = 300; // pixels
+const FIRST = ["now", "curve"]; // what a page begins with; the rest is drawn when there is nothing else to do
+
+waits = (part) => {
+  if (FIRST.includes(part.id) || location.hash) return false; // an address that names a place needs all above it
+  late.add(part);
+  unmade.add(part);
+  return true;
+};
 
 function isAway(element) {
   const { top, bottom } = element.getBoundingClientRect();
@@ -187,7 +199,7 @@ function isAway(element) {
 
 function renewed(part) {
   late.delete(part);
-  if (!part.refresh) return redrawn(part.make());
+  if (!part.refresh || unmade.delete(part)) return redrawn(partOf(part));
   part.refresh();
   return document.getElementById(part.id);
 }
@@ -215,7 +227,7 @@ function drawChanges() {
       continue;
     }
     if (!old) {
-      const made = part.make();
+      const made = partOf(part);
       (before.nextElementSibling?.matches("nav") ? before.nextElementSibling : before).after(made);
       moved = true;
       before = made;
@@ -298,7 +310,10 @@ function beginLive() {
     lost.textContent = JSON.parse(event.data);
     lost.hidden = false;
   });
+  document.documentElement.dataset.late = late.size;
   if (runs) return;
+  const afterFirst = () => requestAnimationFrame(() => requestIdleCallback(drawLate, { timeout: 1000 }));
+  if (late.size) requestAnimationFrame(afterFirst); // what was drawn is shown first
   setInterval(renewAges, 1000);
   window.addEventListener("scroll", () => late.size && plan(draw), { passive: true });
 }

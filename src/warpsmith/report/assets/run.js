@@ -2,66 +2,69 @@
 
 const found = () => Boolean(DATA.best && DATA.steps.length);
 
-// id; the fields it shows; when it is there; how it is made; how it is brought up to date where that is not the same.
+// id, title; the fields it shows; when it is there; how it is made; how it is brought up to date where that differs.
 const PARTS = [
-  { id: "now", needs: ["live", "limits"], when: () => DATA.live, make: () => now(), refresh: () => refreshNow() },
-  { id: "curve", needs: ["trials", "steps", "best"], when: found, make: () => section("Best so far", "curve", bestCurve()) },
-  {
-    id: "roofline",
-    needs: ["roofline", "best"],
-    when: () => DATA.roofline,
-    make: () => section("Roofline", "roofline", roofline()),
-  },
+  { id: "now", title: "Now", needs: ["live", "limits"], when: () => DATA.live, make: () => now(), refresh: () => refreshNow() },
+  { id: "curve", title: "Best so far", needs: ["trials", "steps", "best"], when: found, make: () => bestCurve() },
+  { id: "roofline", title: "Roofline", needs: ["roofline", "best"], when: () => DATA.roofline, make: () => roofline() },
   {
     id: "lineage",
+    title: "Lineage and strategies",
     needs: ["trials", "best", "effects"],
     when: found,
-    make: () =>
-      section(
-        "Lineage and strategies",
-        "lineage",
-        lineageGraph(),
-        h("h3", {}, "Steps to the best kernel"),
-        descent(),
-        effects(),
-      ),
+    make: () => [lineageGraph(), h("h3", {}, "Steps to the best kernel"), descent(), effects()],
   },
   {
     id: "validity",
+    title: "Validity over time",
     needs: ["trials", "operators"],
     when: () => DATA.trials.length,
-    make: () => section("Validity over time", "validity", validity(), tally("By operator", DATA.operators)),
+    make: () => [validity(), tally("By operator", DATA.operators)],
   },
   {
     id: "cost",
+    title: "Cost",
     needs: ["totals", "models", "limits"],
     when: () => DATA.totals.length,
-    make: () => section("Cost", "cost", limits(), spending(), tally("By model", DATA.models)),
+    make: () => [limits(), spending(), tally("By model", DATA.models)],
   },
-  { id: "candidates", needs: ["trials", "best"], when: () => true, make: () => candidates(), refresh: () => listed() },
-  { id: "words", needs: ["other_replies"], when: () => DATA.other_replies.length, make: () => otherReplies() },
+  {
+    id: "candidates",
+    title: "Candidates",
+    needs: ["trials", "best"],
+    when: () => true,
+    make: () => candidates(),
+    refresh: () => listed(),
+  },
+  {
+    id: "words",
+    title: "Other replies",
+    needs: ["other_replies"],
+    when: () => DATA.other_replies.length,
+    make: () => otherReplies(),
+  },
   {
     id: "facts",
+    title: "The run",
     needs: ["facts", "notes"],
     when: () => true,
-    make: () =>
-      section(
-        "The run",
-        "facts",
-        facts(DATA.facts),
-        DATA.notes.length
-          ? h(
-              "ul",
-              { class: "plain" },
-              DATA.notes.map((note) => h("li", {}, note)),
-            )
-          : "",
-      ),
+    make: () => [
+      facts(DATA.facts),
+      DATA.notes.length
+        ? h(
+            "ul",
+            { class: "plain" },
+            DATA.notes.map((note) => h("li", {}, note)),
+          )
+        : "",
+    ],
   },
 ];
 
+const partOf = (part) => section(part.title, part.id, part.make());
+
 function runPage(main) {
-  for (const part of PARTS) if (part.when()) main.append(part.make());
+  for (const part of PARTS) if (part.when()) main.append(waits(part) ? section(part.title, part.id) : partOf(part));
   beginSheet();
 }
 
@@ -220,7 +223,7 @@ function candidates() {
   }
   let best = DATA.best;
   listed = () => {
-    if (DATA.trials.some(tokens) !== priced) return redrawn(candidates()); // another column
+    if (DATA.trials.some(tokens) !== priced) return redrawn(section("Candidates", "candidates", candidates())); // another column
     for (const each of best === DATA.best ? [] : [best, DATA.best]) table.redraw(byNumber.get(each));
     best = DATA.best;
     table.update(DATA.trials);
@@ -235,17 +238,8 @@ function candidates() {
     h("label", {}, "Verdict ", verdicts),
     status,
   );
-  return section(
-    "Candidates",
-    "candidates",
-    h(
-      "p",
-      { class: "note" },
-      "Open a trial for its code, the difference to its parent, its verdict, the prompt and the reply.",
-    ),
-    controls,
-    table.element,
-  );
+  const hint = "Open a trial for its code, the difference to its parent, its verdict, the prompt and the reply.";
+  return [h("p", { class: "note" }, hint), controls, table.element];
 }
 
 // Replies without a kernel, each opened in its place.
@@ -270,10 +264,8 @@ function otherReplies() {
       return h("li", {}, details);
     }),
   );
-  return section(
-    "Other replies",
-    "words",
+  return [
     h("p", { class: "note" }, "Strategies, alignments and notes: what the proposer wrote that is no kernel."),
     h("details", { class: "data" }, h("summary", {}, plural(DATA.other_replies.length, "reply", "replies")), list),
-  );
+  ];
 }
