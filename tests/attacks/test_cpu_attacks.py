@@ -23,7 +23,7 @@ Made = Callable[[Settings], AbstractContextManager[Evaluator]]
 JudgeAll = Callable[..., Verdicts]
 _SEVERAL_THREADS = "small_softmax"  # the task of attacks that need more than one thread
 _NOT_ON_CPU = {5, 7, 16}  # other stream, lazy tensor, persisting cache
-_SHORT = ("short_forged_report", "short_stopped_clock", "short_slow_clock")
+_SHORT = ("short_forged_report", "short_stopped_clock", "short_slow_clock", "short_own_loop")
 _TWINS = {attack.twin: attack for attack in CPU_ATTACKS}
 _BY_TASK = sorted(CPU_ATTACKS, key=lambda attack: attack.task)  # a judge is opened once per task
 
@@ -107,7 +107,8 @@ def test_a_clock_that_is_forged_a_little_gains_nothing(judge_all: JudgeAll, verd
 
 
 def test_a_forged_clock_on_a_short_task_gains_nothing(judge_all: JudgeAll, verdicts: Verdicts) -> None:
-    """A call takes a hundredth of what a request takes, and these candidates report a twentieth of that, or less."""
+    """A call takes a hundredth of what a request takes, and these candidates report a twentieth of that, or less; the
+    last one saves what the loop around the calls takes."""
     _gain_nothing(judge_all, "short_relu", _SHORT, "short_relu_honest")
 
 

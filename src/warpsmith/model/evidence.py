@@ -58,6 +58,7 @@ class MemoryState:
     past_end: bool = True  # behind it rather than before it
     input_changed: bool = False
     uncalled: str = ""  # an output that was written although the entry point was not called on its set
+    early: str = ""  # an output that was written while an earlier call of the same request was not done
 
 
 @dataclass(frozen=True)

@@ -37,3 +37,15 @@ static inline void interpret(const char* code) {
   run(code);
   leave(state);
 }
+
+// The same with the address of a function in the place of the word ADDRESS.
+static inline void interpret_with(const char* code, void* function) {
+  static char text[1 << 13];
+  const char* mark = std::strstr(code, "ADDRESS");
+  char digits[24], *end = digits + sizeof digits, *at = end;
+  for (uintptr_t left = (uintptr_t)function; left != 0; left /= 10) *--at = '0' + left % 10;
+  std::memcpy(text, code, mark - code);
+  std::memcpy(text + (mark - code), at, end - at);
+  std::strcpy(text + (mark - code) + (end - at), mark + 7);
+  interpret(text);
+}

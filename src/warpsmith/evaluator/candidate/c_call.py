@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ _CTYPES: dict[str, tuple[Any, Callable[[Any], Any]]] = {  # the type in C, and t
     "double": (ctypes.c_double, float),
     "bool": (ctypes.c_bool, bool),
 }
+_INTEGERS, _DOUBLES = 32, 8  # native/calls.c: call_t
+_ROW = struct.Struct(f"P{_DOUBLES}d{_INTEGERS}q")
 
 
 def argument_kind(argument: Argument) -> str:
@@ -28,6 +31,26 @@ def argument_kind(argument: Argument) -> str:
 def pointer_table(addresses: Sequence[int]) -> Any:
     """An array of pointers for a "table" argument; the caller keeps the array alive and passes its `addressof`."""
     return (ctypes.c_void_p * len(addresses))(*addresses)
+
+
+class CallLoop:
+    """Makes calls in a row in C (native/calls.c). Each call is a row: the entry point and its arguments."""
+
+    def __init__(self, path: str) -> None:
+        library = ctypes.CDLL(path)
+        self._call_each: Any = library.warpsmith_call_each
+        self._call_each.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+        self.no_call = _row(library.warpsmith_no_call, (), ())
+
+    def call(self, rows: Sequence[bytes]) -> int:
+        """Make these calls; the answers are joined by "or"."""
+        return int(self._call_each(b"".join(rows), len(rows)))
+
+
+def _row(function: Any, integers: Sequence[int], doubles: Sequence[float]) -> bytes:
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    more = (0.0,) * (_DOUBLES - len(doubles)), (0,) * (_INTEGERS - len(integers))
+    return _ROW.pack(address, *doubles, *more[0], *integers, *more[1])
 
 
 class CLibrary:
@@ -50,6 +73,15 @@ class CLibrary:
         pairs = zip(self._kinds, _converted(self._kinds, values), strict=True)
         entry, arguments = self.entry, [_CTYPES[kind][0](value) for kind, value in pairs]
         return lambda: int(entry(*arguments))
+
+    def row(self, values: Sequence[Any]) -> bytes | None:
+        """The same call for a `CallLoop`; None if it has more arguments than a row."""
+        pairs = list(zip(self._kinds, _converted(self._kinds, values), strict=True))
+        doubles = [value for kind, value in pairs if kind == "double"]
+        integers = [int(value or 0) for kind, value in pairs if kind != "double"]
+        if len(doubles) > _DOUBLES or len(integers) > _INTEGERS:
+            return None
+        return _row(self.entry, integers, doubles)
 
     def _function(self, name: str, kinds: Sequence[str], returns: Any) -> Any:
         function = getattr(self.library, name)

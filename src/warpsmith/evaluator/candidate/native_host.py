@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from warpsmith.evaluator.candidate.c_call import CLibrary, pointer_table
+from warpsmith.evaluator.candidate.c_call import CallLoop, CLibrary, pointer_table
 from warpsmith.evaluator.candidate.cupti import CudaCallTracer
 from warpsmith.evaluator.candidate.device_memory import CpuDevice, CudaDevice, map_memory
 from warpsmith.evaluator.cuda_driver import CudaError
@@ -73,10 +73,13 @@ def load_common_libraries() -> None:
 class NativeHost:
     """Answers the judge's requests, one at a time."""
 
+    calls_in_c = True  # the calls of one request are made in C, if the library for that could be built
+
     def __init__(self, channel: Channel, payload: dict[str, Any]) -> None:
         self._channel = channel
         # Loaded now: the sandbox does not allow reading the cache folder.
         self._faults = ctypes.CDLL(payload["faults"]) if payload["faults"] else None
+        self._loop = CallLoop(payload["calls"]) if self.calls_in_c and payload.get("calls") else None
         self._fault_page = payload["fault_page_fd"]
         self._device: CpuDevice | CudaDevice | None = None
         self._library: Any = None
@@ -85,6 +88,9 @@ class NativeHost:
         self._threaded = True  # whether the candidate uses OpenMP; assumed until it is loaded
         self._variables: Mapping[str, int] = {}  # of its device code, with their sizes
         self._calls: dict[int, Callable[[], int]] = dict.fromkeys(range(-MOST_CALLS, 0), _no_call)
+        self._rows: dict[int, bytes] = {}  # the same calls for the loop in C
+        if self._loop is not None:
+            self._rows = dict.fromkeys(range(-MOST_CALLS, 0), self._loop.no_call)
         self._keep: list[Any] = []  # pointer tables, which must outlive their calls
         self._recorder: CudaCallTracer | None = None
         self._operators: tuple[str, ...] = ()  # of torch, in the traced call of a Python candidate
@@ -200,10 +206,12 @@ class NativeHost:
         return Acknowledged()
 
     def _call_sets(self, message: CallSets, _fds: tuple[int, ...]) -> CallsMade | PythonFailed:
-        calls, returned = [self._calls[i] for i in message.indices], 0
-        start = time.perf_counter_ns()
-        for call in calls:
-            returned |= call()
+        start, returned = time.perf_counter_ns(), 0
+        if self._loop is not None and self._rows.keys() >= set(message.indices):
+            returned = self._loop.call([self._rows[i] for i in message.indices])
+        else:
+            for call in [self._calls[i] for i in message.indices]:
+                returned |= call()
         return CallsMade(time.perf_counter_ns() - start, returned)
 
     def _sample(self, message: TimeCalls, _fds: tuple[int, ...]) -> CallTimes | PythonFailed:
@@ -228,6 +236,9 @@ class NativeHost:
             else:
                 values.append(value)
         self._calls[message.index] = self._candidate.bind(values)
+        row = self._candidate.row(values)
+        if row is not None:
+            self._rows[message.index] = row
         return Acknowledged()
 
     def _run(self, message: RunCall, _fds: tuple[int, ...]) -> CallResult | PythonFailed:

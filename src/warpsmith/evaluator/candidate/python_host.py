@@ -75,6 +75,8 @@ _OPEN_FILES = 1024
 class PythonHost(NativeHost):
     """Answers the judge's requests with a Python candidate."""
 
+    calls_in_c = False
+
     def __init__(self, channel: Channel, payload: dict[str, Any]) -> None:
         super().__init__(channel, payload)
         self._drop_user = bool(payload["drop_user"])

@@ -37,6 +37,12 @@ class MemoryGuard:
                 f"the candidate wrote to {evidence.uncalled!r} of a set of buffers that it was not called on "
                 f"(workload {evidence.workload!r}); each call does its own work and no other.",
             )
+        if evidence.early:
+            return rejection(
+                18,
+                f"the candidate wrote to {evidence.early!r} of a set of buffers before the call on another set had "
+                f"ended (workload {evidence.workload!r}); each call does its own work and no other.",
+            )
         return None
 
 

@@ -21,6 +21,9 @@ from warpsmith.model.evidence import IdleProcess, MemoryState
 from warpsmith.model.task import Task, TensorRole, Workload
 from warpsmith.tasks.program import Program
 
+_ENOUGH = 16  # elements of an output that shows whether a call is done
+_UNDONE = 0.25  # the share of unwritten elements
+
 
 def buffers_of_set(task: Task, workload: Workload) -> list[Buffer]:
     """The buffers that one set of a workload holds."""
@@ -180,6 +183,28 @@ class WorkloadBuffers:
             for spec, output in zip(self.program.task.outputs, self.sets[index].outputs, strict=True):
                 if not self._poison.fills(output):
                     check_guards(MemoryState(self.workload.name, uncalled=spec.name), self._without)
+
+    def undone_before_others(self, called: Sequence[int]) -> set[tuple[int, int]]:
+        """Outputs that are not written yet although one of a later set is: numbers of the set and of the output.
+
+        To be asked while the process that makes the calls, in this order, is stopped.
+        """
+        found = set()
+        for number in range(len(self.program.task.outputs)):
+            first = self.sets[called[0]].outputs[number]
+            if not self._poison.marks(first) or first.numel() < _ENOUGH:
+                continue  # a right result may look like an unwritten one
+            left = [self._poison.share(self.sets[index].outputs[number]) for index in called]
+            begun = max((place for place, share in enumerate(left) if share < 1.0), default=0)
+            found |= {(called[place], number) for place in range(begun) if left[place] > _UNDONE}
+        return found
+
+    def check_order(self, undone: Collection[tuple[int, int]]) -> None:
+        """Raise CandidateFailed if one of these outputs (`undone_before_others`) was written after all."""
+        for index, number in undone:
+            if self._poison.share(self.sets[index].outputs[number]) <= _UNDONE:
+                name = self.program.task.outputs[number].name
+                check_guards(MemoryState(self.workload.name, early=name), self._without)
 
     def snapshot(self, indices: Sequence[int]) -> OutputSnapshot | None:
         """The present outputs of these sets, to be compared later; None if no guard looks at them."""

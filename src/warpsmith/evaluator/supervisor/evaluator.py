@@ -30,7 +30,7 @@ from warpsmith.evaluator.supervisor.job import BUILD_ONLY, EvaluationJob, Progre
 from warpsmith.evaluator.supervisor.judge_client import JudgeClient, VerificationSetup
 from warpsmith.evaluator.supervisor.python_compile import PythonCompiler
 from warpsmith.evaluator.supervisor.result_cache import ResultCache, ResultKey
-from warpsmith.evaluator.supervisor.worker_pool import FAULTS, HEAP, WorkerPool, native_library, readable_paths
+from warpsmith.evaluator.supervisor.worker_pool import CALLS, FAULTS, HEAP, WorkerPool, native_library, readable_paths
 from warpsmith.hardware.device import Device, cpu_threads, free_gpu_memory, select_device
 from warpsmith.model.brief import Problem
 from warpsmith.model.build import Artifact, Backend, BuildFailure, Target
@@ -446,7 +446,7 @@ class Evaluator:
             config,
             native_hosts=self._workers.native_hosts,
             python_hosts=self._workers.python_hosts,
-            natives={name: native_library(name, self._paths.cache, os.environ) for name in (FAULTS, HEAP)},
+            natives={name: native_library(name, self._paths.cache, os.environ) for name in (FAULTS, HEAP, CALLS)},
         )
 
     def _release_memory(self) -> None:

@@ -55,7 +55,7 @@ _INHERITED = (
     "TMPDIR",
 )
 _PREFIX = "warpsmith-"
-FAULTS, HEAP = "faults", "heap"
+FAULTS, HEAP, CALLS = "faults", "heap", "calls"
 """C sources that hosts load as libraries (see `native_library`)."""
 
 
@@ -241,7 +241,7 @@ def native_library(name: str, cache: Path, environ: Mapping[str, str]) -> str:
     """The path of `candidate/native/<name>.c` as a library, compiled on first use; "" if it cannot be built.
 
     Without `faults.c`, the reason of a crash does not name the buffer that was overrun. Without `heap.c`, calls of
-    PyTorch modules cannot be replayed.
+    PyTorch modules cannot be replayed. Without `calls.c`, an interpreter makes the calls of a sample one by one.
     """
     compiler = find_cxx(environ)
     if compiler is None:

@@ -75,10 +75,20 @@ class PoisonPattern:
         same = gpu_passes.count_equal(bits, pattern)
         return same == bits.numel() if same is not None else bool((bits == pattern).all())
 
+    def share(self, tensor: Tensor) -> float:
+        """The share of elements that still hold the pattern."""
+        bits = _bits(tensor)
+        return int((bits == self._signed(tensor)).sum()) / bits.numel()
+
     def decides(self, result: Tensor) -> bool:
         """Whether the pattern in an output of this type is wrong in itself."""
         floating = result.dtype.is_complex or (result.dtype.is_floating_point and result.element_size() > 1)
         return floating and not self.ordinary
+
+    def marks(self, output: Tensor) -> bool:
+        """Whether right elements of an output of this type hold the pattern in one case of a million at most."""
+        wide = output.element_size() >= (8 if output.is_complex() else 4)
+        return self.decides(output) or (wide and (not self.ordinary or not _is_whole(output)))
 
     def unwritten(self, result: Tensor, reference: Tensor, *, name: str) -> OutputComparison | None:
         """The comparison of an output with unwritten elements; None if all were written.
@@ -115,6 +125,10 @@ class PoisonPattern:
     def _signed(self, tensor: Tensor) -> int:
         pattern, bits = self.bits(dtype_name(tensor)), 8 * _bits(tensor).element_size()
         return pattern - (1 << bits) if bits > 8 and pattern >> (bits - 1) else pattern
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def _bits(tensor: Tensor) -> Tensor:

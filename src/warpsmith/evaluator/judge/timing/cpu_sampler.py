@@ -53,6 +53,9 @@ _WORTH_REPEATING_NS = 2_000_000  # shorter samples that are disturbed are outlie
 _MAIN_SLACK_NS = 3_000_000  # waking threads, where the last of them waits for a CPU; releasing results
 _SLACK_NS = 2_000_000  # for threads that spin
 _SLACK_SHARE = 0.15
+_LOOK_EVERY_S = 0.0003  # of CPU time: a sample of short calls takes milliseconds
+_MOST_LOOKS = 8  # in one request
+_LOOKING_S = 2.0
 _COLD = 2.0  # the cost of a copy to uncached memory and of releasing the results, relative to a copy in the cache
 _PER_TENSOR_NS = 10_000  # to check one tensor and to start its copy, in Python
 
@@ -178,6 +181,26 @@ class CpuSampler(Sampler):
         disturbed = taken_ns > _WORTH_REPEATING_NS and waited_ns > UNDISTURBED_SHARE * taken_ns
         self._times.append(_CandidateTime(reply.elapsed_ns, taken_ns, main_cpu_ns, shortest_ns, disturbed))
         return max(1, taken_ns)
+
+    def watch_candidate(self, called: Sequence[int]) -> int:
+        """See `Sampler`. No call may do the work of another: at a moment that the candidate does not know, the calls
+        have been made up to one of them, and nothing of those behind it."""
+        if len(called) == 1 or self.host.returns_tensors or "memory" in self.settings.without:
+            return self.time_candidate(called)
+        undone: set[tuple[int, int]] = set()
+        looks = iter(range(_MOST_LOOKS))
+
+        def look() -> None:
+            if next(looks, None) is not None:
+                undone.update(self.buffers.undone_before_others(called))
+
+        self.runner.flush()
+        request = CallSets(self.set_numbers(called))
+        reply = self.host.ask_watched(request, CallsMade, self.limit_s + _LOOKING_S, look, _LOOK_EVERY_S)
+        check_returned(reply.returned)
+        self.buffers.check_order(undone)
+        self._times.append(_CandidateTime(reply.elapsed_ns, reply.elapsed_ns, 0, 0.0, disturbed=False))
+        return max(1, reply.elapsed_ns)
 
     def time_baseline(self, called: Sequence[int]) -> int:
         taken_ns = self.runner.sample(False, called)

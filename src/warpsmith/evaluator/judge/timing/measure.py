@@ -199,16 +199,16 @@ class _PairedTiming:
     def _sample(self) -> Pairs:
         settings = self._settings
         pairs: Pairs = []
-        for _ in range(_WARM_UP_PAIRS):
+        for number in range(_WARM_UP_PAIRS):
             start = time.monotonic()
-            self._pair(True)
+            self._pair(True, watched=number == 0)
             self._sampler.discard_last()
         unusual = self._unusual_positions(time.monotonic() - start)
         start = time.monotonic()
         while len(pairs) < settings.max_samples:
             if len(pairs) in unusual:
                 unusual.remove(len(pairs))
-                self._pair(True, unusual=True)
+                self._pair(True, unusual=True, watched=True)
                 self._sampler.discard_last()
             pairs.append(self._undisturbed_pair(len(pairs) % 2 == 0))
             if len(pairs) >= settings.min_samples:
@@ -235,8 +235,10 @@ class _PairedTiming:
             pair = self._pair(candidate_first)
         return pair
 
-    def _pair(self, candidate_first: bool, *, unusual: bool = False) -> tuple[float, float]:
-        """The baseline's time and the candidate's on new data; raises CandidateFailed for a wrong result."""
+    def _pair(self, candidate_first: bool, *, unusual: bool = False, watched: bool = False) -> tuple[float, float]:
+        """The baseline's time and the candidate's on new data; raises CandidateFailed for a wrong result.
+
+        A watched pair does not count: the candidate is stopped in the middle of it."""
         buffers, sampler = self._buffers, self._sampler
         self._check_time()
         sampler.host.stage = f"being timed on workload {buffers.workload.name!r}"
@@ -249,7 +251,7 @@ class _PairedTiming:
         checksum = buffers.inputs_checksum() if sampler.checks_memory else None
         buffers.synchronize()
         if candidate_first:
-            candidate_ns = sampler.time_candidate(called)
+            candidate_ns = sampler.time_candidate(called) if not watched else sampler.watch_candidate(called)
             snapshot = buffers.snapshot(called) if sampler.checks_memory else None
             baseline_ns = sampler.time_baseline(called)
             if snapshot is not None:
