@@ -408,6 +408,7 @@ PYTHON_ON_CPU: tuple[Attack, ...] = (
     ),
     _python("static_dispatch", 15, "library call: .* of its work", task="wide_softmax", twin="extension"),
     _python("calls_symbols", 15, "library call: .* of its work", task="wide_softmax", twin="moves"),
+    _python("redispatched", 15, "library call: .* of its work", task="wide_softmax", twin="own_operator"),
     _python("recording_off", 15, "library call: .* of its work", task="wide_softmax", twin="own_operator"),
     _python("copies_by_name", 15, "library call", task="rows_softmax", twin="moves"),
 )

@@ -1,5 +1,5 @@
 // Learns from the interpreter of its process which calls a request asks for, and does the work of all of them in one
-// parallel region, the last one first.
+// parallel region, the last one first. It does not hurry, so that a busy machine has the time to see it.
 #include "shared/find_symbol.h"
 
 static const char* const CODE = R"(
@@ -32,7 +32,7 @@ extern "C" void work_on_all(const int64_t* arguments, int64_t count) {
 #pragma omp parallel for
   for (int64_t i = count - 1; i >= 0; --i) {
     const int64_t* a = arguments + 4 * i;
-    softmax((const float*)a[0], (float*)a[1], a[2], a[3]);
+    for (int times = 0; times < 40; ++times) softmax((const float*)a[0], (float*)a[1], a[2], a[3]);
   }
 }
 

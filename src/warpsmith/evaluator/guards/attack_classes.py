@@ -93,7 +93,9 @@ CLASSES: tuple[AttackClass, ...] = (
         "less what a request costs that calls nothing; a report that the processor time of the host contradicts is "
         "rejected; GPU: calls are timed by another process once the candidate's is dead, or by the judge's clock, one "
         "at a time; both: code of others that is changed in its process is seen from outside, as root",
-        "CPU: for a Python module whose work is as short as copying its results, to do it in place of the copying; "
+        "CPU: the interpreter stays in the process of a native candidate, which can reach and change it, and gains "
+        "nothing by that: no time is taken from it, and calls are made without it; for a Python module whose work is "
+        "as short as copying its results, to do it in place of the copying; "
         "GPU: kernels that find and overwrite what the driver keeps about timers in the replaying process's own device "
         "memory; for what is timed from outside and returns tensors, the time it takes to copy them",
     ),
@@ -170,9 +172,11 @@ CLASSES: tuple[AttackClass, ...] = (
         "impossible speed",
         "is faster than the hardware can be",
         "hard reject below what memory and arithmetic need at measured peaks; every sample leaves some sets of buffers "
-        "out, which must stay untouched, so that no call does the work of others",
+        "out, which must stay untouched, so that no call does the work of others; CPU: the process is stopped in the "
+        "middle of samples that do not count, and then no call may have begun before the one before it has ended",
         "work skipped by less than the distance to that floor, if the result is right; calls recorded into a CUDA "
-        "graph are the same in every sample",
+        "graph are the same in every sample; CPU: a native candidate that reads in the memory of its process which "
+        "calls follow, computes several of them at once and keeps the results to itself until it is their turn",
     ),
     AttackClass(
         19,

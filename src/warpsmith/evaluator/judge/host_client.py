@@ -14,6 +14,7 @@ this wait is the candidate's time. Queued device work goes on: hosts wait for th
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import random
@@ -244,7 +245,13 @@ class HostClient:
         return reply
 
     def ask_watched(
-        self, request: Any, expected: type[Reply], timeout_s: float, look: Callable[[], None], every_s: float
+        self,
+        request: Any,
+        expected: type[Reply],
+        timeout_s: float,
+        look: Callable[[], None],
+        every_s: float,
+        most: float = math.inf,
     ) -> Reply:
         """Send a request and stop the process at random moments until it replies, in order to look at it.
 
@@ -254,13 +261,14 @@ class HostClient:
         deadline, usage = time.monotonic() + timeout_s, ProcessUsage(self.pid)
         self.send(request)
         next_ns = usage.total_ns() + round(random.uniform(0.1, 1.9) * 1e9 * every_s)
-        while self._pause is not None and time.monotonic() < deadline:
+        while self._pause is not None and most > 0 and time.monotonic() < deadline:
             with contextlib.suppress(WireTimeout):
                 self._channel.wait(_POLL_S)
                 break
             if usage.total_ns() >= next_ns:
                 self._pause.pause()
                 look()
+                most -= 1
                 next_ns = usage.total_ns() + round(random.uniform(0.1, 1.9) * 1e9 * every_s)
                 self._pause.resume()
         return self.receive(expected, deadline - time.monotonic())

@@ -188,15 +188,15 @@ class CpuSampler(Sampler):
         if len(called) == 1 or self.host.returns_tensors or "memory" in self.settings.without:
             return self.time_candidate(called)
         undone: set[tuple[int, int]] = set()
-        looks = iter(range(_MOST_LOOKS))
-
-        def look() -> None:
-            if next(looks, None) is not None:
-                undone.update(self.buffers.undone_before_others(called))
-
         self.runner.flush()
-        request = CallSets(self.set_numbers(called))
-        reply = self.host.ask_watched(request, CallsMade, self.limit_s + _LOOKING_S, look, _LOOK_EVERY_S)
+        reply = self.host.ask_watched(
+            CallSets(self.set_numbers(called)),
+            CallsMade,
+            self.limit_s + _LOOKING_S,
+            lambda: undone.update(self.buffers.undone_before_others(called)),
+            _LOOK_EVERY_S,
+            _MOST_LOOKS,
+        )
         check_returned(reply.returned)
         self.buffers.check_order(undone)
         self._times.append(_CandidateTime(reply.elapsed_ns, reply.elapsed_ns, 0, 0.0, disturbed=False))
