@@ -444,3 +444,26 @@ def test_without_repairs_a_slow_kernel_is_not_revised(method: Method, repairs: i
         tell(session, ask(session), kernel(1, "vector-loads(width=4)"))
         judged(session, lambda c: valid(c, 1.5, share=0.2))
         assert ask(session).role != "revisor"
+
+
+def test_strategists_are_told_the_best_advice_always_and_the_other_advice_in_turn(tmp_path: Path) -> None:
+    told = []
+    with Session.create(tmp_path / "run", run_setup(CUPILOT, budget=Budget(trials=24)), lambda _: ()) as session:
+        number = 0
+        while (brief := session.ask()) is not None:
+            if brief.product is Product.STRATEGIES:
+                told.append([each.name for each in brief.strategies])
+                tell(session, brief, strategies(*(f"idea {len(brief.ideas)} {n}" for n in range(brief.wanted))))
+            elif brief.product is Product.ALIGNMENT:
+                assert brief.subject is not None
+                tell(session, brief, f"strategy: {brief.subject.strategy}\nthought: none")
+            else:
+                number += 1
+                assert brief.idea is not None
+                tell(session, brief, kernel(number, brief.idea.strategy))
+            judged(session, lambda c: valid(c, 1 + factor(c) / 10))
+
+    assert len(told) > 2
+    assert {tuple(names[:5]) for names in told} == {tuple(told[0][:5])}
+    assert all(len(set(names)) == 7 for names in told)
+    assert len({name for names in told for name in names[5:]}) > 2

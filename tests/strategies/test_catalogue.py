@@ -15,7 +15,7 @@ LANGUAGES = {"cuda", "cpu", "triton"}
 WORDS = {
     *(family.value for family in Family),
     *("attention", "convolution", "gather", "normalisation", "pooling", "scan", "selection"),
-    *("structured", "transpose"),
+    *("softmax", "structured", "transpose"),
 }
 
 
@@ -119,3 +119,29 @@ def test_float32_products_are_advised_on_tensor_cores_in_parts_only(precision: P
 
     assert ("split-product" in advised) == (precision is Precision.FP32)
     assert ("tensor-cores" in advised) == (precision in (Precision.TF32, Precision.FP16, Precision.BF16))
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.TF32])
+def test_the_strategy_made_for_the_kind_of_work_comes_first(precision: Precision) -> None:
+    products = ("aten.bmm.default", "aten._softmax.default", "aten.bmm.default")
+    attention = make_problem(family=Family.OTHER, operations=products, zone="middle", precision=precision)
+    triangular = make_problem(family=Family.OTHER, operations=("aten.mm.default", "aten.tril.default"), zone="compute")
+
+    assert relevant_strategies(attention, 1)[0].name == "flash-attention-tiling"
+    assert relevant_strategies(triangular, 1)[0].name == "structural-zeros"
+
+
+def test_softmax_is_advised_where_there_are_exponentials() -> None:
+    normed = make_problem(operations=("aten.native_layer_norm.default",))
+    assert "online-softmax" not in {each.name for each in relevant_strategies(normed, 100)}
+    assert relevant_strategies(make_problem(operations=("aten._softmax.default",)), 1)[0].name == "online-softmax"
+
+
+def test_a_strategy_of_fast_kernels_for_similar_tasks_ranks_higher() -> None:
+    problem = make_problem(operations=("aten.native_layer_norm.default",))
+    before = [each.name for each in relevant_strategies(problem, 100)]
+    low = before[12]
+    after = [each.name for each in relevant_strategies(problem, 100, {low: 3.0})]
+
+    assert after.index(low) < before.index(low)
+    assert sorted(after) == sorted(before)

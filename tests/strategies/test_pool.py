@@ -77,7 +77,7 @@ def test_a_run_adds_its_best_and_its_notable_steps_only(path: Path) -> None:
     assert (added[0].task, added[0].device, added[0].families, added[0].zones) == (
         "softmax",
         "a device",
-        ("row_reduction",),
+        ("row_reduction", "softmax"),
         ("memory",),
     )
     assert pool_records(path) == added
@@ -259,3 +259,19 @@ def test_the_shipped_records_are_those_that_the_script_writes() -> None:
 
     shipped = pool.SHIPPED.read_text(encoding="utf-8").splitlines()
     assert measured(shipped) == measured(seed_lines()), "run python -m benchmarks.seed_pool"
+
+
+def test_strategies_of_shipped_kernels_for_other_tasks_of_the_kind_are_measured() -> None:
+    normed = make_problem(operations=("aten.native_group_norm.default",))
+    found = pool.measured_strategies(normed)
+
+    assert found["row-in-shared"] > 1
+    assert "wgmma" not in found  # of convolutions and products
+    assert pool.measured_strategies(make_problem(backend="cpu")) == {}
+    named = {each.task for each in pool.shipped_records() if "row-in-shared" in each.strategy}
+    others = [each for each in pool.shipped_records() if each.task not in named - {"instance_norm"}]
+    alone = replace(normed, task=replace(normed.task, name="instance_norm"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pool, "shipped_records", lambda: tuple(others))
+        assert "row-in-shared" in pool.measured_strategies(normed)
+        assert "row-in-shared" not in pool.measured_strategies(alone)  # what the task itself taught is left out

@@ -44,7 +44,7 @@ from warpsmith.search.run_state import RunState
 from warpsmith.search.start import START
 from warpsmith.search.trial_reader import TrialReader
 from warpsmith.strategies.catalogue import fits_backend, relevant_strategies, strategies
-from warpsmith.strategies.pool import PoolRecord, search_pool
+from warpsmith.strategies.pool import PoolRecord, measured_strategies, search_pool
 
 REPAIR = MethodOperator("repair", Move.REPAIR, "common/repair", frozenset({Show.FAILURES}))
 TUNE = MethodOperator(
@@ -68,7 +68,9 @@ _UNSAID: dict[KernelFact, dict[str, Any]] = {  # fields of a kernel of which a f
     KernelFact.THOUGHT: {"thought": ""},
     KernelFact.RESOURCES: {"resources": ()},
 }
-_ADVICE = 6  # strategies of the catalogue in a brief
+_ADVICE = 5  # strategies of the catalogue in a brief, the most relevant ones
+_FURTHER = 2  # more of them, which change from brief to brief
+_ALL = 1000
 _DIRECTIONS = 24  # strategies of the catalogue that another direction is chosen from
 _VERSIONS = 8  # latest versions of a line in a brief
 _FAILURES_SHOWN = 3
@@ -184,7 +186,7 @@ class NextBrief:
             failures=tuple(reader.read_without_code(each) for each in event.failures),
             retrieved=tuple(self._exhibit(each, operator) for each in event.retrieved),
             notes=self._notes() if Show.NOTES in shows else (),
-            strategies=self._advice if Show.STRATEGIES in shows else (),
+            strategies=self._advice() if Show.STRATEGIES in shows else (),
             cards=self._cards(event) if Show.CARDS in shows else (),
             roofline=Show.ROOFLINE in shows,
             tried=self._tried() if not subject else (),
@@ -366,10 +368,16 @@ class NextBrief:
             self._idea_texts = (ideas.revision, texts(ideas.latest(_TRIED)))
         return (*self._idea_texts[1], *self._state.tried)
 
-    @cached_property
     def _advice(self) -> tuple[Strategy, ...]:
-        """Strategies of the catalogue for this task."""
-        return relevant_strategies(self._state.setup.problem, _ADVICE)
+        """The most relevant strategies of the catalogue for this task, and in turn some of the others that fit."""
+        best, others = self._fitting[:_ADVICE], self._fitting[_ADVICE:]
+        turn = len(self._state.ideas.known) or len(self._state.trials)  # with and without an ablation the same
+        return (*best, *(others[(turn + n) % len(others)] for n in range(min(_FURTHER, len(others)))))
+
+    @cached_property
+    def _fitting(self) -> tuple[Strategy, ...]:
+        problem = self._state.setup.problem
+        return relevant_strategies(problem, _ALL, measured_strategies(problem))
 
     def _cards(self, event: BriefAsked) -> tuple[Strategy, ...]:
         """The catalogue's entries for the strategies that the idea names, as far as they fit the language."""

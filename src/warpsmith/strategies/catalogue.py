@@ -5,15 +5,17 @@ The catalogue is `cpu.toml`, `cuda.toml` and `shared.toml`, and plugins of other
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from warpsmith.model.brief import Problem
 from warpsmith.model.strategy import Strategy, StrategyParameter, arch_number
+from warpsmith.model.task import Family
 from warpsmith.system.plugins import plugins
 
 # What an operation's name says about the work, finer than `Family`: the word is searched for in ATen names such as
@@ -25,11 +27,14 @@ _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("normalisation", re.compile(r"(?:layer|batch|group|instance|rms)_?norm", re.IGNORECASE)),
     ("pooling", re.compile(r"pool", re.IGNORECASE)),
     ("scan", re.compile(r"\b(?:cumsum|cumprod|cummax|cummin|logcumsumexp)\b")),
+    ("softmax", re.compile(r"softmax|logsumexp|\bexp\b")),
     ("selection", re.compile(r"\b(?:topk|kthvalue|sort|argsort|median|unique)\b")),
     ("structured", re.compile(r"\b(?:tril|triu|diag|diag_embed|diagonal|eye)\b")),
     ("transpose", re.compile(r"\b(?:clone|contiguous)\b")),
 )
 _PRODUCTS = re.compile(r"\b(?:b?mm|baddbmm|addmm|matmul|einsum|linear)\b")
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_MOST_MEASURED = 1.0  # of the score, for a measured speedup; less than a closer family counts
 _MIDDLE = "middle"
 _SIDES = {"memory", "compute"}  # between the ridges, what helps on either side helps
 
@@ -58,12 +63,32 @@ def _read(file: Path) -> Iterator[Strategy]:
         yield Strategy(name=name, **fields)
 
 
-def relevant_strategies(problem: Problem, limit: int) -> tuple[Strategy, ...]:
-    """The strategies for the backend, device, zone, family and precision of a problem, the most specific first."""
+def relevant_strategies(
+    problem: Problem, limit: int, measured: Mapping[str, float] | None = None
+) -> tuple[Strategy, ...]:
+    """The strategies for the backend, device, zone, family and precision of a problem, the most relevant first.
+
+    `measured`: speedups of kernels for similar tasks that follow a strategy, by its name; a higher one ranks higher.
+    """
     words = work_families(problem)
+    known = measured or {}
+
+    def rank(strategy: Strategy) -> float:
+        gain = math.log(max(1.0, known.get(strategy.name, 1.0)))
+        return _relevance(strategy, problem, words) + min(_MOST_MEASURED, gain)
+
     fitting = [each for each in strategies().values() if _applies(each, problem, words)]
-    fitting.sort(key=lambda each: (-_relevance(each, problem, words), each.name))
+    fitting.sort(key=lambda each: (-rank(each), each.name))
+    closest = next((each for each in fitting if each.families and set(each.families) <= words - set(Family)), None)
+    if closest:  # made for this kind of work alone
+        fitting.remove(closest)
+        fitting.insert(0, closest)
     return tuple(fitting[:limit])
+
+
+def named_strategies(text: str) -> frozenset[str]:
+    """The strategies of the catalogue whose names stand in a text."""
+    return frozenset(_NAME.findall(text)) & frozenset(strategies())
 
 
 def work_families(problem: Problem) -> frozenset[str]:
@@ -77,6 +102,8 @@ def work_families(problem: Problem) -> frozenset[str]:
         found.add("matmul")
         if "softmax" in text and len(_PRODUCTS.findall(text)) > 1:
             found.add("attention")
+    if "attention" in found:
+        found.discard("softmax")  # it is a part of it
     return frozenset(found)
 
 
@@ -116,7 +143,8 @@ def _relevance(strategy: Strategy, problem: Problem, words: frozenset[str]) -> f
     general = problem.outline.family.value if problem.outline else ""
     score = 0.0
     if hits:
-        score += (4.0 if hits - {general} else 3.0) - 0.25 * len(strategy.families)
+        closest = 5.0 if hits - set(Family) else 4.0 if hits - {general} else 3.0
+        score += closest - 0.25 * len(strategy.families)
     if strategy.zones and problem.zone and _zone_hit(strategy, problem.zone):
         score += 2.0 - 0.25 * len(strategy.zones)
     if strategy.precisions:  # made for precisions of which the task has one

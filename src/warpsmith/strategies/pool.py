@@ -12,6 +12,7 @@ import hashlib
 import math
 import os
 import re
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,7 +26,8 @@ from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import UsageError
 from warpsmith.model.strategy import Strategy, arch_number
-from warpsmith.strategies.catalogue import strategies, work_families
+from warpsmith.model.task import Family
+from warpsmith.strategies.catalogue import named_strategies, strategies, work_families
 from warpsmith.system.files import put_in_place
 from warpsmith.system.locks import lock
 
@@ -176,6 +178,21 @@ def shipped_records() -> tuple[PoolRecord, ...]:
         return file if file.text else SourceFile(file.name, (SOURCES / file.name).read_text(encoding="utf-8"))
 
     return tuple(replace(each, kernel=tuple(map(whole, each.kernel))) for each in _read(SHIPPED))
+
+
+def measured_strategies(problem: Problem) -> dict[str, float]:
+    """Strategies of shipped kernels for other tasks of the same kind: the mean speedup over PyTorch eager, by name.
+
+    The kind is the finest one with records. The user's own pool does not count, so that equal runs are asked equally.
+    """
+    others = [each for each in shipped_records() if each.backend == problem.backend and each.task != problem.task.name]
+    words = work_families(problem) - {Family.OTHER.value}
+    alike = [each for each in others if (words - set(Family)) & set(each.families)]
+    found: dict[str, list[float]] = {}
+    for record in alike or [each for each in others if words & set(each.families)]:
+        for name in named_strategies(record.strategy):
+            found.setdefault(name, []).append(record.speedup or 1.0)
+    return {name: statistics.geometric_mean(speedups) for name, speedups in found.items()}
 
 
 def search_pool(
