@@ -205,7 +205,16 @@ def test_a_bench_retrieves_from_the_pool_as_it_was_without_what_its_own_task_tau
     assert [each.strategy for each in bench_precedents(tmp_path, SOFTMAX)] == ["one-pass-variance"]
     other_sizes = replace(SOFTMAX, task=replace(SOFTMAX.task, digest="another"))
     assert [each.strategy for each in bench_precedents(tmp_path, other_sizes)] == ["one-pass-variance"]
-    assert {each.strategy for each in bench_precedents(tmp_path, GEMM)} == {"one-pass-variance", "online-softmax"}
+    assert [each.strategy for each in bench_precedents(tmp_path, NORM)] == ["online-softmax"]
+    assert bench_precedents(tmp_path, GEMM) == ()  # the others are of another kind
+
+
+def test_precedents_are_of_tasks_of_the_same_kind(tmp_path: Path) -> None:
+    found = search_pool(GEMM, 10, tmp_path / "none.jsonl", catalogue=False)
+    assert any("matmul" not in each.families for each in found)
+    shown = find_precedents(GEMM, tmp_path / "none.jsonl")
+    assert shown
+    assert {each.task for each in shown} <= {each.task for each in found if "matmul" in each.families}
 
 
 CONVOLUTION = problem("conv", "def f(x, w):\n    return conv2d(x, w)", Family.OTHER, ("aten.convolution.default",))

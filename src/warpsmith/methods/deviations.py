@@ -59,8 +59,8 @@ STRATEGIES = (
     "itself.",
     "The revisor gets valid kernels, too, with their profile: the first kernel of a strategy, once, if it reaches less "
     "than a quarter of the hardware's limit in its worst workload. The paper's bound is unknown.",
-    "Advice for the zone of the roofline is five strategies of Warpsmith's catalogue for the kind of work, and two more "
-    "that change from brief to brief; the authors' texts are not public.",
+    "Advice for the zone of the roofline is five strategies of Warpsmith's catalogue for the kind of work, and two "
+    "more that change from brief to brief; the authors' texts are not public.",
     "Translator and revisor get the catalogue's instructions for the strategies that the plan names.",
 )
 IDEAS = (

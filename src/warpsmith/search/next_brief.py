@@ -22,6 +22,7 @@ from warpsmith.model.brief import Brief, Precedent, Problem, ShownCandidate
 from warpsmith.model.candidate import SourceFile
 from warpsmith.model.method import KernelFact, MethodOperator, Move, Product, Show, Stage
 from warpsmith.model.strategy import Strategy
+from warpsmith.model.task import Family
 from warpsmith.populations.lineage import Lineage
 from warpsmith.run_log.events import (
     AlignTrial,
@@ -43,7 +44,7 @@ from warpsmith.search.ideas import strategy_names, texts
 from warpsmith.search.run_state import RunState
 from warpsmith.search.start import START
 from warpsmith.search.trial_reader import TrialReader
-from warpsmith.strategies.catalogue import fits_backend, relevant_strategies, strategies
+from warpsmith.strategies.catalogue import fits_backend, relevant_strategies, strategies, work_families
 from warpsmith.strategies.pool import PoolRecord, measured_strategies, search_pool
 
 REPAIR = MethodOperator("repair", Move.REPAIR, "common/repair", frozenset({Show.FAILURES}))
@@ -84,12 +85,15 @@ _MOST_COMPARED = 200  # the latest programs: enough to choose from, and the cost
 
 
 def find_precedents(problem: Problem, pool: Path | None = None, *, apart_from: str = "") -> tuple[Precedent, ...]:
-    """The most similar measured lessons of the pool. A `session.FindPrecedents`.
+    """The most similar measured lessons of the pool, of tasks of the same kind. A `session.FindPrecedents`.
 
     `apart_from` is the digest of a task: see `search_pool`.
     """
-    found = search_pool(problem, MAX_PRECEDENTS, pool, apart_from=apart_from, catalogue=False)
-    return tuple(map(precedent_of, found))
+    found = search_pool(problem, _ALL, pool, apart_from=apart_from, catalogue=False)
+    words = work_families(problem)
+    kind = words - {Family.OTHER.value} or words
+    alike = [each for each in found if not kind or not each.families or kind & set(each.families)]
+    return tuple(map(precedent_of, alike[:MAX_PRECEDENTS]))
 
 
 def precedent_of(record: PoolRecord) -> Precedent:
