@@ -208,6 +208,8 @@ def test_products_have_their_utilisation() -> None:
     assert "| mm | m | 2 | 1 | 25 % | 4 | 25 % |" in formats.markdown([table_named(made, "products")])
     assert "Utilisation of products" in {table.title for table in bench_page(made).tables}
     assert rows(bench(cells), "products") == []  # older results
+    damaged = bench([cell("mm", replace(best(2.0), latency_ms=0.0))], tasks=(product,))
+    assert [row[1] for row in rows(damaged, "products")] == ["PyTorch eager"]
 
 
 def test_two_rules_of_validity_are_counted(papers: BenchResults) -> None:

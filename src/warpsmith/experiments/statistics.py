@@ -346,7 +346,7 @@ def family_means(cells: Iterable[Cell], *, unverified: bool = False) -> Estimate
 def mean_latency(cells: Iterable[Cell], *, unverified: bool = False) -> float | None:
     """The geometric mean of the times of the best kernels that count, in milliseconds."""
     found = (counted_best(cell, unverified=unverified) for cell in cells)
-    logs = [math.log(best.latency_ms) for best in found if best is not None]
+    logs = [math.log(best.latency_ms) for best in found if best is not None and best.latency_ms > 0]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
