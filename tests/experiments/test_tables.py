@@ -15,7 +15,7 @@ from warpsmith.cli.bench_show import terminal_tables
 from warpsmith.experiments import formats
 from warpsmith.experiments.compare import compare
 from warpsmith.experiments.results import BenchResults, BenchTask, Cell, CellBest, CellStatus, CurvePoint, Versions
-from warpsmith.experiments.tables import PARTS, Table, table_named, tables
+from warpsmith.experiments.tables import PARTS, ColumnKind, Table, table_named, tables
 from warpsmith.report.bench_page import bench_page
 
 
@@ -172,6 +172,7 @@ def test_prompt_and_reply_tokens_are_apart(papers: BenchResults) -> None:
 
     assert [row[names.index("prompt tokens")] for row in table.rows] == [750, 3000]
     assert [row[names.index("reply tokens")] for row in table.rows] == [250, 1000]
+    assert [(group.tokens, group.prompt_tokens) for group in bench_page(papers).groups] == [(1000, 750), (4000, 3000)]
 
 
 def test_equal_tokens_stand_beside_equal_trials(papers: BenchResults) -> None:
@@ -207,6 +208,7 @@ def test_products_have_their_utilisation() -> None:
     assert method == ("mm", "m", *map(pytest.approx, (2.0, 1.0, 0.25, 4.0, 0.25)))
     assert "| mm | m | 2 | 1 | 25 % | 4 | 25 % |" in formats.markdown([table_named(made, "products")])
     assert "Utilisation of products" in {table.title for table in bench_page(made).tables}
+    assert formats.figure(12_760.4, ColumnKind.NUMBER) == "12760"
     assert rows(bench(cells), "products") == []  # older results
     damaged = bench([cell("mm", replace(best(2.0), latency_ms=0.0))], tasks=(product,))
     assert [row[1] for row in rows(damaged, "products")] == ["PyTorch eager"]

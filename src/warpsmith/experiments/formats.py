@@ -68,7 +68,7 @@ def figure(value: Value, kind: ColumnKind) -> str:
         return f"${bare:.3f}" if bare < 1 else f"${bare:.2f}"
     if kind is ColumnKind.COUNT:
         return f"{bare:,.0f}".replace(",", " ")
-    return f"{bare:.4g}"
+    return f"{bare:.0f}" if bare >= 1000 else f"{bare:.4g}"
 
 
 def bounds(value: Value, kind: ColumnKind) -> str:

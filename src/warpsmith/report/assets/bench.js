@@ -94,19 +94,19 @@ function effort() {
     numeric: true,
     ...more,
   });
-  const apart = DATA.groups.every((group) => group.prompt_tokens !== null || !group.tokens);
-  const tokens = (name, get) => plain(name, get, (value) => count(Math.round(value)), { wide: true });
+  const tokens = (value) => count(Math.round(value));
+  const tokensOf = ({ tokens: all, prompt_tokens: asked }) =>
+    all === null ? "–" : asked === null ? tokens(all) : `${tokens(asked)} + ${tokens(all - asked)}`;
   return [
     h("h3", {}, "Validity and cost"),
     sortable({
-      caption: "Shares of all proposals; cost for one run on one task",
+      caption: "Shares of all proposals; tokens (prompt + reply) and cost for one run on one task",
       rows: DATA.groups,
       columns: [
         methodColumn,
         estimated("Valid", (group) => group.validity, percent),
         estimated("Compile", (group) => group.compile_rate, percent, { wide: true }),
-        spent && tokens(apart ? "Prompt tokens" : "Tokens", (group) => (apart ? group.prompt_tokens : group.tokens)),
-        spent && apart && tokens("Reply tokens", (group) => group.tokens - group.prompt_tokens),
+        spent && { ...plain("Tokens", (group) => group.tokens, tokens, { wide: true }), cell: tokensOf },
         spent && plain("Cost", (group) => group.usd, usd),
         plain("On the device", (group) => group.device_s, span),
         plain("In all", (group) => group.wall_s, span, { wide: true }),
