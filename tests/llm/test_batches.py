@@ -1,15 +1,16 @@
-"""Batches of requests and replies by a schema, without a server."""
+"""Batches of requests, and replies by a schema."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+from tests.llm.batch_server import batch_server
 from tests.llm.connections import KEY, PROMPT, PROVIDERS, provider_named
 from tests.prompts.briefs import brief
 from warpsmith.llm.adapter import ProviderAdapter, Response
@@ -95,74 +96,79 @@ def test_closing_gives_up_and_cancels() -> None:
 # --- in the words of each provider ---
 
 
-def adapter_of(provider: str, **options: Any) -> ProviderAdapter:
+def adapter_of(provider: str, url: str = "", **options: Any) -> ProviderAdapter:
     plug = provider_named(provider)
-    return plug.adapter("scripted", plug.home, Secret(KEY), ModelOptions(batch=True, **options))
+    return plug.adapter("scripted", url or plug.home, Secret(KEY), ModelOptions(batch=True, **options))
 
 
 def test_openai_gets_a_file_of_requests_and_gives_a_file_of_responses() -> None:
-    adapter, sent = adapter_of("openai"), dict[str, Any]()
+    batch: dict[str, object] = {
+        "id": "b",
+        "object": "batch",
+        "endpoint": "/v1/chat/completions",
+        "completion_window": "24h",
+    }
+    batch |= {"input_file_id": "file-1", "created_at": 1}
     lines = [
         {"custom_id": "1", "response": {"status_code": 200, "body": {"choices": []}}},
         {"custom_id": "0", "response": None, "error": {"code": "batch_expired"}},
     ]
+    answers: dict[str, list[object]] = {
+        "POST /v1/files": [{"id": "file-1", "object": "file", "bytes": 1, "created_at": 1, "filename": "batch.jsonl"}],
+        "POST /v1/batches": [{**batch, "status": "validating"}],
+        "GET /v1/batches/b": [
+            {**batch, "status": "in_progress"},
+            {**batch, "status": "completed", "output_file_id": "o"},
+        ],
+        "GET /v1/files/o/content": ["\n".join(map(json.dumps, lines))],
+    }
 
-    def upload(file: tuple[str, bytes], purpose: str) -> SimpleNamespace:
-        sent["lines"], sent["purpose"] = [json.loads(line) for line in file[1].splitlines()], purpose
-        return SimpleNamespace(id="file-1")
+    with batch_server(answers) as server, closing(adapter_of("openai", f"{server.url}/v1")) as adapter:
+        assert adapter.submit([PROMPT, PROMPT]) == "b"
+        assert adapter.collect("b") is None
+        found = adapter.collect("b")
 
-    states = iter(["in_progress", "completed"])
-    adapter._client = SimpleNamespace(
-        files=SimpleNamespace(create=upload, content=lambda _: SimpleNamespace(text="\n".join(map(json.dumps, lines)))),
-        batches=SimpleNamespace(
-            create=lambda **given: SimpleNamespace(id=f"batch of {given['input_file_id']}"),
-            retrieve=lambda _: SimpleNamespace(status=next(states), output_file_id="o", error_file_id=None),
-        ),
-        close=lambda: None,
-    )
-    assert adapter.submit([PROMPT, PROMPT]) == "batch of file-1"
-    assert sent["purpose"] == "batch"
-    assert [line["custom_id"] for line in sent["lines"]] == ["0", "1"]
-    assert sent["lines"][0]["url"] == "/v1/chat/completions"
-    assert sent["lines"][0]["body"]["messages"][1]["content"] == "Write one."
-    assert "stream" not in sent["lines"][0]["body"]
-    assert adapter.collect("b") is None
-    found = adapter.collect("b")
+    uploaded = server.bodies["POST /v1/files"]
+    sent = [json.loads(line) for line in uploaded.splitlines() if line.startswith(b'{"custom_id"')]
+    assert b'name="purpose"\r\n\r\nbatch\r\n' in uploaded
+    assert json.loads(server.bodies["POST /v1/batches"])["input_file_id"] == "file-1"
+    assert [line["custom_id"] for line in sent] == ["0", "1"]
+    assert sent[0]["url"] == "/v1/chat/completions"
+    assert sent[0]["body"]["messages"][1]["content"] == "Write one."
+    assert "stream" not in sent[0]["body"]
     assert isinstance(found, dict)
     assert found[1] == Response(200, '{"choices": []}')
     assert (found[0].status, "batch_expired" in found[0].body) == (500, True)
 
 
 def test_anthropic_gets_and_gives_messages() -> None:
-    adapter, sent = adapter_of("anthropic"), list[Any]()
-
-    def create(requests: list[Any]) -> SimpleNamespace:
-        sent.extend(requests)
-        return SimpleNamespace(id="b")
-
-    message = SimpleNamespace(model_dump_json=lambda: '{"content": []}')
-    results = [
-        SimpleNamespace(custom_id="1", result=SimpleNamespace(type="succeeded", message=message)),
-        SimpleNamespace(custom_id="0", result=SimpleNamespace(type="expired")),
+    batch: dict[str, object] = {"id": "b", "type": "message_batch", "created_at": "2026-01-01T00:00:00Z"}
+    batch |= {"expires_at": "2026-01-02T00:00:00Z", "results_url": "{url}/v1/messages/batches/b/results"}
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "scripted", "content": []}
+    lines = [
+        {"custom_id": "1", "result": {"type": "succeeded", "message": message}},
+        {"custom_id": "0", "result": {"type": "expired"}},
     ]
-    states = iter(["in_progress", "ended"])
-    adapter._client = SimpleNamespace(
-        messages=SimpleNamespace(
-            batches=SimpleNamespace(
-                create=create,
-                retrieve=lambda _: SimpleNamespace(processing_status=next(states)),
-                results=lambda _: iter(results),
-            )
-        ),
-        close=lambda: None,
-    )
-    assert adapter.submit([PROMPT, PROMPT]) == "b"
+    answers: dict[str, list[object]] = {
+        "POST /v1/messages/batches": [{**batch, "processing_status": "in_progress"}],
+        "GET /v1/messages/batches/b": [
+            {**batch, "processing_status": "in_progress"},
+            {**batch, "processing_status": "ended"},
+        ],
+        "GET /v1/messages/batches/b/results": ["\n".join(map(json.dumps, lines)) + "\n"],
+    }
+
+    with batch_server(answers) as server, closing(adapter_of("anthropic", server.url)) as adapter:
+        assert adapter.submit([PROMPT, PROMPT]) == "b"
+        assert adapter.collect("b") is None
+        found = adapter.collect("b")
+
+    sent = json.loads(server.bodies["POST /v1/messages/batches"])["requests"]
     assert [request["custom_id"] for request in sent] == ["0", "1"]
     assert sent[0]["params"]["system"] == "You write kernels."
-    assert adapter.collect("b") is None
-    found = adapter.collect("b")
     assert isinstance(found, dict)
-    assert found[1] == Response(200, '{"content": []}')
+    assert found[1].status == 200
+    assert json.loads(found[1].body)["content"] == []
     assert found[0].lost == "the request of the batch was expired"
 
 

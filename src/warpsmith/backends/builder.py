@@ -15,21 +15,24 @@ import platform
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from warpsmith._version import __version__
 from warpsmith.backends.build_cache import LIBRARY, BuildCache, content_key
-from warpsmith.backends.c_contract import declaration_of
+from warpsmith.backends.c_contract import CDialect, declaration_of, make_contract
 from warpsmith.backends.diagnostics import clashes_with, errors_of, resources, undefined_symbols, warnings_of
 from warpsmith.backends.elf import read_symbols
+from warpsmith.backends.library import LIBRARY as HEADERS
 from warpsmith.backends.toolchain import Compiler
 from warpsmith.backends.tunables import bad_macro, macros, redefined, tunables
 from warpsmith.model.build import Artifact, BuildFailure
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.contract import Contract
-from warpsmith.model.errors import HarnessFault, ToolMissing
+from warpsmith.model.errors import HarnessFault, ToolMissing, UsageError
 from warpsmith.model.settings import Limits, Paths
+from warpsmith.model.task import Task
 from warpsmith.system.processes import run_watched
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
@@ -218,6 +221,31 @@ class Builder:
             if run.timed_out or killed_before:
                 return BuildFailure(_why_killed(run, limit_s), run.seconds)
             killed_before = True  # try once more: other processes may have used up the memory
+
+
+class NativeBackend:
+    """What the backends of C++ and CUDA share: a builder, the folder of the headers, and the C entry point."""
+
+    name: str
+    dialect: CDialect
+
+    def __init__(self, builder: Builder | None = None, library: Path = HEADERS) -> None:
+        self._builder = builder or Builder()
+        self._library = library
+
+    def configured(self, paths: Paths, limits: Limits) -> Self:
+        """The same backend with another cache folder and other limits."""
+        return type(self)(replace(self._builder, paths=paths, limits=limits), self._library)
+
+    def with_library(self, library: Path) -> Self:
+        """The same backend with the headers of another folder as <warpsmith/...>: those of a bundle."""
+        return type(self)(self._builder, library)
+
+    def contract(self, task: Task, entry: str = "") -> Contract:
+        """The C entry point, with pointers to the memory of the device."""
+        if entry:
+            raise UsageError(f"--entry is for Python and torch extensions; a {self.name} kernel defines `launch`.")
+        return make_contract(task, self.dialect)
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,15 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from warpsmith.backends.builder import CPU_NAMES, Builder, CompileOptions, missing_headers
-from warpsmith.backends.c_contract import CDialect, make_contract
-from warpsmith.backends.library import LIBRARY, library_digest, library_headers
+from warpsmith.backends.builder import CPU_NAMES, CompileOptions, NativeBackend, missing_headers
+from warpsmith.backends.c_contract import CDialect
+from warpsmith.backends.library import library_digest, library_headers
 from warpsmith.backends.toolchain import NO_CXX, Compiler, find_cxx
 from warpsmith.hardware.device import cpu_info
 from warpsmith.model.build import Artifact, Availability, Backend, BuildFailure, DeviceKind, Target
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.contract import Contract
 from warpsmith.model.errors import ToolMissing, UsageError
-from warpsmith.model.settings import Limits, Paths
-from warpsmith.model.task import Task
 
 # g++ 12 has neither std::bfloat16_t nor __bf16 on every target, so the header defines a storage type.
 _BF16 = """
@@ -104,22 +102,11 @@ _ERROR_LIMIT = {"gcc": "-fmax-errors=5", "clang": "-ferror-limit=5"}
 _LINK_FLAGS = ("-Wl,--no-undefined", "-Wl,-z,now")
 
 
-class CpuBackend:
+class CpuBackend(NativeBackend):
     name: str = "cpu"
     suffixes: tuple[str, ...] = (".cpp", ".cc", ".cxx", ".c++")
     devices: tuple[DeviceKind, ...] = (DeviceKind.CPU,)
-
-    def __init__(self, builder: Builder | None = None, library: Path = LIBRARY) -> None:
-        self._builder = builder or Builder()
-        self._library = library
-
-    def configured(self, paths: Paths, limits: Limits) -> CpuBackend:
-        """The same backend with another cache folder and other limits."""
-        return CpuBackend(replace(self._builder, paths=paths, limits=limits), self._library)
-
-    def with_library(self, library: Path) -> CpuBackend:
-        """The same backend with the headers of another folder as <warpsmith/...>: those of a bundle."""
-        return CpuBackend(self._builder, library)
+    dialect = DIALECT
 
     def available(self) -> Availability:
         """Whether a C++ compiler is installed; every machine can run what it builds."""
@@ -127,12 +114,6 @@ class CpuBackend:
         if compiler is None:
             return Availability(build=False, run=False, detail=NO_CXX)
         return Availability(build=True, run=True, detail=compiler.name)
-
-    def contract(self, task: Task, entry: str = "") -> Contract:
-        """The C entry point with host pointers."""
-        if entry:
-            raise UsageError(f"--entry is for Python and torch extensions; a {self.name} kernel defines `launch`.")
-        return make_contract(task, DIALECT)
 
     def build(self, candidate: Candidate, contract: Contract, target: Target) -> Artifact | BuildFailure:
         """Compile for `target.arch` ("native" or any name -march takes)."""

@@ -6,20 +6,18 @@ No torch headers: they cost a minute per candidate, a plain entry point about a 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
-from warpsmith.backends.builder import CUDA_NAMES, Builder, CompileOptions, missing_headers
-from warpsmith.backends.c_contract import CDialect, make_contract
-from warpsmith.backends.library import LIBRARY, library_digest, library_headers
+from warpsmith.backends.builder import CUDA_NAMES, CompileOptions, NativeBackend, missing_headers
+from warpsmith.backends.c_contract import CDialect
+from warpsmith.backends.library import library_digest, library_headers
 from warpsmith.backends.toolchain import NO_NVCC, Compiler, find_nvcc, host_compiler
 from warpsmith.hardware.device import visible_gpus
 from warpsmith.model.build import Artifact, Availability, Backend, BuildFailure, DeviceKind, Target
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.contract import Contract
 from warpsmith.model.errors import ToolMissing, UsageError
-from warpsmith.model.settings import Limits, Paths
-from warpsmith.model.task import Precision, Task
+from warpsmith.model.task import Precision
 
 NO_HOST = "nvcc needs a host compiler: install g++, or set NVCC_CCBIN"
 
@@ -119,22 +117,11 @@ _FLAGS = (
 _LINK_FLAGS = ("-Xlinker", "--no-undefined", "-Xlinker", "-z", "-Xlinker", "now")
 
 
-class CudaBackend:
+class CudaBackend(NativeBackend):
     name: str = "cuda"
     suffixes: tuple[str, ...] = (".cu",)
     devices: tuple[DeviceKind, ...] = (DeviceKind.CUDA,)
-
-    def __init__(self, builder: Builder | None = None, library: Path = LIBRARY) -> None:
-        self._builder = builder or Builder()
-        self._library = library
-
-    def configured(self, paths: Paths, limits: Limits) -> CudaBackend:
-        """The same backend with another cache folder and other limits."""
-        return CudaBackend(replace(self._builder, paths=paths, limits=limits), self._library)
-
-    def with_library(self, library: Path) -> CudaBackend:
-        """The same backend with the headers of another folder as <warpsmith/...>: those of a bundle."""
-        return CudaBackend(self._builder, library)
+    dialect = DIALECT
 
     def available(self) -> Availability:
         """Whether nvcc and g++ are there to build, and a GPU to run."""
@@ -146,12 +133,6 @@ class CudaBackend:
         if host_compiler(self._builder.environ) is None:
             return Availability(build=False, run=bool(seen), detail=NO_HOST)
         return Availability(build=True, run=bool(seen), detail=f"{compiler.name}, {device}")
-
-    def contract(self, task: Task, entry: str = "") -> Contract:
-        """The C entry point with device pointers."""
-        if entry:
-            raise UsageError(f"--entry is for Python and torch extensions; a {self.name} kernel defines `launch`.")
-        return make_contract(task, DIALECT)
 
     def build(self, candidate: Candidate, contract: Contract, target: Target) -> Artifact | BuildFailure:
         """Compile for `target.arch`, e.g. "sm_90a"; no GPU is needed."""
