@@ -73,6 +73,7 @@ def test_it_reads_writes_evaluates_profiles_and_finishes(provider: str, tmp_path
         use("write", path="kernel.cpp", text="// strategy: by two\n" + source(2)),
         use("evaluate", path="kernel.cpp"),
         use("profile", trial=2),
+        use("read_run"),
         use("finish", summary="done"),
         use("write", path="kernel.cpp", text=source(3)),  # the next step, which has one trial left
         use("evaluate"),
@@ -86,13 +87,14 @@ def test_it_reads_writes_evaluates_profiles_and_finishes(provider: str, tmp_path
         assert state.trials[2].strategy == "by two"
         assert {trial.model for trial in state.trials.values()} == {"scripted"}
         # Every request is counted, whichever trial it belongs to.
-        assert (state.totals.prompt_tokens, state.totals.completion_tokens) == (10 * 100, 10 * 20)
-        assert state.totals.cost_usd == pytest.approx(10 * (100 * 1.0 + 20 * 10.0) / 1e6)
-        answers = heard(server.requests[6].body)
+        assert (state.totals.prompt_tokens, state.totals.completion_tokens) == (11 * 100, 11 * 20)
+        assert state.totals.cost_usd == pytest.approx(11 * (100 * 1.0 + 20 * 10.0) / 1e6)
+        answers = heard(server.requests[7].body)
     assert {"BRIEF.md", "knowledge/"} <= set(answers[0]["files"])
     assert (answers[2]["status"], answers[4]["status"], answers[4]["speedup"]) == ("wrong", "ok", 1.02)
     assert answers[5] == {"trial": 2, "profile": "Bottleneck: number 2"}
-    assert "no evaluation is left" in heard(server.requests[9].body)[1]["error"]
+    assert [trial["trial"] for trial in answers[6]["trials"]] == [1, 2]
+    assert "no evaluation is left" in heard(server.requests[10].body)[1]["error"]
 
 
 def test_what_it_may_not_do_is_answered_with_what_to_do(tmp_path: Path) -> None:
@@ -105,6 +107,7 @@ def test_what_it_may_not_do_is_answered_with_what_to_do(tmp_path: Path) -> None:
         use("evaluate"),
         use("evaluate", path="../../run/task.py"),
         *(use("profile", trial=trial) for trial in (1, "1")),
+        use("read_run", trial="1"),
         use("shell", command="id"),
         Step(uses=(("read", '{"path": '),), prompt=1, completion=1, whole=True),
     ]
@@ -131,13 +134,14 @@ def plain(number: int, body: Body) -> Step:
 
 def test_a_model_without_tools_answers_with_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARPSMITH_KEEP_STEPS", str(tmp_path / "kept"))
-    with searched(tmp_path, plain, run=Budget(trials=3)) as (session, server, reason):
+    with searched(tmp_path, plain, run=Budget(trials=4)) as (session, server, reason):
         assert reason == "trials"
-        assert ["tools" in seen.body for seen in server.requests] == [True, False, False, False, False]  # asked once
-        assert [factor(session.candidate(number)) for number in session.state.trials] == [2, 3, 5]
-        assert [bool(trial.step) for trial in session.state.trials.values()] == [True, True, False]
+        # Tools are offered once. The second step ends with its last evaluation: nobody asks for what cannot be judged.
+        assert ["tools" in seen.body for seen in server.requests] == [True] + [False] * 5
+        assert [factor(session.candidate(number)) for number in session.state.trials] == [2, 3, 5, 6]
+        assert [bool(trial.step) for trial in session.state.trials.values()] == [True, True, True, False]
         assert session.state.trials[1].strategy == "s2"
-    first = min((tmp_path / "kept").iterdir())  # of two steps
+    first = min((tmp_path / "kept").iterdir())  # of three steps
     said = [turn["text"] for turn in json.loads((first / "transcript.json").read_text()) if turn["role"] == "assistant"]
     assert [text.splitlines()[0] for text in said] == ["name: kernel 2", "name: kernel 3", "DONE"]
     assert (first / "work/BRIEF.md").is_file()
@@ -150,12 +154,12 @@ def test_a_step_ends_with_its_turns_tokens_and_evaluations(tmp_path: Path) -> No
     for name, budget, requests in (
         ("turns", StepBudget(turns=2), 2),
         ("tokens", StepBudget(tokens=250), 3),
-        ("trials", StepBudget(trials=1), 3),
+        ("trials", StepBudget(trials=1), 1),
         ("silence", StepBudget(), 3),
     ):
         (tmp_path / name).mkdir()
         script = (lambda number, body: say("I think.")) if name == "silence" else endless
-        with searched(tmp_path / name, script, budget=budget, run=Budget(trials=2, tokens=1)) as (session, server, _):
+        with searched(tmp_path / name, script, budget=budget, run=Budget(trials=9, tokens=1)) as (session, server, _):
             assert len(server.requests) == requests, name
             assert session.state.totals.tokens == 120 * requests
             assert session.state.totals.failed_calls == (name == "silence")

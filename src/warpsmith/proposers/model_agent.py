@@ -54,6 +54,11 @@ TOOLS = (
         path=("string", "Another file than the kernel's; leave out for the kernel's."),
     ),
     _tool("profile", "Say what limits a valid trial.", ("trial",), trial=("integer", "Its number, from a verdict.")),
+    _tool(
+        "read_run",
+        "The latest trials with their verdicts and what is left of the step; with a number, one trial with its source.",
+        trial=("integer", "The number of a trial; leave out for the latest."),
+    ),
     _tool("finish", "End: the kernel's file is your proposal.", summary=("string", "What you found out.")),
 )
 
@@ -178,6 +183,8 @@ class _Work:
             verdict = self._evaluate(reply.text, file="")
         except UsageError:
             return ""  # no evaluation is left: the reply is the proposal
+        if self._step.best is not None and not verdict["evaluations_left"]:
+            return ""  # the best kernel is the proposal, whatever else the model would say
         return f"The verdict: {json.dumps(verdict)}\n\n{_AGAIN}"
 
     # --- tools ---
@@ -189,6 +196,7 @@ class _Work:
             "write": self._write,
             "evaluate": self._evaluate_file,
             "profile": self._profile,
+            "read_run": self._read_run,
             "finish": self._finish,
         }
         arguments = use.parsed
@@ -239,9 +247,10 @@ class _Work:
         return verdict
 
     def _profile(self, trial: int) -> Document:
-        if type(trial) is not int:
-            raise UsageError("a trial is a whole number, from a verdict.")
-        return self._step.profile(trial)
+        return self._step.profile(_trial_number(trial))
+
+    def _read_run(self, trial: int = 0) -> Document:
+        return self._step.read_run(_trial_number(trial))
 
     def _finish(self, summary: str = "") -> Document:
         self._finished = True
@@ -257,6 +266,12 @@ class _Work:
             raise UsageError(f"{path} leaves your folder; name a file in it.")
         check_below(folder, found / "x")
         return found
+
+
+def _trial_number(given: object) -> int:
+    if type(given) is not int:
+        raise UsageError("a trial is a whole number, from a verdict.")
+    return given
 
 
 def _sum(one: TokenUsage, other: TokenUsage) -> TokenUsage:
