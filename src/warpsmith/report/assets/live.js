@@ -184,6 +184,7 @@ const late = new Set(); // parts of the page that show less than is known, becau
 const unmade = new Set(); // those of them that are only a heading yet
 const AWAY = 300; // pixels
 const FIRST = ["now", "curve"]; // what a page begins with; the rest is drawn when there is nothing else to do
+const REST_MS = 400; // after which the rest begins: what was drawn is shown first
 
 waits = (part) => {
   if (FIRST.includes(part.id) || location.hash) return false; // an address that names a place needs all above it
@@ -312,8 +313,7 @@ function beginLive() {
   });
   document.documentElement.dataset.late = late.size;
   if (runs) return;
-  const afterFirst = () => requestAnimationFrame(() => requestIdleCallback(drawLate, { timeout: 1000 }));
-  if (late.size) requestAnimationFrame(afterFirst); // what was drawn is shown first
+  if (late.size) setTimeout(() => requestIdleCallback(drawLate, { timeout: 1000 }), REST_MS);
   setInterval(renewAges, 1000);
   window.addEventListener("scroll", () => late.size && plan(draw), { passive: true });
 }
