@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -267,33 +266,6 @@ def test_a_verification_runs_on_the_node(
     certificate = Verifier(engine, tolerance=100.0).verify(own_task(tmp_path), kernel("right.cpp"))
     assert certificate.correct, certificate.reason
     assert {check.name for check in certificate.checks} > {EVALUATION, SEEDS, ADDRESS}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ray leaves the server's log open
-def test_a_cluster_is_used_through_the_port_of_its_clients(
-    cache_folder: Path, tmp_path: Path, kernel_path: Callable[[str], Path]
-) -> None:
-    from ray.cluster_utils import Cluster
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    size: dict[str, Any] = {"num_cpus": CORES + 1, "object_store_memory": 80 << 20, "include_dashboard": False}
-    started = Cluster(initialize_head=True, head_node_args={**size, "ray_client_server_port": port})
-    try:
-        command = [sys.executable, "-m", "warpsmith", "verify", str(own_task(tmp_path)), str(kernel_path("right.cpp"))]
-        ended = subprocess.run(
-            [*command, "--device", "cpu", "--engine", f"ray://127.0.0.1:{port}?cores={CORES}", "--json"],
-            env={name: each for name, each in os.environ.items() if name != "RAY_ADDRESS"},
-            capture_output=True,
-            text=True,
-        )
-        assert '"correct": true' in ended.stdout, ended.stderr
-        assert "Traceback" not in ended.stderr
-    finally:
-        started.shutdown()  # type: ignore[no-untyped-call]
 
 
 def test_optimize_ends_like_the_local_engine(engine: ray_site.RayEngine, tmp_path: Path) -> None:
