@@ -17,7 +17,7 @@ from warpsmith.evaluator.supervisor.evaluator import Progress
 from warpsmith.hardware.device import select_device
 from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate
-from warpsmith.model.certificate import Calibration
+from warpsmith.model.certificate import ADDRESS, SEEDS, Calibration, CheckOutcome, CheckStatus
 from warpsmith.model.errors import HarnessFault, TaskError, UsageError
 from warpsmith.model.evaluation import Baseline, Environment, Evaluation, Interval, Status, WorkloadResult
 from warpsmith.model.settings import Settings
@@ -50,6 +50,7 @@ class FakeEngine:
         self.device = select_device("cpu")
         self.settings = settings
         self.judged: list[str] = []  # ids of candidates
+        self.examined = 0
         self.go = threading.Event()
         self.go.set()
         self._on_progress = on_progress
@@ -99,6 +100,12 @@ class FakeEngine:
                 raise HarnessFault("a worker died.")
             self.judged.append(candidates[index].id)
             yield index, fake_evaluation(candidates[index])
+
+    def examine(self, task: str | Path, candidate: Candidate, precision: Precision | None = None) -> list[CheckOutcome]:
+        self.examined += 1
+        seconds = float(self.examined)
+        failed = CheckOutcome(ADDRESS, CheckStatus.FAILED, "out of bounds.", seconds=seconds)
+        return [CheckOutcome(SEEDS, CheckStatus.PASSED, seconds=seconds), failed]
 
     def prepare(self, task: str | Path, candidates: Sequence[Candidate], precision: Precision | None = None) -> None:
         """Nothing is built."""

@@ -22,11 +22,12 @@ import uvicorn
 from tests.server.fake import Server, fake_server
 from warpsmith.engine.engine import engine_site, open_engine
 from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.certificate import ADDRESS, SEEDS
 from warpsmith.model.errors import HarnessFault, TaskError, ToolMissing, UsageError
 from warpsmith.model.evaluation import Status
 from warpsmith.model.settings import Limits, Settings
 from warpsmith.server.client import TOKEN, Client
-from warpsmith.server.messages import CandidateMessage
+from warpsmith.server.messages import CandidateMessage, InspectionKind
 from warpsmith.server.tokens import TokenHolder, TokenStore
 
 RELU = "warpsmith-100/relu@small"
@@ -98,11 +99,19 @@ def test_what_a_server_cannot_judge_is_raised_as_on_this_machine(live: tuple[Ser
             client.evaluate_one(RELU, kernel("spoils"))
         with pytest.raises(TaskError, match="accepts none"):
             client.evaluate_one(mine, kernel("speed 2"))
-        with pytest.raises(UsageError, match="does not verify"):
-            client.examine(RELU, kernel("speed 2"))
         assert client.evaluate_one(RELU, kernel("fault")).status is Status.NOT_JUDGED
         with pytest.raises(UsageError, match="decides about limits itself"):
             client.renew(replace(Settings(), limits=Limits(launch_s=99)))
+
+
+def test_a_verification_is_made_where_the_device_is(live: tuple[Server, str]) -> None:
+    server, url = live
+    with Client(url, token=server.tokens["ada"]) as client:
+        first, again = (client.examine(RELU, kernel("speed 2")) for _ in range(2))
+        with pytest.raises(UsageError, match="examine has a candidate"):
+            client._inspect(InspectionKind.EXAMINE, RELU, None)
+    assert [(check.name, check.outcome) for check in first] == [(SEEDS, "passed"), (ADDRESS, "failed")]
+    assert [check.seconds for check in (*first, *again)] == [1.0, 1.0, 2.0, 2.0]  # each was made, not remembered
 
 
 def test_a_task_file_that_the_server_has_is_not_uploaded(live: tuple[Server, str], tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from warpsmith.evaluator.supervisor.evaluator import Progress
 from warpsmith.hardware.device import Device
 from warpsmith.model.brief import Problem
 from warpsmith.model.candidate import Candidate
-from warpsmith.model.certificate import Calibration
+from warpsmith.model.certificate import Calibration, CheckOutcome
 from warpsmith.model.errors import HarnessFault, TaskError, ToolMissing, UsageError
 from warpsmith.model.evaluation import Environment, Evaluation, Status
 from warpsmith.model.settings import Settings
@@ -56,6 +56,7 @@ TOKEN = "WARPSMITH_SERVER_TOKEN"
 _TASK, _PROBLEM, _DEVICE = TypeAdapter(Task), TypeAdapter(Problem), TypeAdapter(Device)
 _CALIBRATED: TypeAdapter[tuple[Task, Calibration]] = TypeAdapter(tuple[Task, Calibration])
 _TASKS = TypeAdapter(list[TaskEntry])
+_CHECKS = TypeAdapter(list[CheckOutcome])
 _WAIT_S = 10.0  # that the server waits for a result before it answers
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 _TOO_BUSY = (502, 503, 504)
@@ -199,9 +200,10 @@ class Client:
             JudgingOptions.of(settings)
             self.settings = settings
 
-    def examine(self, task: str | Path, candidate: Candidate, precision: Precision | None = None) -> NoReturn:
-        """A server makes no verifications."""
-        raise UsageError("a server does not verify kernels; run `warpsmith verify` on the machine with the device.")
+    def examine(self, task: str | Path, candidate: Candidate, precision: Precision | None = None) -> list[CheckOutcome]:
+        """The checks of a verification that take no times, made now."""
+        found = self._inspect(InspectionKind.EXAMINE, task, precision, fresh=True, candidate=candidate)
+        return _validated(_CHECKS.validate_python, found)
 
     def profile(self, *_: object) -> NoReturn:
         """A server makes no profiles."""
@@ -263,8 +265,11 @@ class Client:
         backend: str = "",
         *,
         fresh: bool = False,
+        candidate: Candidate | None = None,
     ) -> Any:
         body = self._request(task, precision, fresh=fresh) | {"kind": kind, "backend": backend}
+        if candidate is not None:
+            body["candidate"] = CandidateMessage.of(candidate)
         for _, result in self._outcomes("/v1/inspections", body, self._submit("/v1/inspections", body)):
             if result.state is JobState.DONE:
                 return result.answer

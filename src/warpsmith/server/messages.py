@@ -167,6 +167,7 @@ class InspectionKind(StrEnum):
     DESCRIBE = "describe"  # the task as the judge has read it
     SURVEY = "survey"  # all that a proposer has to know
     CALIBRATE = "calibrate"  # whether the task tells right results from wrong ones
+    EXAMINE = "examine"  # the checks of a verification of one kernel: held-out inputs and sanitizers
 
 
 class InspectionRequest(_Strict):
@@ -177,6 +178,7 @@ class InspectionRequest(_Strict):
     precision: Precision | None = None
     options: JudgingOptions = JudgingOptions()
     backend: Literal["", "cpu", "cuda", "triton", "torch_module"] = ""
+    candidate: Annotated[CandidateMessage | None, Field(description="The kernel to be examined.")] = None
     fresh: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
 
 

@@ -30,7 +30,7 @@ from warpsmith.evaluator.supervisor.evaluator import Progress
 from warpsmith.model.brief import Problem
 from warpsmith.model.build import Availability
 from warpsmith.model.candidate import Candidate
-from warpsmith.model.certificate import Calibration
+from warpsmith.model.certificate import Calibration, CheckOutcome
 from warpsmith.model.errors import CandidateError, TaskError, UsageError, WarpsmithError
 from warpsmith.model.evaluation import Evaluation, Status
 from warpsmith.model.settings import Settings
@@ -38,6 +38,7 @@ from warpsmith.model.task import Precision, Task
 from warpsmith.server.journal import Job, Journal, NewSubmission, Outcome
 from warpsmith.server.messages import (
     FINISHED,
+    CandidateMessage,
     FaultKind,
     InspectionKind,
     InspectionRequest,
@@ -51,6 +52,7 @@ from warpsmith.server.messages import (
 from warpsmith.server.metrics import ServerMetrics
 from warpsmith.server.task_catalogue import ServedTask, TaskCatalogue
 from warpsmith.server.tokens import TokenHolder
+from warpsmith.verification.verify import Verifier
 
 LOG = logging.getLogger("warpsmith.server")
 EVALUATE = "evaluate"
@@ -60,6 +62,7 @@ _ANSWERS: dict[str, TypeAdapter[Any]] = {
     InspectionKind.DESCRIBE: TypeAdapter(Task),
     InspectionKind.SURVEY: TypeAdapter(Problem),
     InspectionKind.CALIBRATE: TypeAdapter(tuple[Task, Calibration]),
+    InspectionKind.EXAMINE: TypeAdapter(list[CheckOutcome]),
 }
 _PAGE = 100  # results in one answer
 _TOGETHER = 16  # jobs that are handed to the engine together
@@ -138,22 +141,24 @@ class VerdictService:
     def submit(self, request: SubmissionRequest, holder: TokenHolder) -> str:
         """Accept candidates; the id of the submission, which the same request always gets. Raises QueueFull."""
         task = self.catalogue.find(request.task, holder.name)
-        candidates = [each.candidate() for each in request.candidates]
-        kind = self.engine.device.kind
-        for candidate in candidates:
-            if kind not in devices_of(candidate):
-                raise CandidateError(
-                    f"{candidate.main.name} ({candidate.backend}) does not run on this server's {kind}."
-                )
-        keyed = [(candidate.digest, _CANDIDATE.dump_json(candidate).decode()) for candidate in candidates]
-        return self._accept(EVALUATE, task, request, holder, "", keyed)
+        return self._accept(EVALUATE, task, request, holder, "", [self._keyed(each) for each in request.candidates])
+
+    def _keyed(self, message: CandidateMessage) -> tuple[str, str]:
+        """The digest of a candidate, and the candidate as JSON; a CandidateError if it does not run here."""
+        candidate, kind = message.candidate(), self.engine.device.kind
+        if kind not in devices_of(candidate):
+            raise CandidateError(f"{candidate.main.name} ({candidate.backend}) does not run on this server's {kind}.")
+        return candidate.digest, _CANDIDATE.dump_json(candidate).decode()
 
     def inspect(self, request: InspectionRequest, holder: TokenHolder) -> str:
         """Accept a question about a task; the id of its submission."""
         if (request.kind is InspectionKind.SURVEY) != bool(request.backend):
             raise UsageError("a survey names a backend; the other questions name none.")
+        if (request.kind is InspectionKind.EXAMINE) != (request.candidate is not None):
+            raise UsageError("examine has a candidate; the other questions have none.")
         task = self.catalogue.find(request.task, holder.name)
-        return self._accept(request.kind, task, request, holder, request.backend, [("", "")])
+        keyed = ("", "") if request.candidate is None else self._keyed(request.candidate)
+        return self._accept(request.kind, task, request, holder, request.backend, [keyed])
 
     def _accept(
         self,
@@ -321,6 +326,8 @@ class VerdictService:
             found = self.engine.survey(job.spec, job.backend, precision)
         elif job.kind == InspectionKind.CALIBRATE:
             found = self.engine.calibrate(job.spec, precision, fresh=job.fresh)
+        elif job.kind == InspectionKind.EXAMINE:
+            found = Verifier(self.engine).examine(job.spec, _CANDIDATE.validate_json(job.candidate), precision)
         else:
             found = self.engine.describe(job.spec, precision)
         answer = json.dumps({"answer": _ANSWERS[job.kind].dump_python(found, mode="json")})
