@@ -78,9 +78,14 @@ def main() -> int:
             warm.describe(task)
             device = warm.device.label
         if given.ray == "ray":
-            ray.init(
-                address="local", log_to_driver=False, logging_level=logging.ERROR, namespace="warpsmith"
-            )  # its own
+            ray.init(  # its own
+                address="local",
+                include_dashboard=False,
+                object_store_memory=1 << 30,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                namespace="warpsmith",
+            )
         passes = []
         for number, engine in enumerate(ORDER):
             spec = given.ray if engine == "ray" else engine

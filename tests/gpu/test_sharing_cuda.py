@@ -25,6 +25,7 @@ def relu(x: torch.Tensor) -> torch.Tensor:
 '''
 
 
+@pytest.mark.timeout(1000)
 def test_four_evaluators_with_tasks_of_6_gb_end_with_verdicts(
     gpu: None, tmp_path: Path, kernel_path: Callable[[str], Path]
 ) -> None:
@@ -52,6 +53,7 @@ def test_four_evaluators_with_tasks_of_6_gb_end_with_verdicts(
         for process in started:
             process.kill()
     for out, said in ended:
+        print(said)  # who waited for memory
         verdicts = [json.loads(line) for line in out.splitlines()]
         assert [verdict["status"] for verdict in verdicts] == ["ok"] * CANDIDATES, (verdicts, said)
         assert "too little memory" not in said
