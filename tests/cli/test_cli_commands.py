@@ -65,7 +65,7 @@ class Desk:
 
     def run(self, *words: str, **environ: str) -> Outcome:
         with self.start(*words, **environ) as process:
-            out, err = process.communicate(timeout=240)
+            out, err = process.communicate(timeout=1200)
         return Outcome(process.returncode, out, err)
 
     def wrong(self, *words: str, **environ: str) -> str:
