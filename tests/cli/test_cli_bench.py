@@ -221,7 +221,7 @@ def test_others_kernels_are_judged_and_verified(shop: Desk) -> None:
         (("relu", "--methods", "eoh,eoh"), "named twice"),
         (("relu", "--proposers", "no-such"), "unknown proposer"),
         (("relu", "--devices", "cpu,cpu"), "names a device twice"),
-        (("relu", "--trials", "0"), "--trials 0"),
+        (("relu", "--trials", "0"), "a budget of 0 trials leaves nothing to try"),
         (("relu", "--family", "pooling"), "no task chosen has the family 'pooling'"),
         (("relu", "--out", "full"), "holds something that is no bench"),
         (("resume", "full"), "holds no bench"),
