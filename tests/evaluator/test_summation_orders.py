@@ -14,8 +14,9 @@ from warpsmith.evaluator.judge.numerics.compare import Errors
 from warpsmith.evaluator.judge.numerics.reference import Case, Reference, output_share
 from warpsmith.evaluator.judge.numerics.summation_orders import ORDERS, STARTS, Order, OtherOrder
 from warpsmith.hardware.work import count_work
-from warpsmith.model.task import Precision
+from warpsmith.model.task import Precision, Workload
 from warpsmith.tasks.load import load_task
+from warpsmith.tasks.program import Program
 
 CPU = torch.device("cpu")
 OPERATORS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -77,11 +78,11 @@ def test_measured_orders_lower_a_limit_and_never_raise_it() -> None:
     assert limit(Errors(1.0, 1.0)) == limit(None)
 
 
-def test_a_result_guessed_from_the_distribution_fails_and_honest_sums_pass(tmp_path: Path) -> None:
-    path = tmp_path / "lse.py"
+def log_sum_exp(folder: Path, size: int) -> tuple[Program, Workload, Reference]:
+    path = folder / "lse.py"
     path.write_text(
         "import torch\nfrom warpsmith import normal, task\n\n\n"
-        '@task(x=normal("n"), workloads=[{"n": 1000448}])\n'
+        f'@task(x=normal("n"), workloads=[{{"n": {size}}}])\n'
         "def lse(x):\n    return torch.logsumexp(x, 0)\n"
     )
     program = load_task(path)
@@ -89,9 +90,13 @@ def test_a_result_guessed_from_the_distribution_fails_and_honest_sums_pass(tmp_p
     fake = program.fake_inputs(workload)
     with fake.mode:
         terms = count_work(program.run, fake.tensors).reduction
+    return program, workload, Reference(program, CPU, {workload.name: terms}, 3.0)
+
+
+def test_a_result_guessed_from_the_distribution_fails_and_honest_sums_pass(tmp_path: Path) -> None:
+    program, workload, reference = log_sum_exp(tmp_path, 1000448)
     guesses, honest = [], []
     with torch.no_grad():
-        reference = Reference(program, CPU, {workload.name: terms}, 3.0)
         for seed in range(4):
             expected = reference.compute(Case(workload, "own", seed))
             assert expected is not None
@@ -104,6 +109,21 @@ def test_a_result_guessed_from_the_distribution_fails_and_honest_sums_pass(tmp_p
     assert max(guesses) > 1
     assert max(honest) < 0.7
     assert reference.own_orders(workload)[0] is not None
+
+
+def test_each_draw_of_equal_terms_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    """How far a sum of mostly equal terms drifts depends on their last bits: with the limit of the first draw,
+    honest sums of others are refused."""
+    program, workload, reference = log_sum_exp(tmp_path, 262144)
+    shares = []
+    with torch.no_grad():
+        for seed in range(30):
+            expected = reference.compute(Case(workload, "sparse", seed))
+            assert expected is not None
+            with OtherOrder(Order(2)):
+                result = torch.logsumexp(expected.inputs["x"], 0)
+            shares.append(output_share(program.task, expected, 0, result))
+    assert max(shares) < 0.7
 
 
 def test_starting_points_make_a_single_sum_a_sample_of_many() -> None:
