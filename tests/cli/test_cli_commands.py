@@ -307,6 +307,7 @@ def test_files_are_judged_once_and_reported_in_the_order_given(desk: Desk) -> No
     assert "was not declared" in documents[2]["reason"]
 
 
+@pytest.mark.slow  # tests/evaluator/test_evaluator.py has the cache, tests/cli/test_cli_output.py the card
 def test_one_file_is_one_object_and_then_a_card_from_the_cache(desk: Desk) -> None:
     words = ["evaluate", "double.py", "right.cpp", "--time-budget", "0.1", "--seeds", "1"]
     first = desk.run(*words, "--json")

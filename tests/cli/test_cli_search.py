@@ -76,6 +76,7 @@ def test_the_best_kernel_of_a_run_can_be_loaded(desk: Desk, run: str) -> None:
     torch.testing.assert_close(op(x), 2 * x)
 
 
+@pytest.mark.slow  # tests/search/test_steps.py and tests/test_api.py ask and tell in one process
 def test_an_agent_asks_and_tells_across_two_machines(desk: Desk, run: str) -> None:
     asked = desk.run("ask", "double.py", "--run", "mine", "--json", "--stop-at", "0", *QUICK)
     assert asked.status == 0, asked.err

@@ -21,8 +21,9 @@ from warpsmith.model.strategy import Plan, StrategyChoice
 from warpsmith.model.task import Family
 
 HONEST = Path(__file__).resolve().parent.parent / "honest"
-JUDGED = ("softmax", "matmul")
+JUDGED = ("softmax",)
 JUDGED_PATIENTLY = (
+    "matmul",
     *("layer_norm", "mse_fp64", "gelu_tanh", "column_sum", "cross_entropy", "rms_norm_fp16", "gemv", "max_with_index"),
 )
 

@@ -76,7 +76,7 @@ def run_setup(task: Path, method: Method, trials: int, evaluator: Evaluator, fol
     return open_run.begin(config, method, evaluator, folder=folder)
 
 
-_QUICK = ("cupilot", "funsearch")  # the others with `make test-all`
+_QUICK = ("cupilot",)  # the others with `make test-all`
 
 
 @pytest.mark.parametrize(
