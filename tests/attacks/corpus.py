@@ -149,7 +149,6 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("borrows_numpy", 15, "no element was written", "product", _UNWRITTEN, task="small_product"),
     _attack("slow_start", 17, f"never written.*{_IN_TIME}", "slow_first_call", _UNWRITTEN),
     _attack("works_ahead", 18, _AHEAD, "knows_its_buffers", _REJECTED, _WRONG),
-    _attack("knows_the_request", 18, "impossible speed: .* before the call on another", "knows_its_buffers"),
     _attack("early_thread", 18, _AHEAD, "knows_its_buffers", _REJECTED, _WRONG),
     _attack("timer_ahead", 18, "forged clock", "product", task="product_400"),
     _attack("writes_from_constructor", 18, "out differs", "uses_workspace", _WRONG),

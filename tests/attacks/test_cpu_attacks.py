@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -23,6 +24,7 @@ Made = Callable[[Settings], AbstractContextManager[Evaluator]]
 JudgeAll = Callable[..., Verdicts]
 _SEVERAL_THREADS = "small_softmax"  # the task of attacks that need more than one thread
 _NOT_ON_CPU = {5, 7, 16}  # other stream, lazy tensor, persisting cache
+_LOOKED_AT = ("knows_the_request",)
 _SHORT = ("short_forged_report", "short_stopped_clock", "short_slow_clock", "short_own_loop")
 _TWINS = {attack.twin: attack for attack in CPU_ATTACKS}
 _BY_TASK = sorted(CPU_ATTACKS, key=lambda attack: attack.task)  # a judge is opened once per task
@@ -112,7 +114,14 @@ def test_a_forged_clock_on_a_short_task_gains_nothing(judge_all: JudgeAll, verdi
     _gain_nothing(judge_all, "short_relu", _SHORT, "short_relu_honest")
 
 
-def _gain_nothing(judge_all: JudgeAll, task_name: str, forgers: Sequence[str], honest: str) -> None:
+@pytest.mark.slow  # the process is stopped at random moments; on a busy machine all of them may come too late
+def test_a_call_that_does_the_work_of_others_is_seen_or_gains_nothing(judge_all: JudgeAll, verdicts: Verdicts) -> None:
+    _gain_nothing(judge_all, _SEVERAL_THREADS, _LOOKED_AT, "knows_its_buffers_honest", "before the call on another")
+
+
+def _gain_nothing(
+    judge_all: JudgeAll, task_name: str, forgers: Sequence[str], honest: str, reason: str = "forged clock"
+) -> None:
     task, plain = FOLDER / "tasks" / f"{task_name}.py", FOLDER / "cpu" / f"{honest}.cpp"
     files = [FOLDER / "cpu" / f"{name}.cpp" for name in forgers]
     found = judge_all([(task, file) for file in (*files, plain)])
@@ -120,10 +129,12 @@ def _gain_nothing(judge_all: JudgeAll, task_name: str, forgers: Sequence[str], h
     for file in files:
         verdict = found[task, file]
         if verdict.status is Status.OK:
-            forged_ms, honest_ms = (found[task, each].workloads[0].latency_ms for each in (file, plain))
-            assert forged_ms > 0.6 * honest_ms, file.name  # two measurements on a busy machine
+            forged, honest_gain = verdict.speedup(), found[task, plain].speedup()
+            assert forged is not None
+            assert honest_gain is not None
+            assert forged < honest_gain / 0.6, file.name  # two measurements on a busy machine
         else:
-            assert "forged clock" in verdict.reason, file.name
+            assert re.search(reason, verdict.reason), file.name
 
 
 def test_every_class_that_a_cpu_knows_is_attacked() -> None:
@@ -132,6 +143,6 @@ def test_every_class_that_a_cpu_knows_is_attacked() -> None:
 
 def test_every_file_is_in_the_corpus() -> None:
     listed = {a.file for a in CPU_ATTACKS} | set(_TWINS)
-    gain_nothing = ("forges_a_little", "one_thread_exp_honest", *_SHORT, "short_relu_honest")
+    gain_nothing = ("forges_a_little", "one_thread_exp_honest", *_SHORT, *_LOOKED_AT, "short_relu_honest")
     extra = {f"cpu/{name}.cpp" for name in gain_nothing}
     assert {f"cpu/{path.name}" for path in (FOLDER / "cpu").iterdir()} == listed | extra

@@ -120,6 +120,7 @@ def events(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_bench_that_was_killed_gives_the_full_table(shop: Desk, bench: BenchResults) -> None:
     assert {cell.status for cell in bench.cells} == {CellStatus.DONE}
     assert {(cell.task, cell.method) for cell in bench.cells} == {(t, m) for t in BODIES for m in METHODS}
@@ -134,6 +135,7 @@ def test_a_bench_that_was_killed_gives_the_full_table(shop: Desk, bench: BenchRe
     assert max(map(len, shown.out.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_only_verified_winners_count_unless_told(
     shop: Desk, bench: BenchResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +150,7 @@ def test_only_verified_winners_count_unless_told(
     assert len(loose["bench"]["cells"]) == 12
 
 
+@pytest.mark.slow
 def test_tables_in_every_format(shop: Desk, bench: BenchResults, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shop.folder)
     rows = list(csv.DictReader(io.StringIO(printed("show", "out", "--format", "csv"))))
@@ -167,6 +170,7 @@ def printed(*words: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_with_the_same_bench(
     shop: Desk, bench: BenchResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:

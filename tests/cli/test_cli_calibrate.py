@@ -47,6 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return command
 
 
+@pytest.mark.slow
 def test_a_task_that_is_fit_is_shown_with_every_impostor(run: Run, task_file: Callable[[str], Path]) -> None:
     done = run("--calibrate", str(task_file("mean_and_peak")))
     assert done.returncode == 0, done.stderr

@@ -51,6 +51,7 @@ def run(desk: Desk) -> str:
     return "first"
 
 
+@pytest.mark.slow
 def test_runs_and_show_say_what_was_done(desk: Desk, run: str) -> None:
     listed = desk.run("runs", ".")
     assert re.search(r"first +\d{4}-\d\d-\d\d \d\d:\d\d +double +cupilot +template +4/4", listed.out), listed.out
@@ -65,6 +66,7 @@ def test_runs_and_show_say_what_was_done(desk: Desk, run: str) -> None:
     assert "--- user" in desk.run("show", run, "1", "--only", "prompt").out
 
 
+@pytest.mark.slow
 def test_the_best_kernel_of_a_run_can_be_loaded(desk: Desk, run: str) -> None:
     import torch
 

@@ -172,6 +172,7 @@ def test_a_file_that_is_no_task_is_refused_in_one_sentence(
 # --- batches and the cache ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_batch_judges_each_exactly_once(evaluator: Evaluator, kernel: Kernel, task_file: TaskFile) -> None:
     right = commented(kernel("right.cpp"), "batch")
     batch = [right, kernel("wrong.cpp"), kernel("does_not_compile.cpp"), commented(right, "again"), right]
@@ -281,6 +282,7 @@ def start_supervisor(task: Path, *files: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
 
 
+@pytest.mark.slow
 def test_the_supervisor_is_small_and_has_no_torch(task_file: TaskFile, kernel_path: Callable[[str], Path]) -> None:
     supervisor = start_supervisor(task_file("softmax"), kernel_path("right.cpp"), kernel_path("wrong.cpp"))
     out, err = supervisor.communicate(timeout=120)

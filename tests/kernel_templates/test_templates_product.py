@@ -102,6 +102,7 @@ def cases_of(folder: Path) -> list[Case]:
     return cases
 
 
+@pytest.mark.slow
 def test_products_are_right_on_an_emulated_device(tmp_path: Path) -> None:
     assert wrong_cases(cases_of(tmp_path), tmp_path) == []
 

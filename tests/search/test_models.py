@@ -58,7 +58,7 @@ TOKENS = (
 )
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+@pytest.mark.parametrize("provider", ["openai", pytest.param("anthropic", marks=pytest.mark.slow)])
 def test_a_run_survives_everything_and_ends_with_the_right_kernel(
     provider: str, evaluator: Evaluator, task_file: Callable[[str], Path], tmp_path: Path
 ) -> None:
