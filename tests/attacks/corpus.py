@@ -17,7 +17,7 @@ _SKIPPED = (_WRONG, _UNWRITTEN)
 _LATE = "background work|no element was written|out differs|never written"
 _IN_TIME = "in a timed call though right when checked"
 # An output that is used again with other inputs may make work done ahead wrong before it gains anything.
-_AHEAD = "impossible speed: .* not called on|in a timed call|out differs"
+_AHEAD = "impossible speed|in a timed call|out differs"
 _REFUSED = "returned 13 instead of 0"  # what the attacks on the sandbox say when they are refused
 
 

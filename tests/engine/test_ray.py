@@ -224,6 +224,7 @@ def check(found: dict[int, Evaluation], expected: list[tuple[Candidate, Status]]
         assert ", CPUs " in found[index].environment.node
 
 
+@pytest.mark.slow
 def test_a_dozen_candidates_of_which_a_third_crash_while_a_node_is_killed(
     engine: ray_site.RayEngine, cluster: Any, task_file: Callable[[str], Path], kernel: Callable[[str], Candidate]
 ) -> None:
