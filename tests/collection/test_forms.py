@@ -25,7 +25,7 @@ from warpsmith.tasks.load import load_task
 from warpsmith.tasks.outline import outline
 from warpsmith.tasks.suites import suite_tasks
 
-TILED, STREAM = "launch_convolution<kColumns, {}, kRows, kTeams>", "launch_stream<kColumns, {}, kRows, 256>"
+TILED, STREAM = "launch_convolution<kColumns, {}, kRows>", "launch_stream<kColumns, {}, kRows, 256>"
 PRODUCT = (
     "multiply(p, warpsmith::{}(a, p.rows, p.terms), warpsmith::{}(b, p.columns, p.terms), warpsmith::dense(out, p)"
 )
@@ -160,14 +160,14 @@ def test_every_task_of_these_families_has_the_kernel_that_was_tuned_for_it() -> 
             S1,
             "F.conv_transpose1d(x, weight, stride=4, padding=1, output_padding=2)",
             "transposed 1-d convolution",
-            ("launch_convolution<kColumns, 4, kRows, kTeams>", "kColumns = 64", "true, {0, 0, 2}"),
+            ("launch_convolution<kColumns, 4, kRows>", "kColumns = 64", "true, {0, 0, 2}"),
         ),
         (
             f'{X3}; weight=normal("24, 3, 2, 2, 2")',
             S3,
             "F.conv_transpose3d(x, weight, stride=(1, 2, 9), dilation=(2, 1, 1))",
             "transposed 3-d convolution",
-            ("launch_convolution<kColumns, 1, kRows, kTeams>", "{1, 2, 9}"),  # no kernel has nine phases: the plain one
+            ("launch_convolution<kColumns, 1, kRows>", "{1, 2, 9}"),  # no kernel has nine phases: the plain one
         ),
         (
             f'{X2}; weight=normal("64, 24, 1, 1"); bias=normal("64")',

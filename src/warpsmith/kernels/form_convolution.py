@@ -141,17 +141,15 @@ def _tiled(task: FormTask, found: Convolution) -> str:
     return text(
         f"// {_words(found)}\n#include <warpsmith/convolution.cuh>",
         tunable("TUNE_ROWS", rows) if len(rows) > 1 else "",
-        tunable("TUNE_TEAMS", (1, 2)),
         _namespace(
             task,
             found,
             f"constexpr int kColumns = {columns};  // of a tile: output channels times phases of the last axis",
             f"constexpr int kRows = {'TUNE_ROWS' if len(rows) > 1 else rows[0]};  // times 64 pixels of a warpgroup",
-            "constexpr int kTeams = TUNE_TEAMS;  // 2: a tile for each warpgroup; 1: one tile for both",
         ),
-        task.workspace_bytes(f"return workspace_of(best_plan(form_of({task.size_names}), kColumns, kRows, kTeams));"),
+        task.workspace_bytes(f"return workspace_of(best_plan(form_of({task.size_names}), kColumns, kRows));"),
         task.launch(
-            f"return launch_convolution<kColumns, {_out_step(found)}, kRows, kTeams>(form_of({task.size_names}), "
+            f"return launch_convolution<kColumns, {_out_step(found)}, kRows>(form_of({task.size_names}), "
             f"{_pointers(task, found)}, {task.workspace}, static_cast<cudaStream_t>({task.stream}));"
         ),
     )

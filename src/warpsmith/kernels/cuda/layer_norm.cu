@@ -1,19 +1,10 @@
 // Layer normalisation of long rows, with weight and bias for every element of a row. The first kernel takes the moments
 // of short pieces, the second brings them together, the third normalises: a thread keeps one pack of weight and bias
 // and takes the same pack of all rows, and begins with what the first kernel read last.
-#include <warpsmith/kept.cuh>
+#include <warpsmith/rows.cuh>
 
 #ifndef TUNE_ROWS
 #define TUNE_ROWS 8
-#endif
-#ifndef TUNE_SPREAD
-#define TUNE_SPREAD 0  // chunks that a block keeps in shared memory, where all blocks share a row; 0: two reads
-#endif
-#ifndef TUNE_KEPT_THREADS
-#define TUNE_KEPT_THREADS 512
-#endif
-#ifndef TUNE_KEPT_PACKS
-#define TUNE_KEPT_PACKS 2
 #endif
 
 namespace {
@@ -108,8 +99,7 @@ __global__ void __launch_bounds__(256) normalise(const LayerNorm l, const float2
 
 extern "C" int64_t workspace_bytes(double eps, int64_t batch, int64_t channels, int64_t height, int64_t width) {
   const int64_t count = ceil_div(channels * height * width / 4, kPiece);
-  const int64_t pieced = ceil_div(batch * 8, 256) * 256 + batch * count * int64_t(sizeof(Moments::Stat));
-  return TUNE_SPREAD > 0 && pieced < spread_workspace<LayerNorm>(batch) ? spread_workspace<LayerNorm>(batch) : pieced;
+  return ceil_div(batch * 8, 256) * 256 + batch * count * int64_t(sizeof(Moments::Stat));
 }
 extern "C" int launch(const float* x, const float* weight, const float* bias, float* out, double eps, int64_t batch,
                       int64_t channels, int64_t height, int64_t width, void* workspace, void* stream) {
@@ -119,10 +109,6 @@ extern "C" int launch(const float* x, const float* weight, const float* bias, fl
   const int64_t cols = channels * height * width, packs = cols / 4, count = ceil_div(packs, kPiece);
   if (batch == 0 || cols == 0) return 0;
   if (cols <= 16384 || cols % 4 != 0) return reduce_rows(l, batch, cols, stream);
-#if TUNE_SPREAD > 0
-  if (can_spread<TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_SPREAD>(cols))
-    return launch_spread<LayerNorm, TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_SPREAD>(l, batch, cols, workspace, stream);
-#endif
   auto* of_rows = static_cast<float2*>(workspace);
   auto* cells = reinterpret_cast<Moments::Stat*>(static_cast<char*>(workspace) + ceil_div(batch * 8, 256) * 256);
   pieces<<<unsigned(batch * count), kThreads, 0, s>>>(x, cells, unsigned(batch), packs);

@@ -1,15 +1,14 @@
 // Reductions over the middle axis of x[batch, rows, cols]: one result for each column of each matrix.
 //
-// Where there are many columns, a block has a tile of neighbouring columns of one matrix and goes down all rows; pieces of
-// rows are copied into a ring in shared memory ahead of their use. Elsewhere a block has COLS columns and GROUPS groups of
-// rows, and each thread loads UNROLL elements of its column before it uses the first. What is computed is said by a policy P:
+// A block has COLS neighbouring columns and GROUPS groups of rows; each thread has one column and loads UNROLL elements
+// before it uses the first. What is computed is said by a policy P:
 //   P::Stat                        what is known of a set of elements
 //   P::none()                      of the empty set
 //   P::merge(a, b)                 of the union of two sets; `a` has the lower rows
 //   P::several<N>(values, row, step)   of N elements, whose rows are row, row + step, ...
 //   p.store(i, stat)               writes result number i
 #pragma once
-#include <warpsmith/blocks.cuh>
+#include <warpsmith/packs.cuh>
 
 #ifndef TUNE_COLS
 #define TUNE_COLS 128
@@ -19,18 +18,6 @@
 #endif
 #ifndef TUNE_UNROLL
 #define TUNE_UNROLL 4
-#endif
-#ifndef TUNE_STAGES
-#define TUNE_STAGES 0  // of the ring; 0: columns are loaded from device memory directly
-#endif
-#ifndef TUNE_STAGE_ROWS
-#define TUNE_STAGE_ROWS 8
-#endif
-#ifndef TUNE_TILE_THREADS
-#define TUNE_TILE_THREADS 256
-#endif
-#ifndef TUNE_TILE_PER_THREAD
-#define TUNE_TILE_PER_THREAD 4
 #endif
 
 namespace warpsmith {
@@ -65,106 +52,10 @@ __global__ void __launch_bounds__(COLS* GROUPS)
   policy.store(batch * cols + column, stat);
 }
 
-// THREADS threads have PER columns each; one warp more fetches the pieces of ROWS rows for each stage of the ring.
-template <typename P, int THREADS, int PER, int ROWS, int STAGES>
-__global__ void __launch_bounds__(THREADS + 32)
-    column_stream(const float* __restrict__ x, int64_t elements, int64_t rows, int64_t cols, int tiles,
-                  const __grid_constant__ P policy) {
-  using Stat = typename P::Stat;
-  constexpr int TILE = THREADS * PER, PITCH = TILE + 4;  // a piece begins anywhere in a pack
-  static_assert(ROWS <= 32, "one lane fetches one row");
-  extern __shared__ __align__(128) float ring[];
-  __shared__ __align__(8) uint64_t full[STAGES], empty[STAGES];
-  const int64_t batch = blockIdx.x / unsigned(tiles), column = int64_t(blockIdx.x % unsigned(tiles)) * TILE;
-  const int64_t begin = batch * rows * cols + column, width = cols - column < TILE ? cols - column : TILE;
-  if (threadIdx.x == 0) {
-    for (int k = 0; k < STAGES; ++k) {
-      barrier_init(&full[k], 32);
-      barrier_init(&empty[k], THREADS);
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-  __syncthreads();
-  int stage = 0;
-  unsigned parity = 0;
-  auto advance = [&] {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  };
-
-  if (threadIdx.x >= THREADS) {
-    const int lane = int(threadIdx.x) - THREADS;
-    for (int64_t first_row = 0; first_row < rows; first_row += ROWS, advance()) {
-      barrier_wait(&empty[stage], parity ^ 1);
-      const int64_t row = first_row + lane;
-      if (lane >= ROWS || row >= rows) {
-        barrier_arrive(&full[stage]);
-        continue;
-      }
-      const int64_t from = begin + row * cols, first = from >> 2;
-      int packs = int(((from + width - 1) >> 2) - first) + 1;
-      float* to = ring + (stage * ROWS + lane) * PITCH;
-      if ((first + packs) * 4 > elements) {  // the last pack of the tensor is not a whole one
-        --packs;
-        for (int64_t i = (first + packs) * 4; i < elements; ++i) to[i - first * 4] = x[i];
-      }
-      bulk_fetch(to, x + first * 4, unsigned(packs) * 16, &full[stage]);
-    }
-    return;
-  }
-  Stat stats[PER];
-#pragma unroll
-  for (int p = 0; p < PER; ++p) stats[p] = P::none();
-  for (int64_t row = 0; row < rows; row += ROWS, advance()) {
-    barrier_wait(&full[stage], parity);
-    const float* from[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r)
-      from[r] = ring + (stage * ROWS + r) * PITCH + int((begin + (row + r) * cols) & 3) + int(threadIdx.x);
-    if (row + ROWS <= rows) {
-#pragma unroll
-      for (int p = 0; p < PER; ++p) {
-        float v[ROWS];
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) v[r] = from[r][p * THREADS];
-        stats[p] = P::merge(stats[p], P::template several<ROWS>(v, row, 1));
-      }
-    } else {
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r)
-        if (row + r < rows) {
-#pragma unroll
-          for (int p = 0; p < PER; ++p) {
-            const float v[1] = {from[r][p * THREADS]};
-            stats[p] = P::merge(stats[p], P::template several<1>(v, row + r, 1));
-          }
-        }
-    }
-    barrier_arrive(&empty[stage]);
-  }
-#pragma unroll
-  for (int p = 0; p < PER; ++p) {
-    const int64_t c = p * THREADS + int(threadIdx.x);
-    if (c < width) policy.store(batch * cols + column + c, stats[p]);
-  }
-}
-
 template <typename P>
 int reduce_columns(const float* x, int64_t batch, int64_t rows, int64_t cols, const P& policy, void* stream) {
   if (batch == 0 || cols == 0) return 0;
   const auto on = static_cast<cudaStream_t>(stream);
-#if TUNE_STAGES > 0
-  constexpr int TILE = TUNE_TILE_THREADS * TUNE_TILE_PER_THREAD;
-  constexpr int BYTES = TUNE_STAGES * TUNE_STAGE_ROWS * (TILE + 4) * int(sizeof(float));
-  const int64_t blocks = batch * ceil_div(cols, TILE);
-  if (blocks >= 264 && cols * 2 >= TILE) {
-    const auto kernel = column_stream<P, TUNE_TILE_THREADS, TUNE_TILE_PER_THREAD, TUNE_STAGE_ROWS, TUNE_STAGES>;
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    if (error != cudaSuccess) return int(error);
-    kernel<<<unsigned(blocks), TUNE_TILE_THREADS + 32, BYTES, on>>>(x, batch * rows * cols, rows, cols,
-                                                                    int(ceil_div(cols, TILE)), policy);
-    return int(cudaGetLastError());
-  }
-#endif
   if (batch * ceil_div(cols, TUNE_COLS) >= 528) {
     const int64_t tiles = ceil_div(cols, TUNE_COLS);
     column_reduction<P, TUNE_COLS, TUNE_GROUPS, TUNE_UNROLL>

@@ -30,10 +30,6 @@
 
 #include <warpsmith/wgmma_f16.cuh>
 
-#ifndef TUNE_AHEAD
-#define TUNE_AHEAD 0  // 1: the kernel that multiplies also splits the input, some images ahead
-#endif
-
 namespace warpsmith {
 namespace conv {
 
@@ -161,6 +157,7 @@ struct Run {         // taps that share one range of pixels
 
 struct ProductArgs {
   int groups, problems, column_tiles, tiles, all_tiles;
+  int turn;          // blocks change places by so many from round to round, where tiles differ in length
   int pixels;        // of a tile
   int vector;        // floats per access to the output: rows of planes and output are multiples of it
   int co, couts;     // output channels per group, and of one column tile
@@ -198,7 +195,7 @@ struct Plan {
   ProductArgs product;
   FilterArgs filter;
   int columns;          // of a tile: 8, 16, 24, 32, 48 or 64
-  int64_t x_units, w_units, ready_units;  // 16-byte units of workspace: planes, and how much of each slice has been split
+  int64_t x_units, w_units;  // 16-byte units of workspace
   bool ok;
 };
 
@@ -213,7 +210,7 @@ struct Tuning {
 // How to compute a form; `fold` says of which axes taps count as channels (few channels; bits: depth 1, height 2, width 4),
 // `widest` the most columns of a tile, `span` the longest distance of taps that share a range.
 inline Plan make_plan(const Form& f, int fold, int widest = 64, int span = 192, int steps = 0, int smem = 227 * 1024, int most_taps = 12,
-                      int pixels = 512, int teams = 1) {
+                      int pixels = 512) {
   Plan p = {};
   p.ok = false;
   InputArgs& in = p.input;
@@ -392,7 +389,7 @@ inline Plan make_plan(const Form& f, int fold, int widest = 64, int span = 192, 
     pr.steps = fl.steps = steps;
     pr.x_bytes = 4 * steps * pr.range * 16;
     pr.stage_bytes = pr.x_bytes + longest * steps * 64 * p.columns;
-    pr.stages = std::min(6, (smem - epilogue) / teams / std::max(pr.stage_bytes, 1));
+    pr.stages = std::min(6, (smem - epilogue) / std::max(pr.stage_bytes, 1));
     if (pr.stages >= 2) break;
     do --steps; while (steps > 0 && k16 % steps);
     if (steps < 1) return p;
@@ -404,11 +401,11 @@ inline Plan make_plan(const Form& f, int fold, int widest = 64, int span = 192, 
   const int64_t all = int64_t(pr.tiles) * f.images * f.groups * pr.problems * pr.column_tiles;
   if (all > (1 << 30)) return p;
   pr.all_tiles = int(all);
+  pr.turn = pr.problems > 1 ? 37 : 0;
   pr.image_out = int64_t(f.groups) * f.co * f.out_volume();
   pr.w_tile = fl.w_tile = int64_t(tap) * k16 * 4 * p.columns;
   p.x_units = int64_t(f.images) * f.groups * pr.k8 * 2 * total;
   p.w_units = fl.w_tile * f.groups * pr.column_tiles;
-  p.ready_units = (int64_t(f.images) * f.groups + 3) / 4;
   p.ok = true;
   return p;
 }
@@ -467,65 +464,6 @@ __host__ __device__ inline float term_of(const InputArgs& a, const float* x, con
 }
 
 constexpr int kSplitThreads = 256;
-
-// What is seen of the values of a tensor while they are split.
-struct Seen {
-  float largest = 0.0f;
-  bool bad = false;
-  __device__ __forceinline__ void add(const float (&v)[8]) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(v[i])), bad = bad || v[i] != v[i];
-  }
-  __device__ __forceinline__ unsigned range(unsigned seen) const { return range_of(largest, bad, seen); }
-};
-
-// `Threads` threads split the pixels from `first` to `end` of one image and group: two pixels and four blocks at once, so that
-// enough loads are on their way.
-template <int Threads>
-__device__ __forceinline__ void split_piece(const InputArgs& a, const float* __restrict__ x, uint4* planes, int first, int end,
-                                            int thread, Seen& seen) {
-  constexpr int kPixels = 2, kBlocks = 4;
-  for (int begin = first + thread; begin < end; begin += kPixels * Threads) {
-    int at[kPixels][3];
-    bool exists[kPixels], inside[kPixels];
-    const float* from[kPixels];
-#pragma unroll
-    for (int p = 0; p < kPixels; ++p) {
-      exists[p] = begin + p * Threads < end;
-      locate(a, exists[p] ? begin + p * Threads : begin, at[p]);
-      inside[p] = exists[p] && unsigned(at[p][0]) < unsigned(a.in[0]) && unsigned(at[p][1]) < unsigned(a.in[1]) &&
-                  unsigned(at[p][2]) < unsigned(a.in[2]);
-      from[p] = x + (int64_t(at[p][0]) * a.in[1] + at[p][1]) * a.in[2] + at[p][2];
-    }
-    for (int block = 0; block < a.k8; block += kBlocks) {
-      float v[kPixels][kBlocks][8];
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p)
-#pragma unroll
-        for (int b = 0; b < kBlocks; ++b)
-#pragma unroll
-          for (int i = 0; i < 8; ++i) {
-            const int term = 8 * (block + b) + i;
-            if (a.folded)
-              v[p][b][i] = exists[p] && block + b < a.k8 ? term_of(a, x, at[p], term) : 0.0f;
-            else
-              v[p][b][i] = inside[p] && term < a.ci ? __ldg(from[p] + int64_t(term) * a.volume) : 0.0f;
-          }
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p)
-#pragma unroll
-        for (int b = 0; b < kBlocks; ++b) {
-          seen.add(v[p][b]);
-          uint4 hi, lo;
-          split8(v[p][b], hi, lo);
-          if (!exists[p] || block + b >= a.k8) continue;
-          uint4* to = planes + int64_t(2 * (block + b)) * a.total + begin + p * Threads;
-          to[0] = hi;
-          to[a.total] = lo;
-        }
-    }
-  }
-}
 
 // Planes: [image and group][block of eight terms][hi, lo][pixel], 16 bytes each.
 template <bool Folded>
@@ -656,15 +594,6 @@ template <int N>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-__device__ __forceinline__ unsigned load_acquire(const unsigned* from) {
-  unsigned v;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
-  return v;
-}
-__device__ __forceinline__ void add_release(unsigned* to, unsigned v) {
-  __threadfence();
-  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
-}
 __device__ __forceinline__ void named_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 }  // namespace ptx
 
@@ -742,65 +671,23 @@ __device__ __forceinline__ void write_lines(const float* staged, const int* plac
   }
 }
 
-// What the teams of threads do, as one list of items. Tiles of the output come in order. Where the input is split by the same
-// kernel, pieces of it stand between the tiles, far enough ahead of those that read them; a slice is a group of an image.
-struct Work {
-  int tiles, pieces, pixels;   // of a slice; pixels of a piece; no pieces: the input has been split before
-  int splits, before, mixed;   // pieces of all slices; those before the first tile; items among which the others stand
-  int all;
-};
-
-struct Item {
-  bool split;
-  int index;  // of the piece, or of the tile
-};
-
-inline Work plan_work(const ProductArgs& a, int slices, int pieces, int pixels, int teams) {
-  Work work = {a.all_tiles / slices, pieces, pixels, slices * pieces, 0, 0, a.all_tiles + slices * pieces};
-  if (!pieces) return work;
-  // A tile may begin when its slice has been split; between the last piece and the tile stand two items of every team.
-  const int64_t ahead = work.tiles + 2 * teams;
-  work.before = int(std::min<int64_t>(work.splits, (ahead * pieces + work.tiles - 1) / work.tiles));
-  const int64_t rest = work.splits - work.before;
-  work.mixed = int((rest * (work.tiles + pieces) + pieces - 1) / pieces);
-  return work;
-}
-
-__host__ __device__ inline Item item_of(const Work& work, int number) {
-  if (number < work.before) return {true, number};
-  number -= work.before;
-  if (number >= work.mixed) return {false, number - (work.splits - work.before)};
-  const unsigned period = work.tiles + work.pieces, slice = unsigned(number) / period, rest = unsigned(number) - slice * period;
-  const unsigned within = rest * work.pieces / period, done = slice * work.pieces + within;
-  return (rest + 1) * work.pieces / period > within ? Item{true, int(work.before + done)} : Item{false, int(number - done)};
-}
-
 constexpr int kConsumers = 256, kProductThreads = kConsumers + 128;
-constexpr int kTurn = 37;  // teams change places from round to round, since some tiles of a round are longer than others
 
-// A persistent block has two warpgroups that multiply kRows times 64 pixels each. They take the same tile (`Teams` 1: factors are
-// copied once for both), or each its own (2: one multiplies while the other writes results). One thread for each team copies
-// stages into shared memory. `OutStep`: the stride of the last axis of a transposed form.
-template <int Columns, int OutStep, int kRows, int Teams, class Epilogue>
-__global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_constant__ ProductArgs a, const __grid_constant__ Work work,
-                                                              const __grid_constant__ InputArgs input, const float* __restrict__ raw,
-                                                              uint4* x, const uint4* __restrict__ w, const float* __restrict__ bias,
-                                                              float* __restrict__ out, unsigned* flags, unsigned* ready,
-                                                              Epilogue epilogue) {
-  constexpr int kTeamThreads = kConsumers / Teams;
+// A persistent block takes tiles of 128 * kRows pixels times `Columns` columns. One thread copies stages into shared memory; two
+// warpgroups of kRows times 64 pixels each multiply. `OutStep`: the stride of the last axis of a transposed form.
+template <int Columns, int OutStep, int kRows, class Epilogue>
+__global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_constant__ ProductArgs a, const uint4* __restrict__ x,
+                                                              const uint4* __restrict__ w, const float* __restrict__ bias,
+                                                              float* __restrict__ out, Epilogue epilogue) {
   extern __shared__ __align__(128) unsigned char memory[];
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // the same in a warp, as ptxas sees
-  const int group = warp / 4;  // warpgroup
-  const int team = Teams == 1 ? 0 : warp < kConsumers / 32 ? group : warp % 4 % Teams;
-  uint64_t* full = reinterpret_cast<uint64_t*>(memory) + 16 * team;
+  uint64_t* full = reinterpret_cast<uint64_t*>(memory);
   uint64_t* empty = full + 8;
   int* places = reinterpret_cast<int*>(memory + 256);                     // [warpgroup][place, left][256]
   float* staged = reinterpret_cast<float*>(memory + kHead);            // [warpgroup][column][kPitch]
-  unsigned char* ring = memory + kHead + 2 * Columns * kPitch * 4 + team * a.stages * a.stage_bytes;
+  unsigned char* ring = memory + kHead + 2 * Columns * kPitch * 4;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
-    for (int n = 0; n < Teams; ++n)
-      for (int s = 0; s < a.stages; ++s)
-        ptx::barrier_init(full + 16 * n + s, 1), ptx::barrier_init(empty + 16 * n + s, kTeamThreads / 32);
+    for (int s = 0; s < a.stages; ++s) ptx::barrier_init(full + s, 1), ptx::barrier_init(empty + s, kConsumers / 32);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
@@ -808,28 +695,15 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
   const int chunks = a.k8 / (2 * a.steps);
   int slot = 0;
   uint32_t parity = 0;
-  const int teams = gridDim.x * Teams;
-  int turn = team * gridDim.x + blockIdx.x;  // of this team in the first round
 
   if (warp >= kConsumers / 32) {
-    if (Teams == 1)
-      asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    else
-      asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (lane == 0 && warp < kConsumers / 32 + Teams) {
-      int known = -1;  // the slice that is known to be split
-      for (int round = 0; round < work.all; round += teams, turn = (turn + kTurn) % teams) {
-        if (round + turn >= work.all) continue;
-        const Item item = item_of(work, round + turn);
-        if (item.split) continue;
-        const Tile t = tile_of(a, item.index);
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (threadIdx.x == kConsumers) {
+      for (int round = 0, turn = blockIdx.x; round < a.all_tiles; round += gridDim.x, turn = (turn + a.turn) % gridDim.x) {
+        const int index = round + turn;
+        if (index >= a.all_tiles) continue;
+        const Tile t = tile_of(a, index);
         const Problem& q = a.problem[t.problem];
-        const int slice = t.image * a.groups + t.group;
-        if (work.pieces && slice != known) {
-          known = slice;
-          while (ptx::load_acquire(ready + slice) < unsigned(work.pieces)) __nanosleep(64);
-          asm volatile("fence.proxy.async.global;" ::: "memory");
-        }
         const uint4* from = x + (int64_t(t.image) * a.groups + t.group) * a.k8 * 2 * a.total;
         const uint4* filters = w + (int64_t(t.group) * a.column_tiles + t.column_tile) * a.w_tile;
         for (int r = 0; r < q.runs; ++r) {
@@ -853,44 +727,31 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
       }
     }
   } else {
-  if (Teams == 1)
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-  else
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-  const int member = Teams == 1 ? group : 0;  // of the team: which rows of the tile
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+  const int group = warp / 4;  // warpgroup
   staged += group * Columns * kPitch;
   places += group * 512;
   const int thread = threadIdx.x % 128;
   const uint64_t x_descriptor = (uint64_t(8) << 32) | (uint64_t(2 * a.range) << 16);
   const uint64_t w_descriptor = (uint64_t(8) << 32) | (uint64_t(2 * Columns) << 16);
   const uint32_t ring_units = ptx::shared_address(ring) >> 4;
-  Seen seen;
-  for (int round = 0; round < work.all; round += teams, turn = (turn + kTurn) % teams) {
-    if (round + turn >= work.all) continue;
-    const Item item = item_of(work, round + turn);
-    if (item.split) {
-      const int slice = item.index / work.pieces, first = item.index % work.pieces * work.pixels;
-      split_piece<kTeamThreads>(input, raw + int64_t(slice) * input.ci * input.volume,
-                                x + int64_t(slice) * input.k8 * 2 * input.total, first, min(first + work.pixels, input.total),
-                                threadIdx.x % kTeamThreads, seen);
-      asm volatile("fence.proxy.async.global;" ::: "memory");  // the planes are read by bulk copies
-      ptx::named_barrier(3 + team, kTeamThreads);
-      if (threadIdx.x % kTeamThreads == 0) ptx::add_release(ready + slice, 1);
-      continue;
-    }
-    const Tile t = tile_of(a, item.index);
+  // hi*hi, then hi*lo; lo*hi. Sums of products of different widths may not share registers: they would wait for each other.
+  float part[Columns], other[Columns / 2];
+#pragma unroll
+  for (int i = 0; i < Columns; ++i) part[i] = 0.0f;
+#pragma unroll
+  for (int i = 0; i < Columns / 2; ++i) other[i] = 0.0f;
+
+  for (int round = 0, turn = blockIdx.x; round < a.all_tiles; round += gridDim.x, turn = (turn + a.turn) % gridDim.x) {
+    const int index = round + turn;
+    if (index >= a.all_tiles) continue;
+    const Tile t = tile_of(a, index);
     const Problem& q = a.problem[t.problem];
-    // hi*hi, then hi*lo; lo*hi. Sums of products of different widths may not share registers: they would wait for each other.
-    float part[Columns], other[Columns / 2];
-#pragma unroll
-    for (int i = 0; i < Columns; ++i) part[i] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < Columns / 2; ++i) other[i] = 0.0f;
     ptx::named_barrier(1 + group, 128);
 #pragma unroll
     for (int i = thread; i < 64 * kRows; i += 128) {
       int left;
-      places[i] = place_of(a, q, t.first + member * kRows * 64 + i, left);
+      places[i] = place_of(a, q, t.first + group * kRows * 64 + i, left);
       places[256 + i] = left;
     }
     float sums[kRows][Columns / 2];
@@ -907,7 +768,7 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
 #pragma unroll
         for (int m = 0; m < kRows; ++m) {
           uint64_t wd = w_descriptor | (base + (a.x_bytes >> 4));
-          const uint64_t xd = x_descriptor | (base + (member * kRows + m) * 64);
+          const uint64_t xd = x_descriptor | (base + (group * kRows + m) * 64);
           int add = 0, tap = 0;
           ptx::wgmma_fence();
           do {
@@ -977,8 +838,6 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
       }
     }
   }
-  __syncwarp();
-  if (work.pieces) tell_range(seen.range(kXSeen), flags);
   }
 }
 
@@ -994,11 +853,11 @@ inline double cycles_of(const Plan& p, const Form& f) {
 }
 
 // The plan for a form with tiles of at most `columns` columns.
-inline Plan best_plan(const Form& f, int columns, int rows = 4, int teams = 1, Tuning tuning = Tuning()) {
+inline Plan best_plan(const Form& f, int columns, int rows = 4, Tuning tuning = Tuning()) {
   Plan best = {};
   if (int64_t(f.images) * f.groups > 65535) return best;  // a grid has no more rows
   for (int fold = 0; fold < (f.ci >= 16 ? 1 : 8); ++fold) {
-    const Plan p = make_plan(f, fold, columns, tuning.span, tuning.steps, 227 * 1024, tuning.most_taps, 128 / teams * rows, teams);
+    const Plan p = make_plan(f, fold, columns, tuning.span, tuning.steps, 227 * 1024, tuning.most_taps, 128 * rows);
     if (p.ok && (!best.ok || cycles_of(p, f) < cycles_of(best, f))) best = p;
   }
   return best;
@@ -1006,7 +865,7 @@ inline Plan best_plan(const Form& f, int columns, int rows = 4, int teams = 1, T
 
 constexpr int64_t kFlagUnits = 16;  // 256 bytes
 
-inline int64_t workspace_of(const Plan& p) { return p.ok ? (kFlagUnits + p.ready_units + p.w_units + p.x_units) * 16 : 0; }
+inline int64_t workspace_of(const Plan& p) { return p.ok ? (kFlagUnits + p.w_units + p.x_units) * 16 : 0; }
 
 template <class Epilogue>
 int launch_direct(const Form& f, const float* x, const float* w, const float* bias, float* out, const unsigned* flags,
@@ -1016,54 +875,36 @@ int launch_direct(const Form& f, const float* x, const float* w, const float* bi
 }
 
 // A convolution with tiles of `Columns` columns (see make_plan); `OutStep` is the stride of the last axis of a transposed
-// form, else 1; `Teams` as in `product`. Forms the plan cannot express take the plain kernel.
-template <int Columns, int OutStep, int Rows = 4, int Teams = 1, class Epilogue = Identity>
+// form, else 1. Forms the plan cannot express take the plain kernel.
+template <int Columns, int OutStep, int Rows = 4, class Epilogue = Identity>
 int launch_convolution(const Form& f, const float* x, const float* w, const float* bias, float* out, void* workspace, cudaStream_t stream,
                        Epilogue epilogue = Epilogue(), Tuning tuning = Tuning()) {
   if (int64_t(f.images) * f.groups * f.co * f.out_volume() == 0) return 0;
-  const Plan p = best_plan(f, Columns, Rows, Teams, tuning);
+  const Plan p = best_plan(f, Columns, Rows, tuning);
   if (!p.ok || p.columns != Columns || p.product.ostep[2] != OutStep || !workspace)
     return launch_direct(f, x, w, bias, out, nullptr, stream, epilogue);
   uint4* units = static_cast<uint4*>(workspace);
   unsigned* flags = reinterpret_cast<unsigned*>(units);
-  unsigned* ready = reinterpret_cast<unsigned*>(units + kFlagUnits);
-  uint4* w_planes = units + kFlagUnits + p.ready_units;
+  uint4* w_planes = units + kFlagUnits;
   uint4* x_planes = w_planes + p.w_units;
-  cudaMemsetAsync(flags, 0, (kFlagUnits + p.ready_units) * 16, stream);
+  cudaMemsetAsync(flags, 0, 256, stream);
   split_filter<<<264, 128, 0, stream>>>(p.filter, w, w_planes, flags);
   int device = 0, processors = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-  const int slices = f.images * f.groups;
-  // Pieces of about 256 KiB.
-  const int piece = std::max(kSplitThreads, 262144 / (p.input.k8 * 32) / kSplitThreads * kSplitThreads);
-  const int64_t pieces = TUNE_AHEAD ? (p.input.total + piece - 1) / piece : 0;
-  const int64_t tiles = p.product.all_tiles / slices;
-  const bool ahead = TUNE_AHEAD && pieces * slices < (1 << 29) && (pieces + tiles) * (pieces + 1) < (int64_t(1) << 32);
-  if (!ahead) {
-    const int wanted = (p.input.total + kSplitThreads - 1) / kSplitThreads;
-    const dim3 grid(std::max(1, std::min(wanted, processors * 32 / std::min(slices, processors * 32) + 1)), slices);
-    if (p.input.folded)
-      split_input<true><<<grid, kSplitThreads, 0, stream>>>(p.input, x, x_planes, flags);
-    else
-      split_input<false><<<grid, kSplitThreads, 0, stream>>>(p.input, x, x_planes, flags);
-  }
-  const Work work = plan_work(p.product, slices, ahead ? int(pieces) : 0, piece, Teams * processors);
-  auto* kernel = product<Columns, OutStep, Rows, Teams, Epilogue>;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(unsigned(std::min(processors, (work.all + Teams - 1) / Teams)));
-  config.blockDim = dim3(kProductThreads);
-  config.dynamicSmemBytes = kHead + 2 * Columns * kPitch * 4 + Teams * p.product.stages * p.product.stage_bytes;
-  config.stream = stream;
-  cudaLaunchAttribute attribute[1];
-  attribute[0].id = cudaLaunchAttributeCooperative;  // all blocks run at the same time: some wait for what others split
-  attribute[0].val.cooperative = 1;
-  config.attrs = attribute;
-  config.numAttrs = ahead ? 1 : 0;
-  cudaError_t state = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(config.dynamicSmemBytes));
-  if (state == cudaSuccess)
-    state = cudaLaunchKernelEx(&config, kernel, p.product, work, p.input, x, x_planes, static_cast<const uint4*>(w_planes), bias, out,
-                               flags, ready, epilogue);
+  const int wanted = (p.input.total + kSplitThreads - 1) / kSplitThreads;
+  const int images = f.images * f.groups;
+  const dim3 grid(std::max(1, std::min(wanted, processors * 32 / std::min(images, processors * 32) + 1)), images);
+  if (p.input.folded)
+    split_input<true><<<grid, kSplitThreads, 0, stream>>>(p.input, x, x_planes, flags);
+  else
+    split_input<false><<<grid, kSplitThreads, 0, stream>>>(p.input, x, x_planes, flags);
+  auto* kernel = product<Columns, OutStep, Rows, Epilogue>;
+  const int bytes = kHead + 2 * Columns * kPitch * 4 + p.product.stages * p.product.stage_bytes;
+  cudaError_t state = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (state != cudaSuccess) return int(state);
+  kernel<<<std::min(processors, p.product.all_tiles), kProductThreads, bytes, stream>>>(p.product, x_planes, w_planes, bias, out, epilogue);
+  state = cudaGetLastError();
   if (state != cudaSuccess) return int(state);
   return launch_direct(f, x, w, bias, out, flags, stream, epilogue);
 }

@@ -13,7 +13,7 @@
 #include <warpsmith/depthwise.cuh>
 
 #ifndef TUNE_COPIES
-#define TUNE_COPIES 0  // batches of input that are copied into shared memory ahead of being split; 0: one, in registers
+#define TUNE_COPIES 3  // filters of one tap: batches of input that are copied to shared memory ahead of being split; 0: in registers
 #endif
 
 namespace warpsmith {
@@ -387,9 +387,12 @@ template <int Columns, int OutStep, int Rows, int Producers, int Copies, class S
 int launch_stream_plan(const StreamPlan& s, const Source& source, const uint4* filters, const float* bias, float* out, unsigned* flags,
                        cudaStream_t at, Epilogue epilogue) {
   auto* kernel = stream<Columns, OutStep, Rows, Producers, Copies, Source, Epilogue>;
+  int device = 0, processors = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   const cudaError_t state = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, s.bytes);
   if (state != cudaSuccess) return int(state);
-  kernel<<<std::min(132, s.args.all_tiles), 256 + Producers, s.bytes, at>>>(s.args, source, filters, bias, out, flags, epilogue);
+  kernel<<<std::min(processors, s.args.all_tiles), 256 + Producers, s.bytes, at>>>(s.args, source, filters, bias, out, flags, epilogue);
   return int(cudaGetLastError());
 }
 
@@ -397,7 +400,7 @@ int launch_stream_plan(const StreamPlan& s, const Source& source, const uint4* f
 template <int Columns, int OutStep, int Rows, int Producers, class Source, class Epilogue>
 int launch_stream_of(const Form& f, const Source& source, const float* w, const float* bias, float* out, void* workspace, cudaStream_t at,
                      Epilogue epilogue) {
-  const StreamPlan copying = make_stream_plan(f, Columns, Rows, TUNE_COPIES);
+  const StreamPlan copying = f.taps() == 1 ? make_stream_plan(f, Columns, Rows, TUNE_COPIES) : StreamPlan{};
   const StreamPlan s = copying.ok ? copying : make_stream_plan(f, Columns, Rows);
   if (!s.ok || s.args.ostep != OutStep || !workspace) return -1;
   uint4* units = static_cast<uint4*>(workspace);
