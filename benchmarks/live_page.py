@@ -69,6 +69,8 @@ def measure(folder: Path, trials: int, repeats: int) -> Measured:
                 opened.append(_opened(reader, address))
                 metrics = watch.send("Performance.getMetrics")["metrics"]
                 busy.append(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
+                reader.wait_for_selector('html[data-connected="yes"][data-late="0"]')
+                time.sleep(0.5)
             first, *others = opened
             updates = []
             for number in range(trials + 1, trials + 1 + repeats):
@@ -78,6 +80,7 @@ def measure(folder: Path, trials: int, repeats: int) -> Measured:
             chromium.close()
         begun = time.process_time()
         watched, patches = WatchedRun("long", run), []
+        watched.document()
         server_cpu_s = time.process_time() - begun
         for number in range(trials + 1 + repeats, trials + 1 + 2 * repeats):
             since = watched.update()
@@ -106,10 +109,7 @@ def _opened(reader: Page, address: str) -> float:
     reader.goto(address, wait_until="commit")
     reader.wait_for_selector('html[data-drawn="yes"]')
     reader.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    taken = time.perf_counter() - begun
-    reader.wait_for_selector('html[data-connected="yes"]')
-    time.sleep(1.0)
-    return taken
+    return time.perf_counter() - begun
 
 
 def _until_shown(reader: Page, trial: int) -> float:

@@ -163,7 +163,7 @@ def test_an_agent_without_a_proposal_is_a_fault(tmp_path: Path, command: str, bu
         proposer.propose(brief, proposer.prompt(brief))
 
 
-def test_what_an_agent_leaves_counts_however_it_ends(tmp_path: Path) -> None:
+def test_what_an_agent_leaves_counts_however_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     brief = first_brief(tmp_path / "run")
     proposer = AgentProposer("echo 'a kernel' > kernel.cpp; kill -9 $$", StepBudget(seconds=20))
     reply = proposer.propose(brief, proposer.prompt(brief))
@@ -171,6 +171,7 @@ def test_what_an_agent_leaves_counts_however_it_ends(tmp_path: Path) -> None:
     said = AgentProposer("echo as a reply", StepBudget(seconds=20))
     assert said.propose(brief, said.prompt(brief)).text == "as a reply\n"
     said.close()
+    monkeypatch.setattr("warpsmith.proposers.agent.run_watched", None)  # nothing is started any more
     with pytest.raises(ProposerFault, match="was stopped"):
         said.propose(brief, said.prompt(brief))
 

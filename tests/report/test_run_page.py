@@ -13,7 +13,7 @@ from warpsmith.model import numbers
 from warpsmith.model.evaluation import Status
 from warpsmith.model.settings import Settings
 from warpsmith.report import page as pages
-from warpsmith.report.document import RunPage, to_json
+from warpsmith.report.document import RunPage, TrialView, to_json
 from warpsmith.report.page import ASSETS, unpacked
 from warpsmith.report.run_page import run_page
 from warpsmith.run_log.events import Budget, RunConfig, RunCreated
@@ -22,7 +22,7 @@ from warpsmith.search.session import Session
 
 
 @pytest.fixture(scope="module")
-def page(small_run: Path) -> RunPage:
+def page(small_run: Path) -> RunPage[TrialView]:
     return run_page(small_run)[0]
 
 
@@ -47,7 +47,7 @@ def test_every_trial_is_there_with_its_words(small_run: Path) -> None:
             assert found[trial.reason] == ((evaluation.reason if evaluation else "") or proposed.failure)
 
 
-def test_the_curve_rises_to_the_best(page: RunPage) -> None:
+def test_the_curve_rises_to_the_best(page: RunPage[TrialView]) -> None:
     speedups = [step.speedup for step in page.steps]
 
     assert speedups == sorted(speedups)
@@ -55,7 +55,7 @@ def test_the_curve_rises_to_the_best(page: RunPage) -> None:
     assert page.trials[page.best - 1].speedup == max(trial.speedup or 0 for trial in page.trials)
 
 
-def test_the_headline_says_what_was_measured(page: RunPage) -> None:
+def test_the_headline_says_what_was_measured(page: RunPage[TrialView]) -> None:
     labels = [figure.label for figure in page.figures]
     by_label = {figure.label: figure for figure in page.figures}
     best = page.trials[page.best - 1]
@@ -90,7 +90,7 @@ def test_every_status_belongs_to_one_group_of_outcomes() -> None:
     assert dict(found)["out_of_bounds"] == "crashed, hung or touched other memory"
 
 
-def test_costs_add_up(page: RunPage, small_run: Path) -> None:
+def test_costs_add_up(page: RunPage[TrialView], small_run: Path) -> None:
     with Session.read(small_run) as session:
         totals = session.state.totals
         last = page.totals[-1]
@@ -100,7 +100,7 @@ def test_costs_add_up(page: RunPage, small_run: Path) -> None:
         assert sum(operator.valid for operator in page.operators) == totals.valid
 
 
-def test_every_measured_candidate_lies_under_the_roof(page: RunPage) -> None:
+def test_every_measured_candidate_lies_under_the_roof(page: RunPage[TrialView]) -> None:
     roof = page.roofline
     assert roof is not None
     drawn = {point.trial for point in roof.points}
@@ -115,7 +115,7 @@ def test_every_measured_candidate_lies_under_the_roof(page: RunPage) -> None:
         assert roof.y[0] < point.y < roof.y[1]
 
 
-def test_the_document_is_json_without_a_path_of_this_machine(page: RunPage, small_run: Path) -> None:
+def test_the_document_is_json_without_a_path_of_this_machine(page: RunPage[TrialView], small_run: Path) -> None:
     text = to_json(page)
 
     assert json.loads(text)["best"] == page.best

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,8 +18,10 @@ from tests.report.benches import make_bench
 from tests.report.synthetic import Maker, make_run
 from tests.server.live_runs import go_on, open_session
 from warpsmith.experiments.results import RESULTS, write_results
+from warpsmith.report.document import to_json
 from warpsmith.report.page import LIVE_POLICY
 from warpsmith.report.run_page import run_page
+from warpsmith.run_log.log import RunLog
 from warpsmith.search.stop_request import NAME as STOP
 from warpsmith.server import watched
 from warpsmith.server.app import create_app
@@ -157,8 +160,7 @@ def test_links_out_of_the_folder_are_not_followed(runs: Path, tmp_path: Path) ->
 def test_texts_belong_to_one_instance_of_the_server(page: LivePage) -> None:
     app = create_dashboard(page)
     run = page.shelf.run("runs/one")
-    document = json.loads(run.document())
-    number = document["trials"][0]["reply"]
+    number = json.loads(run.trial(1))["reply"]
     path = f"{PREFIX}/texts/runs/one"
     answer = ask(app, "GET", path, params={"instance": run.instance, "n": f"0,{number}"})
     assert answer.json()["0"] == ""
@@ -168,27 +170,56 @@ def test_texts_belong_to_one_instance_of_the_server(page: LivePage) -> None:
 
 
 def test_the_page_of_a_server_is_the_page_of_the_file(page: LivePage, runs: Path) -> None:
-    live = json.loads(page.shelf.run("runs/one").document())
+    run = page.shelf.run("runs/one")
+    live = json.loads(run.document())
     file, _ = run_page(runs / "one")
-    assert [trial["id"] for trial in live["trials"]] == [trial.id for trial in file.trials]
+    wanted = {"instance": run.instance, "n": ",".join(str(trial.number) for trial in file.trials)}
+    full = ask(create_dashboard(page), "GET", f"{PREFIX}/trials/runs/one", params=wanted).json()
+    assert full == json.loads(to_json(file))["trials"]
+    # The page begins with rows: they say the same, and less.
+    assert [row | more for row, more in zip(live["trials"], full, strict=True)] == full
+    assert not {"prompt", "shown", "workloads", "files"} & set(live["trials"][0])
+    for wrong in ({"instance": "other", "n": "1"}, {"instance": run.instance, "n": "7"}):
+        assert ask(create_dashboard(page), "GET", f"{PREFIX}/trials/runs/one", params=wrong).status_code == 409
     assert live["steps"] == [{"trial": step.trial, "speedup": pytest.approx(step.speedup)} for step in file.steps]
     assert live["best"] == file.best
 
 
-def test_who_has_seen_the_list_does_not_wait_for_a_log(page: LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_and_the_page_read_a_log_once(page: LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
-    class Counted(WatchedRun):
-        def __init__(self, name: str, *more: Any) -> None:
-            read.append(name)
-            super().__init__(name, *more)
+    class Counted(RunLog):
+        @classmethod
+        def read(cls, folder: Path) -> RunLog:
+            read.append(folder.name)
+            return RunLog.read(folder)
 
-    monkeypatch.setattr(watched, "WatchedRun", Counted)
+    monkeypatch.setattr(watched, "RunLog", Counted)
     app = create_dashboard(page)
     assert ask(app, "GET", PREFIX).status_code == 200
-    assert read == ["runs/one"]
     assert ask(app, "GET", f"{PREFIX}/runs/runs/one").status_code == 200
-    assert read == ["runs/one"]
+    assert read == ["one"]
+
+
+def test_the_row_of_a_run_is_the_same_with_a_page_and_without(tmp_path: Path) -> None:
+    with open_session(tmp_path / "one", 30) as session:
+        go_on(session, 4)
+        run = WatchedRun("one", tmp_path / "one")
+        run.update()
+        go_on(session, 9)
+        assert run.row() == watched._Summary("one", tmp_path / "one").row()
+        # The row has read on; the page is made anew for the same events.
+        assert len(json.loads(run.document())["trials"]) == 9
+
+
+def test_a_browser_keeps_style_and_script_as_long_as_they_are_the_same(page: LivePage) -> None:
+    app = create_dashboard(page)
+    text = ask(app, "GET", f"{PREFIX}/runs/runs/one").text
+    named = re.findall(rf'"({PREFIX}/assets/[^"]+)"', text)
+    assert len(named) == 2
+    for path in named:
+        assert "immutable" in ask(app, "GET", path).headers["cache-control"]
+        assert ask(app, "GET", f"{path}0").headers["cache-control"] == "no-store"
 
 
 def test_a_stream_begins_after_the_event_that_the_page_has(tmp_path: Path) -> None:
@@ -235,9 +266,7 @@ def test_a_patched_page_equals_a_new_one_after_every_event(tmp_path: Path) -> No
     fresh = json.loads(WatchedRun("one", tmp_path / "one").document())
     for field in ("figures", "steps", "totals", "roofline", "effects", "models", "limits", "best"):
         assert document[field] == fresh[field], field
-    for old, new in zip(document["trials"], fresh["trials"], strict=True):
-        numbers = {"reason", "thought", "profile", "reply", "files", "prompt"}  # of texts
-        assert {k: v for k, v in old.items() if k not in numbers} == {k: v for k, v in new.items() if k not in numbers}
+    assert document["trials"] == fresh["trials"]
 
 
 def test_too_many_streams_are_refused(page: LivePage) -> None:

@@ -104,9 +104,9 @@ class AgentProposer:
         """Run the agent with the tools of its step; the exit status of the launcher."""
         stop = folder / "run/stop"
         with self._lock:
-            self._stops.add(stop)
             if self._closed.is_set():
-                stop.touch()
+                return STOPPED
+            self._stops.add(stop)
         try:
             with tempfile.TemporaryDirectory(prefix="ws-", dir=_socket_parent(), ignore_cleanup_errors=True) as place:
                 with StepServer(step, Path(place) / "s") as server:
@@ -136,6 +136,8 @@ class AgentProposer:
         return TIMED_OUT if done.timed_out else done.status
 
     def _read(self, path: Path) -> str:
+        if not path.exists():
+            return ""  # the agent was not started
         with path.open("rb") as file:
             return self._keys.redact(file.read(_LONGEST_OUTPUT).decode("utf-8", errors="replace"))
 

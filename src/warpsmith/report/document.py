@@ -11,7 +11,7 @@ import json
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from warpsmith.evaluator.judge.timing.statistics import SpeedupClass
 from warpsmith.model.text import printable
@@ -80,26 +80,32 @@ class MessageView:
 
 
 @dataclass(frozen=True)
-class TrialView:
-    """One candidate, or a reply without one."""
+class TrialRow:
+    """What charts and tables show of one candidate, or of a reply without one."""
 
     number: int
     id: str  # "" where no candidate could be read
     name: str
     status: str  # "ok", another value of `Status`, or "duplicate", "unreadable", "pending"
     operator: str
-    move: str
     model: str
     parents: tuple[int, ...]
     repairs: int  # the trial that it repairs; 0 for none
-    twin: int  # the trial of which it is a duplicate; 0 for none
     free: bool  # made by tuning, so it does not count against the budget
     strategy: str
     speedup: float | None
-    low: float | None
-    high: float | None
     share: float | None  # of the roofline, in the worst workload
     latency_ms: float | None  # in the largest workload
+    tokens: int  # of prompt and reply
+
+
+@dataclass(frozen=True)
+class TrialView(TrialRow):
+    """One candidate in full, or a reply without one."""
+
+    twin: int  # the trial of which it is a duplicate; 0 for none
+    low: float | None
+    high: float | None
     effect: float | None  # over the best of its parents
     measured: int  # the number of measurements
     reason: int
@@ -115,6 +121,9 @@ class TrialView:
     workloads: tuple[WorkloadView, ...]
     resources: tuple[str, ...]
     notes: tuple[str, ...]
+
+
+T = TypeVar("T", bound=TrialRow, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -238,8 +247,8 @@ class LiveView:
 
 
 @dataclass(frozen=True)
-class RunPage:
-    """The report of a run."""
+class RunPage(Generic[T]):
+    """The report of a run: a file has its trials in full, a server sends rows first."""
 
     title: str
     subtitle: str
@@ -249,7 +258,7 @@ class RunPage:
     best: int  # trial; 0 for none
     roofline_speedup: float | None  # speedup of a kernel at the roofline
     steps: tuple[NewBest, ...]
-    trials: tuple[TrialView, ...]
+    trials: tuple[T, ...]
     other_replies: tuple[OtherReply, ...]
     totals: tuple[RunningTotals, ...]
     roofline: RooflineView | None

@@ -23,7 +23,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from warpsmith._version import __version__
 from warpsmith.model.errors import UsageError
 from warpsmith.model.text import printable
-from warpsmith.report.document import BenchPage, RunPage, to_json
+from warpsmith.report.document import BenchPage, RunPage, TrialView, to_json
 from warpsmith.system.files import put_in_place
 
 
@@ -93,7 +93,7 @@ _WHAT = {"run": "run report", "bench": "bench report"}
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-def html(page: RunPage | BenchPage, texts: Texts | None = None) -> str:
+def html(page: RunPage[TrialView] | BenchPage, texts: Texts | None = None) -> str:
     """The whole file."""
     style, script = asset("page.css"), script_of(page.kind)
     return _template().render(
@@ -122,8 +122,8 @@ def live_html(kind: str, title: str, subtitle: str, data: str, home: str) -> str
         subtitle=subtitle,
         figures=(),
         remarks=(),
-        style="",
-        script=f"{home}/assets/{kind}.js",
+        style=f"{home}/assets/page.css?v={version_of(asset('page.css'))}",
+        script=f"{home}/assets/{kind}.js?v={version_of(script_of(kind, live=True))}",
         data=_escaped(data),
         texts="",
         home=home,
@@ -157,7 +157,7 @@ def _printable(value: object) -> object:
     return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-def write(page: RunPage | BenchPage, path: Path, texts: Texts | None = None) -> int:
+def write(page: RunPage[TrialView] | BenchPage, path: Path, texts: Texts | None = None) -> int:
     """Write the file in one step; returns its size in bytes."""
     content = html(page, texts).encode("utf-8", "replace")
     try:
@@ -191,6 +191,12 @@ def _policy(style: str, script: str) -> str:
 
 def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+@cache
+def version_of(text: str) -> str:
+    """A name for the contents of a style or a script, so that a browser may keep the file."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @cache

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warpsmith.model.evaluation import Status
-from warpsmith.report.document import NewBest, RunningTotals
+from warpsmith.report.document import NewBest, ProgressPoint, RunningTotals
 from warpsmith.run_log.events import (
     BriefAsked,
     LogEntry,
@@ -20,6 +20,13 @@ from warpsmith.run_log.events import (
 )
 from warpsmith.run_log.log import RunLog
 from warpsmith.search.run_state import RunState
+
+
+def progress_point(state: RunState) -> ProgressPoint:
+    """The best kernel of a run, and what was spent by now."""
+    used = state.totals
+    speedup = state.trials[state.best].score or 0.0
+    return ProgressPoint(state.last_trial, used.seconds, used.cost_usd, used.tokens, speedup)
 
 
 @dataclass
@@ -41,14 +48,16 @@ class RunHistory:
     seq: int = 0  # of the last event
     noted: list[str] = field(default_factory=list)
     steps: list[NewBest] = field(default_factory=list)
+    progress: list[ProgressPoint] = field(default_factory=list)
     totals: list[RunningTotals] = field(default_factory=list)
 
     def take(self, entry: LogEntry) -> None:
         """Take in one more event."""
         event, state = entry.event, self.state
-        best, self.seq = state.best, entry.seq
+        best = state.best
         self.began_at = self.began_at or entry.at
         state.apply(entry)
+        self.seq = entry.seq
         if isinstance(event, RunOpened):
             self.proposer = event.proposer
         elif isinstance(event, BriefAsked):
@@ -69,6 +78,7 @@ class RunHistory:
             self.noted.append(event.text)
         if state.best != best:
             self.steps.append(NewBest(state.best, state.trials[state.best].score or 0.0))
+            self.progress.append(progress_point(state))
         if isinstance(event, ProposalRead | TrialJudged) and event.trial:
             self.add_totals()
         if isinstance(event, ProposalRead | TrialJudged | RunOpened):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from warpsmith.evaluator.judge.timing.statistics import classify
@@ -29,7 +29,9 @@ from warpsmith.report.document import (
     RooflinePoint,
     RooflineView,
     RunPage,
+    T,
     TallyView,
+    TrialRow,
     TrialView,
     WorkloadView,
 )
@@ -131,7 +133,7 @@ def remarks(history: RunHistory, certificate: Certificate | None, *, live: bool 
         yield f"The best kernel failed verification: {certificate.reason}"
 
 
-def run_page(folder: Path, peaks: Peaks | None = None) -> tuple[RunPage, Texts]:
+def run_page(folder: Path, peaks: Peaks | None = None) -> tuple[RunPage[TrialView], Texts]:
     """The page of the run in a folder, and its long texts."""
     maker = RunPageMaker(run_history.read_history(folder), folder, peaks)
     return maker.page(), maker.texts
@@ -145,17 +147,27 @@ class RunPageMaker:
         self.texts = Texts()
         self._folder = folder
         self._peaks = peaks
-        self._views: dict[int, tuple[tuple[object, ...], TrialView]] = {}
+        self._rows: dict[int, tuple[tuple[object, ...], TrialRow]] = {}
         self._certified: tuple[int, Certificate | None] = (0, None)
 
-    def page(self, *, live: bool = False) -> RunPage:
-        """The page as of the last event of the history."""
+    def page(self) -> RunPage[TrialView]:
+        """The page of a file as of the last event of the history."""
+        return self._page([self.trial(number) for number in self.history.state.trials])
+
+    def live_page(self) -> RunPage[TrialRow]:
+        """The page of a server as of the last event; a trial whose row is another object has changed."""
+        return self._page([self._row(number) for number in self.history.state.trials], live=True)
+
+    def trial(self, number: int) -> TrialView:
+        """One trial in full."""
+        return _trial(self.history, number, self.texts)
+
+    def _page(self, trials: Sequence[T], *, live: bool = False) -> RunPage[T]:
         history, texts = self.history, self.texts
         state = history.state
         setup = state.setup
         problem = setup.problem
         by = "by hand" if history.proposer == BY_HAND else f"with {history.proposer}"
-        trials = tuple(map(self._trial, state.trials))
         return RunPage(
             title=problem.task.name,
             subtitle=f"{setup.method.name} {by} on {problem.device}",
@@ -165,13 +177,13 @@ class RunPageMaker:
             best=state.best,
             roofline_speedup=_roofline_speedup(history),
             steps=tuple(history.steps),
-            trials=trials,
+            trials=tuple(trials),
             other_replies=tuple(_other_replies(history, texts)),
             totals=tuple(history.totals),
             roofline=roofline_view(history, self._peaks),
             effects=tuple(EffectView(each.strategy, each.factor, each.count) for each in state.effects),
-            models=tuple(_tallies(trials, [trial.model for trial in trials])),
-            operators=tuple(_tallies(trials, [trial.operator for trial in trials])),
+            models=tuple(_tallies(history, trials, lambda trial: trial.model)),
+            operators=tuple(_tallies(history, trials, lambda trial: trial.operator)),
             notes=tuple(history.noted),
             limits=tuple(_limits(history)),
         )
@@ -197,12 +209,12 @@ class RunPageMaker:
             OpenTrial(n, round(since.get(n, 0.0)), again) for n, again in sorted(self.history.state.pending.items())
         )
 
-    def _trial(self, number: int) -> TrialView:
+    def _row(self, number: int) -> TrialRow:
         history = self.history
         key = (history.state.trials[number], history.judged.get(number), history.profiled.get(number))
-        known = self._views.get(number)
+        known = self._rows.get(number)
         if known is None or any(one is not other for one, other in zip(known[0], key, strict=True)):
-            known = self._views[number] = key, _trial(history, number, self.texts)
+            known = self._rows[number] = key, _row(history, number)
         return known[1]
 
     def _certificate(self) -> Certificate | None:
@@ -274,6 +286,28 @@ def _roofline_speedup(history: RunHistory) -> float | None:
     return math.exp(sum(logs) / len(logs))
 
 
+def _row(history: RunHistory, number: int) -> TrialRow:
+    known = history.state.trials[number]
+    judged, replied = history.judged.get(number), history.replied.get(known.brief)
+    usage = replied.reply.usage if replied else None
+    return TrialRow(
+        number=number,
+        id=known.candidate,
+        name=history.proposed[known.brief].name,
+        status=_status(known),
+        operator=known.operator,
+        model=known.model,
+        parents=tuple(each for each in known.parents if each in history.state.trials),
+        repairs=history.asked[known.brief].repaired_trial or 0,
+        free=known.free,
+        strategy=known.strategy,
+        speedup=known.score,
+        share=known.share,
+        latency_ms=_latency(judged.evaluation if judged else None),
+        tokens=usage.prompt_tokens + usage.completion_tokens if usage else 0,
+    )
+
+
 def _trial(history: RunHistory, number: int, texts: Texts) -> TrialView:
     known = history.state.trials[number]
     proposed = history.proposed[known.brief]
@@ -282,23 +316,10 @@ def _trial(history: RunHistory, number: int, texts: Texts) -> TrialView:
     interval = evaluation.interval() if evaluation else None
     candidate, profiled = proposed.candidate, history.profiled.get(number)
     return TrialView(
-        number=number,
-        id=known.candidate,
-        name=proposed.name,
-        status=_status(known),
-        operator=known.operator,
-        move=known.move.value,
-        model=known.model,
-        parents=tuple(each for each in known.parents if each in history.state.trials),
-        repairs=asked.repaired_trial or 0,
+        **vars(_row(history, number)),
         twin=proposed.twin,
-        free=known.free,
-        strategy=known.strategy,
-        speedup=known.score,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
-        share=known.share,
-        latency_ms=_latency(evaluation),
         effect=known.effect,
         measured=known.measured,
         reason=texts.add((evaluation.reason if evaluation else "") or proposed.failure),
@@ -407,19 +428,24 @@ def _other_replies(history: RunHistory, texts: Texts) -> Iterator[OtherReply]:
         yield OtherReply(brief, history.asked[brief].operator, outcome, prompt, reply)
 
 
-def _tallies(trials: Sequence[TrialView], names: Sequence[str]) -> Iterator[TallyView]:
+def _tallies(
+    history: RunHistory, trials: Sequence[TrialRow], name_of: Callable[[TrialRow], str]
+) -> Iterator[TallyView]:
     """Counts of trials by name, in the order of first appearance."""
-    for name in dict.fromkeys(names):
-        own = [trial for trial, its in zip(trials, names, strict=True) if its == name]
-        spent = [trial.spent for trial in own if trial.spent]
-        prices = [each.usd for each in spent if each.usd is not None]
+    groups: dict[str, list[TrialRow]] = {}
+    for trial in trials:
+        groups.setdefault(name_of(trial), []).append(trial)
+    for name, own in groups.items():
+        replies = [history.replied.get(history.state.trials[trial.number].brief) for trial in own]
+        prices = [each.reply.usage.cost_usd for each in replies if each]
+        known = [price for price in prices if price is not None]
         yield TallyView(
             name=name,
             replies=len(own),
             valid=sum(trial.status == "ok" for trial in own),
             best=max((trial.speedup for trial in own if trial.speedup), default=None),
-            tokens=sum(each.prompt_tokens + each.completion_tokens for each in spent),
-            usd=sum(prices) if prices else None,
+            tokens=sum(trial.tokens for trial in own),
+            usd=sum(known) if known else None,
         )
 
 

@@ -31,7 +31,7 @@ from warpsmith.model.errors import RunError, UsageError, WarpsmithError
 from warpsmith.model.text import one_line
 from warpsmith.report.bench_page import bench_page
 from warpsmith.report.document import RunsPage, plain
-from warpsmith.report.page import LIVE_POLICY, SCRIPTS, asset, live_html, script_of
+from warpsmith.report.page import LIVE_POLICY, SCRIPTS, asset, live_html, script_of, version_of
 from warpsmith.search.stop_request import request_stop
 from warpsmith.server.gate import HOLDER
 from warpsmith.server.watched import PREFIX, RunShelf, WatchedRun, rows_json
@@ -44,7 +44,7 @@ _MOST_STREAMS = 100
 _FIRST_ROWS_S = 0.5  # the list of runs is drawn with what could be read by then
 _REFUSED_S = 4.0  # a resumed run that cannot begin says so by then
 _END_S = 3.0  # for requests under way when the server ends
-_LONGEST = 4000  # texts asked for at once, characters of their numbers
+_LONGEST = 4000  # texts or trials asked for at once, characters of their numbers
 _HEADERS = {
     "Content-Security-Policy": LIVE_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -184,9 +184,9 @@ def live_router(page: LivePage) -> APIRouter:
     @router.get("/runs/{name:path}")
     def run(name: str) -> Response:
         found = shelf.run(name)
-        found.update()
+        document = found.document()
         title, subtitle = found.headline
-        return _page("run", title, f"{name}: {subtitle}", found.document())
+        return _page("run", title, f"{name}: {subtitle}", document)
 
     @router.get("/benches/{name:path}")
     def bench(name: str) -> Response:
@@ -196,21 +196,30 @@ def live_router(page: LivePage) -> APIRouter:
         return _page("bench", document.title, document.subtitle, json.dumps(plain(document), ensure_ascii=False))
 
     @router.get("/assets/{name}")
-    def assets(name: str) -> Response:
+    def assets(name: str, v: str = "") -> Response:
         kind, _, ending = name.partition(".")
-        if name == "page.css":
-            return Response(asset(name), media_type="text/css", headers={**_HEADERS, "Cache-Control": "no-cache"})
-        if ending != "js" or kind not in SCRIPTS:
+        if name != "page.css" and (ending != "js" or kind not in SCRIPTS):
             raise HTTPException(404, "there is no such file; load the page again.")
-        return Response(script_of(kind, live=True), media_type="text/javascript", headers=_HEADERS)
+        text, media = (asset(name), "css") if ending == "css" else (script_of(kind, live=True), "javascript")
+        kept = {"Cache-Control": "max-age=31536000, immutable"} if v == version_of(text) else {}
+        return Response(text, media_type=f"text/{media}", headers={**_HEADERS, **kept})
 
     @router.get("/texts/{name:path}")
     def texts(name: str, instance: str, n: str) -> Response:
+        found, wanted = asked_for(name, instance, n)
+        return JSONResponse({each: found.text(each) for each in wanted}, headers=_HEADERS)
+
+    @router.get("/trials/{name:path}")
+    def trials(name: str, instance: str, n: str) -> Response:
+        found, wanted = asked_for(name, instance, n)
+        made = ",".join(found.trial(each) for each in wanted)
+        return Response(f"[{made}]", media_type="application/json", headers=_HEADERS)
+
+    def asked_for(name: str, instance: str, n: str) -> tuple[WatchedRun, list[int]]:
         found = shelf.run(name)
         if instance != found.instance or len(n) > _LONGEST:
             raise HTTPException(409, "the page is out of date; load it again.")
-        wanted = [int(each) for each in n.split(",") if each.isdecimal()]
-        return JSONResponse({each: found.text(each) for each in wanted}, headers=_HEADERS)
+        return found, [int(each) for each in n.split(",") if each.isdecimal()]
 
     @router.get("/events")
     def list_events() -> Response:

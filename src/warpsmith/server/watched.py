@@ -1,6 +1,7 @@
 """Runs and benches of a folder as a server shows them: found, read event by event, and summed up.
 
-Only reads. A run that is open on a page is kept as a history with its page; the list of runs keeps numbers only.
+Only reads. A run that is open on a page is kept as a history with its page, and its row in the list of runs comes from
+that; for other runs the list keeps numbers only.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from warpsmith.hardware.roofline import Peaks
 from warpsmith.model.brief import Problem
 from warpsmith.model.errors import RunError, UsageError, WarpsmithError
 from warpsmith.report.document import BenchRow, LiveView, ProgressPoint, RunRow, plain
-from warpsmith.report.run_history import RunHistory
+from warpsmith.report.run_history import RunHistory, progress_point
 from warpsmith.report.run_page import RunPageMaker
 from warpsmith.run_log.events import LogEntry
 from warpsmith.run_log.log import LOG_FILE, RunLog
@@ -86,20 +87,21 @@ class WatchedRun:
         self.folder = folder
         self.instance = secrets.token_hex(6)
         self._guard = threading.Lock()
+        self._presence = _Presence(folder)
+        self._last_at = 0.0
+        self._fields: dict[str, tuple[int, str]] = {}  # by name: the event that changed it, and its JSON
+        self._trials: dict[int, tuple[int, object, str]] = {}  # by number: event, row, JSON
+        self._made = -1  # the last event in the page
         self._log = RunLog.read(folder)
         try:
             with consistent(folder):
                 setup = self._log.setup()
                 history = RunHistory(RunState.start(setup))
                 self._maker = RunPageMaker(history, folder, find_peaks(setup.problem))
+                self._read()
         except BaseException:
             self._log.close()
             raise
-        self._presence = _Presence(folder)
-        self._last_at = 0.0
-        self._fields: dict[str, tuple[int, str]] = {}  # by name: the event that changed it, and its JSON
-        self._trials: dict[int, tuple[int, object, str]] = {}  # by number: event, view, JSON
-        self.update()
 
     def close(self) -> None:
         """Close the log."""
@@ -107,19 +109,29 @@ class WatchedRun:
             self._log.close()
 
     def update(self) -> int:
-        """Read what was appended; the number of the last event."""
+        """Read what was appended, and make the page; the number of the last event."""
         with self._guard, consistent(self.folder):
-            history = self._maker.history
-            before = history.seq
-            for entry in self._log.entries(after=before):
-                history.take(entry)
-                self._last_at = entry.at
-            if history.seq > before or not self._fields:
-                self._make()
-            return history.seq
+            self._read()
+            if self._made < (seq := self._maker.history.seq):
+                self._make(seq)
+            return seq
 
-    def _make(self) -> None:
-        page, seq = self._maker.page(live=True), self._maker.history.seq
+    def row(self) -> RunRow:
+        """The row of the run in the list of runs; the page is not made for it."""
+        with self._guard, consistent(self.folder):
+            self._read()
+            history = self._maker.history
+            now = self._presence.state(history.state, self._last_at)
+            return _row(self.name, history.state, now, history.began_at, history.progress)
+
+    def _read(self) -> None:
+        history = self._maker.history
+        for entry in self._log.entries(after=history.seq):
+            history.take(entry)
+            self._last_at = entry.at
+
+    def _make(self, seq: int) -> None:
+        page = self._maker.live_page()
         for trial in page.trials:
             known = self._trials.get(trial.number)
             if known is None or known[1] is not trial:
@@ -130,6 +142,7 @@ class WatchedRun:
             text = _json(getattr(page, name))
             if self._fields.get(name, (0, ""))[1] != text:
                 self._fields[name] = seq, text
+        self._made = seq
 
     def live(self, at: int = 0) -> str:
         """What is under way, as JSON; `at` is the time of the page."""
@@ -141,7 +154,7 @@ class WatchedRun:
                 LiveView(
                     run=quote(self.name),
                     instance=self.instance,
-                    seq=maker.history.seq,
+                    seq=self._made,
                     state=now,
                     words=_words(state, now),
                     briefs=maker.open_briefs() if now == RUNNING else (),
@@ -151,7 +164,8 @@ class WatchedRun:
             )
 
     def document(self) -> str:
-        """The whole page without its long texts, as JSON."""
+        """The whole page without its long texts, the trials as rows, as JSON."""
+        self.update()
         return self.patch(0, round(time.time()))[:-1] + ',"kind":"run"}'
 
     def patch(self, since: int, at: int = 0) -> str:
@@ -168,6 +182,13 @@ class WatchedRun:
             if not 0 <= number < len(self._maker.texts):
                 raise UsageError(f"there is no text {number}; load the page again.")
             return self._maker.texts[number]
+
+    def trial(self, number: int) -> str:
+        """One trial in full, as JSON."""
+        with self._guard:
+            if number not in self._maker.history.state.trials:
+                raise UsageError(f"there is no trial {number}; load the page again.")
+            return _json(self._maker.trial(number))
 
     @property
     def headline(self) -> tuple[str, str]:
@@ -202,7 +223,8 @@ class _Summary:
                 for entry in log.entries(after=self._seq):
                     self._take(self._state, entry)
             self._mark = mark
-        return self._row(self._state)
+        now = self._presence.state(self._state, self._last_at)
+        return _row(self.name, self._state, now, self._began, self._curve)
 
     def _take(self, state: RunState, entry: LogEntry) -> None:
         best = state.best
@@ -210,37 +232,36 @@ class _Summary:
         self._seq, self._last_at = entry.seq, entry.at
         self._began = self._began or entry.at
         if state.best != best:
-            used, score = state.totals, state.trials[state.best].score
-            self._curve.append(ProgressPoint(state.last_trial, used.seconds, used.cost_usd, used.tokens, score or 0.0))
-
-    def _row(self, state: RunState) -> RunRow:
-        setup, used, now = state.setup, state.totals, self._presence.state(state, self._last_at)
-        best = state.trials.get(state.best)
-        opened = state.opened
-        proposer = opened.proposer if opened else setup.config.proposer
-        return RunRow(
-            run=self.name,
-            address=f"{PREFIX}/runs/{quote(self.name)}",
-            task=setup.problem.task.name,
-            method=setup.method.name,
-            proposer="by hand" if proposer == BY_HAND else proposer,
-            device=setup.problem.device,
-            state=now,
-            words=_words(state, now),
-            trials=used.trials,
-            budget=(opened.budget if opened else setup.config.budget).trials,
-            valid=used.valid,
-            settled=used.settled,
-            best=best.score if best else None,
-            seconds=used.seconds,
-            usd=None if used.unpriced else used.cost_usd,
-            tokens=used.tokens,
-            began=round(self._began),
-            curve=tuple(self._curve),
-        )
+            self._curve.append(progress_point(state))
 
 
-def _mark(folder: Path) -> object:
+def _row(name: str, state: RunState, now: str, began: float, curve: Sequence[ProgressPoint]) -> RunRow:
+    setup, used, opened = state.setup, state.totals, state.opened
+    best = state.trials.get(state.best)
+    proposer = opened.proposer if opened else setup.config.proposer
+    return RunRow(
+        run=name,
+        address=f"{PREFIX}/runs/{quote(name)}",
+        task=setup.problem.task.name,
+        method=setup.method.name,
+        proposer="by hand" if proposer == BY_HAND else proposer,
+        device=setup.problem.device,
+        state=now,
+        words=_words(state, now),
+        trials=used.trials,
+        budget=(opened.budget if opened else setup.config.budget).trials,
+        valid=used.valid,
+        settled=used.settled,
+        best=best.score if best else None,
+        seconds=used.seconds,
+        usd=None if used.unpriced else used.cost_usd,
+        tokens=used.tokens,
+        began=round(began),
+        curve=tuple(curve),
+    )
+
+
+def _mark(folder: Path) -> list[tuple[int, int, int]]:
     """What changes when a log is written."""
     found = []
     for name in (LOG_FILE, f"{LOG_FILE}-wal"):
@@ -248,6 +269,11 @@ def _mark(folder: Path) -> object:
             at = (folder / name).lstat()
             found.append((at.st_mtime_ns, at.st_size, at.st_ino))
     return found
+
+
+def _written(folder: Path) -> int:
+    """When a log was written last, in nanoseconds."""
+    return max((at for at, *_ in _mark(folder)), default=0)
 
 
 class RunShelf:
@@ -286,8 +312,12 @@ class RunShelf:
             for name in [each for each in self._summaries if each not in runs]:
                 del self._summaries[name]
                 self._rows.pop(name, None)
+            if not self._rows:  # the first list: the logs of the pages that come next are read once for both
+                for name in sorted(runs, key=lambda each: -_written(runs[each]))[:_AHEAD]:
+                    with suppress(WarpsmithError, OSError):  # said below
+                        self._opened(name, runs[name])
             for name, folder in sorted(runs.items(), key=lambda each: each[0] in self._rows):
-                if name not in self._summaries and time.monotonic() > until:
+                if name not in self._summaries and name not in self._open and time.monotonic() > until:
                     continue
                 self._read(name, folder)
             return self._latest_first()
@@ -302,9 +332,9 @@ class RunShelf:
                 self.run(row.run).update()
 
     def _read(self, name: str, folder: Path) -> None:
-        summary = self._summaries.setdefault(name, _Summary(name, folder))
+        opened = self._open.get(name) or self._summaries.setdefault(name, _Summary(name, folder))
         try:
-            self._rows[name] = summary.row()
+            self._rows[name] = opened.row()
             self._faults.pop(name, None)
         except (WarpsmithError, OSError) as fault:
             self._faults[name] = str(fault)
@@ -361,12 +391,13 @@ class RunShelf:
         """A run for its page; the runs looked at last stay in memory."""
         folder = self.folder(name)
         with self._guard:
-            found = self._open.pop(name, None)
-            if found is None:
-                found = WatchedRun(name, folder, self._find_peaks)
-            self._open[name] = found
-            while len(self._open) > _OPEN:
-                self._open.popitem(last=False)
+            return self._opened(name, folder)
+
+    def _opened(self, name: str, folder: Path) -> WatchedRun:
+        found = self._open.pop(name, None) or WatchedRun(name, folder, self._find_peaks)
+        self._open[name] = found
+        while len(self._open) > _OPEN:
+            self._open.popitem(last=False)
         return found
 
 

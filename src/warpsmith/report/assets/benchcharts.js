@@ -94,7 +94,8 @@ function matrix() {
           const name = cellTip(task, place).filter(Boolean).join("; ");
           const about = { href: `#task-${number}`, class: "mark square", "aria-label": name };
           const square = s("a", about, box, wide >= 56 && words);
-          squares.push(tipped(square, () => cellTip(task, place)));
+          square.tip = () => cellTip(task, place);
+          squares.push(square);
         });
       });
       families(svg, band, left, wide, top);
@@ -105,8 +106,7 @@ function matrix() {
         svg.append(s("text", turned, shorten(task.name, 18)));
       });
     });
-    svg.append(...squares);
-    roving(squares);
+    addPoints(svg, squares);
     return svg;
   };
   const keys = legend([

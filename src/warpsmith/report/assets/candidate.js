@@ -27,13 +27,46 @@ let shownTrial = null;
 
 // The trial that is open has changed: show it as it is now, at the same place.
 function renewSheet(trial) {
-  if (trial === shownTrial) return;
-  const place = sheet.scrollTop;
-  showTrial(trial, place);
+  if (trial !== shownTrial) showTrial(trial, sheet.scrollTop);
 }
 
 function showTrial(trial, scroll = 0) {
+  const renewed = sheet.open && shownTrial?.number === trial.number; // what is shown stays until all is there
   shownTrial = trial;
+  const head = sheetHead(trial);
+  const body = h("div", { class: "body" });
+  const show = () => {
+    sheet.replaceChildren(head, body);
+    if (!sheet.open) sheet.showModal();
+    head.querySelector("h2").focus({ preventScroll: true });
+  };
+  if (!renewed) show();
+  fillBody(body, trial)
+    .catch(() => body.append(h("p", { class: "remark" }, unreadable())))
+    .then(() => {
+      if (shownTrial !== trial || !sheet.open) return;
+      if (renewed) show();
+      sheet.scrollTop = scroll;
+    });
+  sheet.scrollTop = scroll;
+}
+
+const unreadable = () =>
+  DATA.live
+    ? "The server does not answer; start it again and open this trial again."
+    : "This browser cannot unpack the texts of a report (no DecompressionStream); open the file in a newer one.";
+
+async function fillBody(body, { number, repairs, parents }) {
+  const numbers = [...new Set([number, repairs, ...parents])].filter((each) => byNumber.has(each));
+  const full = await inFull(numbers);
+  const trial = full.get(number);
+  body.append(...verdict(trial).flat().filter(Boolean));
+  const compared = numbers.map((each) => full.get(each));
+  const text = await texts(textNumbers(trial, compared));
+  body.append(...words(trial, text), parts(trial, text, full));
+}
+
+function sheetHead(trial) {
   const numbers = DATA.trials.map((each) => each.number);
   const place = numbers.indexOf(trial.number);
   const go = (to, name, text) =>
@@ -52,7 +85,7 @@ function showTrial(trial, scroll = 0) {
     { type: "button", class: "close", "aria-label": "Close", onclick: () => sheet.close() },
     "✕",
   );
-  const head = h(
+  return h(
     "header",
     {},
     h(
@@ -70,37 +103,13 @@ function showTrial(trial, scroll = 0) {
       close,
     ),
   );
-  const body = h("div", { class: "body" }, verdict(trial));
-  const same = sheet.open;
-  sheet.replaceChildren(head, body);
-  if (!same) sheet.showModal();
-  sheet.scrollTop = scroll;
-  head.querySelector("h2").focus({ preventScroll: true });
-  const wanted = textNumbers(trial);
-  texts(wanted).then(
-    (text) => {
-      if (sheet.contains(body)) body.append(...words(trial, text), parts(trial, text));
-      sheet.scrollTop = scroll;
-    },
-    () =>
-      body.append(
-        h(
-          "p",
-          { class: "remark" },
-          DATA.live
-            ? "The server does not answer; start it again and open this trial again."
-            : "This browser cannot unpack the texts of a report (no DecompressionStream); open the file in a newer one.",
-        ),
-      ),
-  );
 }
 
 // The texts that the sheet of a trial shows: its own, and the files of those that it is compared with.
-function textNumbers(trial) {
-  const files = [trial.number, trial.repairs, ...trial.parents].flatMap((each) => byNumber.get(each)?.files || []);
+function textNumbers(trial, compared) {
   return [
     ...[trial.reason, trial.thought, trial.profile, trial.reply],
-    ...files.map((file) => file.text),
+    ...compared.flatMap((each) => each.files.map((file) => file.text)),
     ...trial.prompt.map((message) => message.text),
   ];
 }
@@ -207,13 +216,13 @@ function words(trial, text) {
 
 // --- code, difference, prompt, reply: one at a time ---
 
-function parts(trial, text) {
+function parts(trial, text, full) {
   const bases = [
     ...new Set([trial.repairs, ...(mainParent(trial) ? [mainParent(trial).number] : []), ...trial.parents]),
-  ].filter((each) => each && byNumber.get(each)?.files.length);
+  ].filter((each) => full.get(each)?.files.length);
   const tabs = [
     trial.files.length && ["Code", () => code(trial, text)],
-    trial.files.length && bases.length && ["Diff", () => difference(trial, bases, text)],
+    trial.files.length && bases.length && ["Diff", () => difference(trial, bases, text, full)],
     (trial.prompt.length || trial.shown.length) && ["Prompt", () => prompt(trial, text)],
     trial.reply && ["Reply", () => [prose(text(trial.reply), `Reply of trial ${trial.number}, word for word`)]],
   ].filter(Boolean);
@@ -299,13 +308,13 @@ function copier(text) {
 
 let beside = null; // the chosen form of differences; null: side by side where there is room
 
-function difference(trial, bases, text) {
+function difference(trial, bases, text, full) {
   const shown = h("div", {});
   let current = bases[0];
   const wide = () => (beside === null ? sheet.clientWidth >= 820 : beside);
   const choose = (base) => {
     current = base;
-    const before = byNumber.get(Number(base));
+    const before = full.get(Number(base));
     const blocks = trial.files.flatMap((file, place) => {
       const old = before.files.find((each) => each.name === file.name) || before.files[place];
       return diffBlock(

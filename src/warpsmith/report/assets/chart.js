@@ -126,35 +126,44 @@ function showTip(at, lines) {
 const hideTip = () => (tip.hidden = true);
 let pointed = null; // the element under the pointer that shows the tip
 
-function tipped(element, lines) {
-  const show = () => showTip(element, lines());
-  for (const kind of ["mouseenter", "focus"]) element.addEventListener(kind, show);
-  element.addEventListener("mouseenter", () => (pointed = element));
-  element.addEventListener("mouseleave", () => (pointed = null));
-  for (const kind of ["mouseleave", "blur"]) element.addEventListener(kind, hideTip);
-  return element;
-}
-
-// All points are one stop of the Tab key; arrow keys, Home and End move between them, Enter follows the link.
-function roving(points) {
-  points.forEach((point, place) => {
-    point.setAttribute("tabindex", place ? "-1" : "0");
-    point.addEventListener("keydown", (event) => {
-      const to = {
-        ArrowRight: place + 1,
-        ArrowDown: place + 1,
-        ArrowLeft: place - 1,
-        ArrowUp: place - 1,
-        Home: 0,
-        End: points.length - 1,
-      }[event.key];
-      if (to === undefined || !points[to]) return;
-      event.preventDefault();
-      point.setAttribute("tabindex", "-1");
-      points[to].setAttribute("tabindex", "0");
-      points[to].focus();
-    });
+// Adds points to a chart. All of them are one stop of the Tab key; arrow keys, Home and End move between them, Enter
+// follows the link. `point.tip` gives the lines of its tip; `noticed` hears of the point that is looked at, or null.
+// The chart listens, not each point: a run has hundreds.
+function addPoints(svg, points, noticed = () => {}) {
+  const pointOf = (event) => event.target.closest(".mark");
+  const enter = (event) => {
+    const point = pointOf(event);
+    if (!point) return;
+    if (event.type === "mouseover") pointed = point;
+    showTip(point, point.tip());
+    noticed(point);
+  };
+  const leave = (event) => {
+    if (!pointOf(event)) return;
+    if (event.type === "mouseout") pointed = null;
+    hideTip();
+    noticed(null);
+  };
+  for (const kind of ["mouseover", "focusin"]) svg.addEventListener(kind, enter);
+  for (const kind of ["mouseout", "focusout"]) svg.addEventListener(kind, leave);
+  svg.addEventListener("keydown", (event) => {
+    const place = points.indexOf(pointOf(event));
+    const to = {
+      ArrowRight: place + 1,
+      ArrowDown: place + 1,
+      ArrowLeft: place - 1,
+      ArrowUp: place - 1,
+      Home: 0,
+      End: points.length - 1,
+    }[event.key];
+    if (place < 0 || to === undefined || !points[to]) return;
+    event.preventDefault();
+    points[place].setAttribute("tabindex", "-1");
+    points[to].setAttribute("tabindex", "0");
+    points[to].focus();
   });
+  points.forEach((point, place) => point.setAttribute("tabindex", place ? "-1" : "0"));
+  svg.append(...points);
 }
 
 // Labels beside points that cover no other label and no important mark: at the first free place, or not at all.

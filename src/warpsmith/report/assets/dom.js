@@ -85,6 +85,9 @@ let unpacking = null;
 // report/page.py; a live page asks its server for them.
 let texts = () => unpacked();
 
+// Trials in full, by number, promised: a file has them, a live page has rows and asks its server.
+let inFull = async () => byNumber;
+
 function unpacked() {
   unpacking ||= (async () => {
     const packed = atob(document.getElementById("page-texts").textContent);

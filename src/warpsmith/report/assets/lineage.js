@@ -36,14 +36,10 @@ function edges(svg, pairs, main) {
 }
 
 // While a candidate has the focus or the pointer, its ancestors are highlighted.
-function kin(point, trial, drawn) {
-  const mark = (on) => () => {
-    const family = on ? ancestry(trial.number) : new Set();
-    for (const each of drawn) each.line.classList.toggle("kin", family.has(each.from) && family.has(each.to));
-  };
-  for (const kind of ["mouseenter", "focus"]) point.addEventListener(kind, mark(true));
-  for (const kind of ["mouseleave", "blur"]) point.addEventListener(kind, mark(false));
-}
+const kin = (drawn) => (point) => {
+  const family = point ? ancestry(point.trial) : new Set();
+  for (const each of drawn) each.line.classList.toggle("kin", family.has(each.from) && family.has(each.to));
+};
 
 function lineageGraph() {
   const main = ancestry(DATA.best);
@@ -87,11 +83,9 @@ function lineageGraph() {
         size: main.has(trial.number) ? 4.4 : 2.8,
       });
       if (main.has(trial.number)) point.classList.add("main");
-      kin(point, trial, drawn);
       return point;
     });
-    svg.append(...points);
-    roving(points);
+    addPoints(svg, points, kin(drawn));
     const label = labeller(box);
     for (const number of [...main].sort((a, b) => b - a)) {
       const trial = byNumber.get(number);

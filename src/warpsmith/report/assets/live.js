@@ -12,21 +12,26 @@ function stateMark(state, words) {
   return h("span", { class: `state ${KIND_OF_STATE[state]}` }, words);
 }
 
-// --- long texts ---
+// --- long texts, and trials in full ---
 
 const fetched = new Map([[0, ""]]); // by number
 
-texts = async (numbers) => {
+async function sent(kind, numbers) {
   const { run, instance } = DATA.live;
+  const answer = await fetch(`/dashboard/${kind}/${run}?instance=${instance}&n=${numbers.join(",")}`);
+  if (answer.status === 409) location.reload(); // the server numbers texts anew
+  if (!answer.ok) throw new Error(`the server did not send the ${kind}`);
+  return answer.json();
+}
+
+texts = async (numbers) => {
   const missing = [...new Set(numbers)].filter((each) => !fetched.has(each));
-  if (missing.length) {
-    const answer = await fetch(`/dashboard/texts/${run}?instance=${instance}&n=${missing.join(",")}`);
-    if (answer.status === 409) location.reload(); // the server numbers texts anew
-    if (!answer.ok) throw new Error("the server did not send the texts");
-    for (const [id, text] of Object.entries(await answer.json())) fetched.set(Number(id), text);
-  }
+  if (missing.length)
+    for (const [id, text] of Object.entries(await sent("texts", missing))) fetched.set(Number(id), text);
   return (id) => fetched.get(id);
 };
+
+inFull = async (numbers) => new Map((await sent("trials", numbers)).map((trial) => [trial.number, trial]));
 
 // --- what is under way ---
 
@@ -114,7 +119,7 @@ function controls() {
   const { state } = DATA.live;
   const [name, path] = state === "running" ? ["Stop the run", "stop"] : ["Resume the run", "resume"];
   const answer = h("span", { role: "status", class: "note" }, said);
-  const token = h("input", { type: "password", autocomplete: "off", size: "16", value: keptToken() });
+  const token = h("input", { type: "password", autocomplete: "off", size: "16" });
   const button = h("button", { type: "submit" }, name);
   async function act(event) {
     event.preventDefault();
@@ -127,20 +132,17 @@ function controls() {
     }
     try {
       const headers = { Authorization: `Bearer ${token.value}` };
-      const sent = await fetch(`/dashboard/${path}/${DATA.live.run}`, { method: "POST", headers });
-      said = (await sent.json()).detail;
+      const reply = await fetch(`/dashboard/${path}/${DATA.live.run}`, { method: "POST", headers });
+      said = (await reply.json()).detail;
     } catch {
       said = "The server does not answer.";
     }
     button.disabled = false;
     answer.textContent = said;
   }
-  return h(
-    "details",
-    { class: "act", id: "now-act" },
-    h("summary", {}, name),
-    h("form", { class: "controls", onsubmit: act }, h("label", {}, "Token ", token), button, answer),
-  );
+  const form = h("form", { class: "controls", onsubmit: act }, h("label", {}, "Token ", token), button, answer);
+  const opened = () => (token.value ||= keptToken()); // a browser may take long to read what it keeps
+  return h("details", { class: "act", id: "now-act", ontoggle: opened }, h("summary", {}, name), form);
 }
 
 // --- patches ---
@@ -149,7 +151,8 @@ function merge(patch) {
   const { trials, live, ...rest } = patch;
   if (DATA.live.instance !== live.instance) fetched.clear(); // texts have other numbers now
   fetched.set(0, "");
-  if (JSON.stringify({ ...DATA.live, seq: 0 }) !== JSON.stringify({ ...live, seq: 0 })) touched.add("live");
+  const lasting = (each) => JSON.stringify({ ...each, seq: 0, at: 0 });
+  if (lasting(DATA.live) !== lasting(live)) touched.add("live");
   DATA.live = live;
   for (const [name, value] of Object.entries(rest)) {
     DATA[name] = value;
@@ -184,7 +187,7 @@ const late = new Set(); // parts of the page that show less than is known, becau
 const unmade = new Set(); // those of them that are only a heading yet
 const AWAY = 300; // pixels
 const FIRST = ["now", "curve"]; // what a page begins with; the rest is drawn when there is nothing else to do
-const REST_MS = 400; // after which the rest begins: what was drawn is shown first
+const REST_MS = 200; // from the first picture until the rest begins
 
 waits = (part) => {
   if (FIRST.includes(part.id) || location.hash) return false; // an address that names a place needs all above it
@@ -279,7 +282,7 @@ function redrawn(made) {
 // --- the connection ---
 
 function beginLive() {
-  keptToken();
+  if (location.hash.startsWith("#token=")) keptToken();
   const lost = h("p", { class: "lost", role: "alert", hidden: true }, "The server does not answer; trying again.");
   document.body.append(lost);
   const runs = DATA.kind === "runs";
@@ -299,7 +302,8 @@ function beginLive() {
   });
   source.addEventListener("patch", (event) => {
     merge(JSON.parse(event.data));
-    plan(draw);
+    if (touched.size) plan(draw);
+    else document.documentElement.dataset.seq = DATA.live.seq; // the page shows it already
   });
   source.addEventListener("rows", (event) => {
     mergeRows(JSON.parse(event.data));
@@ -313,7 +317,8 @@ function beginLive() {
   });
   document.documentElement.dataset.late = late.size;
   if (runs) return;
-  if (late.size) setTimeout(() => requestIdleCallback(drawLate, { timeout: 1000 }), REST_MS);
+  const rest = () => late.size && setTimeout(() => requestIdleCallback(drawLate, { timeout: 1000 }), REST_MS);
+  requestAnimationFrame(() => requestAnimationFrame(rest)); // after the first picture
   setInterval(renewAges, 1000);
   window.addEventListener("scroll", () => late.size && plan(draw), { passive: true });
 }

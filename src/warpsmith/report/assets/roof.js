@@ -52,17 +52,13 @@ function roofline() {
     }
     const points = own
       .sort((one, other) => one.trial - other.trial)
-      .map((point) => {
-        const trial = byNumber.get(point.trial);
-        const mark = trialPoint(trial, ...at.get(point.trial), {
+      .map((point) =>
+        trialPoint(byNumber.get(point.trial), ...at.get(point.trial), {
           best: point.trial === DATA.best,
           size: main.has(point.trial) ? 4 : 2.8,
-        });
-        kin(mark, trial, drawn);
-        return mark;
-      });
-    svg.append(...points);
-    roving(points);
+        }),
+      );
+    addPoints(svg, points, kin(drawn));
     if (best) label(svg, ...at.get(DATA.best), `best, trial ${DATA.best}`, { class: "label strong" });
     if (eager) label(svg, ...eager, "PyTorch eager");
     return svg;

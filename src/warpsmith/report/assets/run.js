@@ -147,8 +147,7 @@ function tally(caption, rows) {
 let listed = () => {}; // brings the table of candidates up to date
 
 function candidates() {
-  const tokens = (trial) => (trial.spent ? trial.spent.prompt_tokens + trial.spent.completion_tokens : 0);
-  const priced = DATA.trials.some(tokens);
+  const priced = DATA.trials.some((trial) => trial.tokens > 0);
   const table = sortable({
     caption: "Every trial",
     rows: DATA.trials,
@@ -187,7 +186,7 @@ function candidates() {
         numeric: true,
         wide: true,
       },
-      priced && { name: "Tokens", key: tokens, cell: (trial) => count(tokens(trial)), numeric: true, wide: true },
+      priced && { name: "Tokens", key: (trial) => trial.tokens, cell: (trial) => count(trial.tokens), numeric: true, wide: true },
       {
         name: "Strategy",
         key: (trial) => trial.strategy,
@@ -223,7 +222,7 @@ function candidates() {
   }
   let best = DATA.best;
   listed = () => {
-    if (DATA.trials.some(tokens) !== priced) return redrawn(section("Candidates", "candidates", candidates())); // another column
+    if (DATA.trials.some((trial) => trial.tokens > 0) !== priced) return redrawn(section("Candidates", "candidates", candidates())); // another column
     for (const each of best === DATA.best ? [] : [best, DATA.best]) table.redraw(byNumber.get(each));
     best = DATA.best;
     table.update(DATA.trials);

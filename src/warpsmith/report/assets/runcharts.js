@@ -48,8 +48,7 @@ function bestCurve() {
         }),
       );
     }
-    svg.append(...points);
-    roving(points);
+    addPoints(svg, points);
     reference(svg, box, up(1), "PyTorch eager", up(1) < box.top + 30 ? 14 : -6);
     if (roof) reference(svg, box, up(roof), "roofline", up(roof) < box.top + 18 ? 14 : -6, "light");
     const label = labeller(box);

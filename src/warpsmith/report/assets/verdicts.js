@@ -95,15 +95,26 @@ function trialName(trial) {
   return `Trial ${trial.number}, ${verdict}${trial.strategy ? `, ${shorten(trial.strategy, 80)}` : ""}`;
 }
 
+const emptyPoint = (shape, kind) =>
+  s("a", { class: "mark" }, s("circle", { class: "target", r: 9 }), s(shape, { class: kind }));
+const emptyPoints = new Map(); // by class of the shape: copies are made faster than elements
+
 function trialPoint(trial, x, y, { best = false, size = 3.4 } = {}) {
-  const group = groupOf(trial.status);
-  const shape =
-    trial.status === "ok"
-      ? s("circle", { class: `point ${best ? "best" : group.mark}`, cx: x, cy: y, r: best ? size + 2.4 : size })
-      : s("path", { class: `cross ${group.mark}`, d: `M${x - 2.6},${y - 2.6}l5.2,5.2m0,-5.2l-5.2,5.2` });
-  const target = s("circle", { class: "target", cx: x, cy: y, r: 9 });
-  return tipped(
-    s("a", { href: `#trial-${trial.number}`, "aria-label": trialName(trial), class: "mark" }, target, shape),
-    () => trialTip(trial),
-  );
+  const { mark } = groupOf(trial.status);
+  const valid = trial.status === "ok";
+  const kind = valid ? `point ${best ? "best" : mark}` : `cross ${mark}`;
+  if (!emptyPoints.has(kind)) emptyPoints.set(kind, emptyPoint(valid ? "circle" : "path", kind));
+  const point = emptyPoints.get(kind).cloneNode(true);
+  const [target, shape] = point.children;
+  point.setAttribute("href", `#trial-${trial.number}`);
+  point.setAttribute("aria-label", trialName(trial));
+  for (const circle of valid ? [target, shape] : [target]) {
+    circle.setAttribute("cx", x);
+    circle.setAttribute("cy", y);
+  }
+  if (valid) shape.setAttribute("r", best ? size + 2.4 : size);
+  else shape.setAttribute("d", `M${x - 2.6},${y - 2.6}l5.2,5.2m0,-5.2l-5.2,5.2`);
+  point.trial = trial.number;
+  point.tip = () => trialTip(trial);
+  return point;
 }
