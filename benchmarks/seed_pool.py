@@ -36,11 +36,11 @@ HERE = Path(__file__).resolve().parent
 ARCH = "sm_90a"
 CHANGED = "the kernel's text has changed since this measurement"
 HOW = {  # the strategy of a kernel of the collection, by the header that it includes first
-    "convolution": "split-fp32-product + implicit GEMM + wgmma: split the input once into two fp16 planes with "
+    "convolution": "split-product + implicit-gemm + wgmma: split the input once into two fp16 planes with "
     "x = hi + lo / 2048, in blocks of eight channels per pixel, padded with zeros, so that a tap is a fixed distance "
     "in a flat array; write every convolution, transposed ones by phases, as stride-1 problems with a list of taps; "
     "compute hi*hi + hi*lo + lo*hi with wgmma from a ring of shared-memory stages; add partial sums in fp32 registers",
-    "convolution_stream": "split-fp32-product + wgmma in one pass over memory: all filters stay in shared memory, four "
+    "convolution_stream": "split-product + wgmma in one pass over memory: all filters stay in shared memory, four "
     "warps load the input and split it into fp16 planes on its way, two warpgroups multiply and write",
     "depthwise": "register reuse: a warp takes 32 * 4 columns and several rows of one channel and has all its loads on "
     "their way before the first is used; rows shared by two warps of a block come from the L1 cache",

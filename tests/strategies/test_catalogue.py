@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from tests.strategies.problems import make_problem
 from warpsmith.hardware.roofline import Zone
 from warpsmith.model.strategy import Plan, Strategy, StrategyChoice
-from warpsmith.model.task import Family, Precision
+from warpsmith.model.task import Family, Operation, Outline, OutlineValue, Precision
 from warpsmith.strategies.catalogue import relevant_strategies, strategies, work_families
 
 CATALOGUE = strategies()
 LANGUAGES = {"cuda", "cpu", "triton"}
 WORDS = {
     *(family.value for family in Family),
-    *("attention", "convolution", "gather", "normalisation", "pooling", "scan", "selection"),
+    *("attention", "convolution", "convolution-3x3", "gather", "normalisation", "pooling", "scan", "selection"),
     *("softmax", "structured", "transpose"),
 }
 
@@ -129,6 +132,40 @@ def test_the_strategy_made_for_the_kind_of_work_comes_first(precision: Precision
 
     assert relevant_strategies(attention, 1)[0].name == "flash-attention-tiling"
     assert relevant_strategies(triangular, 1)[0].name == "structural-zeros"
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cpu"])
+@pytest.mark.parametrize(
+    ("taps", "stride", "dilation", "groups", "advised"),
+    [
+        ((3, 3), 1, 1, 1, True),
+        ((3, 3, 1), 1, 1, 1, True),
+        ((1, 1), 1, 1, 1, False),
+        ((3, 3), 2, 1, 1, False),
+        ((3, 3), 1, 2, 1, False),
+        ((3, 3), 1, 1, 64, False),
+        ((3, 7), 1, 1, 1, False),
+        ((3, 1), 1, 1, 1, False),
+    ],
+)
+def test_winograd_is_advised_for_3x3_filters_with_stride_1(
+    taps: tuple[int, ...], stride: int, dilation: int, groups: int, advised: bool, backend: str
+) -> None:
+    each = [[number] * len(taps) for number in (stride, 0, dilation)]
+    arguments = json.dumps([{"$": "x"}, {"$": "w"}, None, *each, False, [0] * len(taps), groups])
+    weights = OutlineValue("w", "float32", (64, 64, *taps))
+    node = Operation("aten.convolution.default", arguments, "{}", ())
+    problem = replace(
+        make_problem(backend=backend, zone="compute"), outline=Outline(Family.OTHER, (weights,), (node,), ())
+    )
+
+    assert "convolution" in work_families(problem)
+    assert ("winograd" in {strategy.name for strategy in relevant_strategies(problem, 100)}) == advised
+
+
+def test_without_the_filters_winograd_is_not_advised() -> None:
+    problem = make_problem(family=Family.OTHER, operations=("aten.convolution.default",), zone="compute")
+    assert "winograd" not in {each.name for each in relevant_strategies(problem, 100)}
 
 
 def test_softmax_is_advised_where_there_are_exponentials() -> None:

@@ -276,6 +276,8 @@ def test_strategies_of_shipped_kernels_for_other_tasks_of_the_kind_are_measured(
 
     assert found["row-in-shared"] > 1
     assert "wgmma" not in found  # of convolutions and products
+    convolution = make_problem(family=Family.OTHER, operations=("aten.convolution.default",))
+    assert {"split-product", "implicit-gemm", "wgmma"} <= set(pool.measured_strategies(convolution))
     assert pool.measured_strategies(make_problem(backend="cpu")) == {}
     named = {each.task for each in pool.shipped_records() if "row-in-shared" in each.strategy}
     others = [each for each in pool.shipped_records() if each.task not in named - {"instance_norm"}]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -154,13 +154,18 @@ def _file_itself(reply: Reply, brief: Brief) -> _Reading:
         wanted = " or ".join(endings)
         return _Reading(failure=f"{reply.file!r} is no file for this run, whose kernels end in {wanted}: rename it.")
     text = cleaned(reply.text)
+    return _Reading((SourceFile(name, text),), fields=_commented(text))
+
+
+def _commented(code: str, shown: Iterable[SourceFile] = ()) -> Fields:
+    """The fields in the first comments of a program, without comments that it has from `shown` programs."""
+    known = {line.strip() for file in shown for line in file.text.split("\n")}
     found: dict[str, str] = {}
-    for line in text.split("\n", _COMMENT_LINES)[:_COMMENT_LINES]:
+    for line in code.split("\n", _COMMENT_LINES)[:_COMMENT_LINES]:
         comment = _FIELD_COMMENT.fullmatch(line)
-        if comment is not None:
+        if comment is not None and line.strip() not in known:
             found.setdefault(comment[1].lower(), comment[2])
-    fields = tidy(found.get("name", ""), found.get("strategy", ""), found.get("thought", ""))
-    return _Reading((SourceFile(name, text),), fields=fields)
+    return tidy(*(found.get(word, "") for word in _WORDS))
 
 
 def _read(reply: Reply, brief: Brief) -> _Reading:
@@ -183,6 +188,8 @@ def _answer(text: str, brief: Brief, cut: bool) -> _Reading:
     code = _chosen(found, brief, cut)
     if code:
         suffix = backend_named(brief.problem.backend).suffixes[0]
+        own = _commented(code if parts.blocks else text, (file for each in _shown(brief) for file in each.files))
+        fields = Fields(*(getattr(fields, word) or getattr(own, word) for word in _WORDS))
         return _Reading((SourceFile(f"kernel{suffix}", code.strip("\n") + "\n"),), fields=fields)
     try:
         edits = _edits(text, parts)

@@ -5,6 +5,7 @@ The catalogue is `cpu.toml`, `cuda.toml` and `shared.toml`, and plugins of other
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import tomllib
@@ -15,7 +16,7 @@ from typing import Any
 
 from warpsmith.model.brief import Problem
 from warpsmith.model.strategy import Strategy, StrategyParameter, arch_number
-from warpsmith.model.task import Family
+from warpsmith.model.task import Family, Operation, Outline
 from warpsmith.system.plugins import plugins
 
 # What an operation's name says about the work, finer than `Family`: the word is searched for in ATen names such as
@@ -104,7 +105,21 @@ def work_families(problem: Problem) -> frozenset[str]:
             found.add("attention")
     if "attention" in found:
         found.discard("softmax")  # it is a part of it
+    if outline is not None and any(_is_3x3(node, outline) for node in outline.nodes):
+        found.add("convolution-3x3")
     return frozenset(found)
+
+
+def _is_3x3(node: Operation, outline: Outline) -> bool:
+    """Whether a node is a convolution over all channels with 3 x 3 (x 1 or x 3) filters, stride 1 and dilation 1."""
+    if not node.op.startswith("aten.convolution."):
+        return False
+    match json.loads(node.arguments):
+        case [_, {"$": str(weight)}, _, list(stride), _, list(dilation), _, _, 1]:
+            values = (*outline.inputs, *(value for each in outline.nodes for value in each.results))
+            taps = next((value.dims[2:] for value in values if value.name == weight), ())
+            return taps.count(3) >= 2 and {*taps} <= {1, 3} and {*stride, *dilation} == {1}
+    return False
 
 
 def unfit_strategies(problem: Problem) -> frozenset[str]:
