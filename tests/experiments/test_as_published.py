@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +16,18 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cli.test_cli_commands import Desk, desk
+from tests.experiments.test_collect import searched
+from tests.experiments.test_plan import planned as tasks_planned
 from tests.scripted import Body, ScriptedServer, Step, say
+from tests.searching import factor, invalid, valid
 from warpsmith.cli import bench as command
 from warpsmith.cli.main import app
 from warpsmith.experiments.as_published import Paper, differences, setup
-from warpsmith.experiments.plan import BenchPlan
+from warpsmith.experiments.plan import BenchPlan, write_plan
 from warpsmith.methods.deviations import ERRORS, STARTS, STOPS, TUNES
 from warpsmith.methods.load import load
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.method import Show
 
 __all__ = ["desk"]
@@ -116,19 +124,28 @@ def test_an_epoch_size_sets_the_trials(planned: Planned) -> None:
 WANTED = re.compile(r"[Gg]ive (\d+) ")
 KERNEL = (
     'extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void*, void*) {{\n'
-    "  for (int64_t i = 0; i < rows * cols; ++i) out[i] = x[i] * {factor}.0f / {half}.0f;\n  return 0;\n}}\n"
+    "  for (int64_t i = 0; i < rows * cols; ++i) out[i] = {number} * {factor}f * x[i] / {number};\n  return 0;\n}}\n"
 )
 
 
-def play(number: int, body: Body) -> Step:
-    """A model for every method: strategies and alignments where they are asked for, else a kernel that doubles."""
-    asked = body["messages"][-1]["content"]
-    if wanted := WANTED.search(asked):
-        return say("\n".join(f"strategy: step {number} in {n} parts\nthought: why" for n in range(int(wanted[1]))))
-    if "code:" not in asked:
-        return say(f"strategy: what the code of {number} does")
-    code = KERNEL.format(factor=2 * number, half=number)
-    return say(f"name: k{number}\nstrategy: step {number}\nthought: because\ncode:\n```cpp\n{code}```\n")
+def model() -> Callable[[int, Body], Step]:
+    """A model for every method: strategies and alignments where they are asked for, else a kernel that doubles.
+
+    Every second kernel is planted: all its results are 0.2 % too large, which the published rule does not see.
+    """
+    kernels = count(1)
+
+    def play(number: int, body: Body) -> Step:
+        asked = body["messages"][-1]["content"]
+        if wanted := WANTED.search(asked):
+            return say("\n".join(f"strategy: step {number} in {n} parts\nthought: why" for n in range(int(wanted[1]))))
+        if "code:" not in asked:
+            return say(f"strategy: what the code of {number} does")
+        kernel = next(kernels)
+        code = KERNEL.format(factor="2.0" if kernel % 2 else "2.004", number=kernel)
+        return say(f"name: k{number}\nstrategy: step {number}\nthought: because\ncode:\n```cpp\n{code}```\n")
+
+    return play
 
 
 @pytest.mark.slow
@@ -136,8 +153,8 @@ def play(number: int, body: Body) -> Step:
     ("paper", "methods"),
     [("evoengineer", [f"{name}-no-failures-no-repairs" for name in ("evoengineer-full", "eoh")]), ("cupilot", [])],
 )
-def test_both_papers_end_to_end(paper: str, methods: list[str], desk: Desk) -> None:
-    with ScriptedServer(play) as server:
+def test_both_papers_end_to_end(paper: str, methods: list[str], desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ScriptedServer(model()) as server:
         ended = desk.run(
             *("bench", "run", "double.py", "--as-published", paper, "--trials", "2", "--repeats", "1"),
             *("--proposers", "openai:scripted", "--devices", "cpu", "--no-verify", "--no-profile"),
@@ -148,10 +165,52 @@ def test_both_papers_end_to_end(paper: str, methods: list[str], desk: Desk) -> N
         )
     assert ended.status == 0, ended.err
     results = json.loads(ended.out)["bench"]
-    assert [cell["method"] for cell in results["cells"]] == (methods or ["cupilot-no-failures"])
+    methods = methods or ["cupilot-no-failures"]
+    assert [cell["method"] for cell in results["cells"]] == methods
     assert {(cell["status"], cell["trials"]) for cell in results["cells"]} == {("done", 2)}
     assert all(cell["best"]["start"] for cell in results["cells"])
     assert results["as_published"] == paper
     assert "Where this differs from the paper" in ended.err
     assert len(results["differences"]) > 8
-    assert all(cell["published_valid"] == cell["valid"] == 2 for cell in results["cells"])  # by both rules
+    assert all((cell["published_valid"], cell["valid"]) == (2, 1) for cell in results["cells"])
+    monkeypatch.chdir(desk.folder)
+    assert_planted_in_every_format(Path(f"out-{paper}"), [(method, 2, 2, 1, 1, "wrong 1") for method in methods])
+
+
+def assert_planted_in_every_format(folder: Path, rows: list[tuple[object, ...]]) -> None:
+    """The table of the two rules, as the command line writes it in each format."""
+
+    def printed(*words: str) -> str:
+        said = CliRunner().invoke(app, list(words), env={"COLUMNS": "200"})
+        assert said.exit_code == 0, said.output
+        return said.stdout
+
+    def rules(format: str) -> str:
+        return printed("bench", "show", str(folder), "--part", "rules", "--format", format)
+
+    texts = [tuple(map(str, row)) for row in rows]
+    assert [tuple(row) for row in csv.reader(io.StringIO(rules("csv")))][1:] == texts
+    for row in texts:
+        assert re.search(r"\s+".join(map(re.escape, row)), rules("table"))
+        assert " & ".join(row) + r" \\" in rules("latex")
+        assert f"| {' | '.join(row)} |" in rules("markdown")
+    printed("report", str(folder))
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert json.dumps(texts, separators=(",", ":")) in page
+
+
+def test_a_planted_kernel_is_in_the_table_of_two_rules(tmp_path: Path) -> None:
+    plan = tasks_planned(["relu@small"])
+    plan = replace(plan, repeats=1, methods=plan.methods[:1], settings=replace(plan.settings, published_rule=True))
+    (key,) = plan.cells
+    write_plan(plan, tmp_path)
+
+    def both_rules(candidate: Candidate) -> Evaluation:
+        """Of three kernels the first is valid by both rules, the second by the published rule, the third by none."""
+        number = factor(candidate)
+        found = valid(candidate, 2.0) if number == 1 else invalid(candidate)
+        return replace(found, published=number < 3)
+
+    searched(tmp_path, key, both_rules)
+
+    assert_planted_in_every_format(tmp_path, [(key.method, 3, 2, 1, 1, "wrong 1")])

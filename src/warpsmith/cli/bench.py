@@ -335,7 +335,8 @@ def _work(
 def _first_line(runner: BenchRunner, plan: BenchPlan, folder: Path, devices: Sequence[Device]) -> str:
     tally = runner.tally
     where = ", ".join(device.label for device in devices)
-    said = f"{len(plan.cells)} cells in {relative_path(folder)} on {where}"
+    cells = len(plan.cells)
+    said = f"{cells} {'cell' if cells == 1 else 'cells'} in {relative_path(folder)} on {where}"
     if tally.settled or tally.begun:
         begun = f", {tally.begun} begun" if tally.begun else ""
         return f"Continuing: {tally.settled} of {said} are done{begun}."
