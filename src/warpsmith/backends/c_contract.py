@@ -129,11 +129,11 @@ def _arguments(task: Task, dialect: CDialect, tabled: tuple[TensorSpec, ...], na
 
 
 def extent_of(task: Task, axis: str) -> str:
-    """The values of an axis, in words. An axis with one value here may have others in verification."""
-    values = dict.fromkeys(str(w.sizes[axis]) for w in task.workloads)
+    """The values of an axis, in words. Verification uses other values of an axis that is not fixed."""
     if axis in task.fixed_axes:
         return f"always {task.fixed_axes[axis]}"
-    return f"one of {', '.join(values)}" if len(values) > 1 else f"{next(iter(values))} here; others must work"
+    values = dict.fromkeys(str(w.sizes[axis]) for w in task.workloads)
+    return f"{', '.join(values)} here; others must work"
 
 
 def meaning_of(spec: TensorSpec) -> str:
@@ -312,8 +312,9 @@ def workloads_text(task: Task) -> str:
     """The sizes on which a candidate is checked and timed, as Markdown."""
     if not task.axes:
         return "One size only, as the shapes above say."
-    lines = ["Your program is checked and timed on all of these sizes; others must work as well:"]
-    if len(task.fixed_axes) == len(task.axes):
+    free = ", ".join(axis for axis in task.axes if axis not in task.fixed_axes)
+    lines = [f"Your program is checked and timed on all of these sizes; other values of {free} must work as well:"]
+    if not free:
         lines = ["Your program is checked and timed at this size only:"]
     lines += [f"- {w.name}: {', '.join(f'{a} = {v}' for a, v in w.axes)}" for w in task.workloads]
     return "\n".join(lines)
@@ -356,7 +357,7 @@ def _provided(dialect: CDialect, workspace: str, constants: tuple[str, ...]) -> 
         lines += [f"  - `#include <warpsmith/{name}>`: {offers}" for name, offers in dialect.library]
     lines.append(
         "- Tunable macros: a line such as `// tune: BLOCK = 128, 256, 512` makes `BLOCK` a macro, "
-        "first value by default; of the best kernel of a run the others are tried, too. "
+        "first value by default; the others may be tried for the best kernel of a run. "
         "Do not define `BLOCK` yourself except inside `#ifndef BLOCK`."
     )
     return "\n".join(lines)
