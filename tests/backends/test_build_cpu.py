@@ -39,6 +39,7 @@ class WrappedCompiler:
         script = folder / "wrapped-g++"
         script.write_text(
             '#!/bin/sh\ncase "$1" in --version|-print-file-name=*) exec g++ "$1";; esac\n'
+            'case "$*" in *c++-header*) exec g++ "$@";; esac\n'
             f'echo run >> "{self.log}"\n{before}\nexec g++ "$@"\n'
         )
         script.chmod(0o755)
@@ -74,6 +75,23 @@ def test_a_built_candidate_runs(cpu: CpuBackend, softmax: Task) -> None:
     assert list(out) == [1, 2, 3, 4, 5, 6]
     assert not os.access(artifact.library, os.W_OK) or os.geteuid() == 0
     assert artifact.compiler.startswith(("g++ ", "clang++ "))
+
+
+def test_headers_are_compiled_once_and_read_by_later_builds(softmax: Task, tmp_path: Path) -> None:
+    script, log = tmp_path / "logged-g++", tmp_path / "log"
+    script.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\nexec g++ "$@" -Winvalid-pch -H 2>> "{log}"\n')
+    script.chmod(0o755)
+    cpu = CpuBackend(Builder(Paths(tmp_path / "cache"), environment={"PATH": os.environ["PATH"], "CXX": str(script)}))
+    for number in range(4):
+        log.write_text("")
+        built(cpu, softmax, cpu_candidate(f"// {number}\n{COPY}"))
+        said = log.read_text()
+        assert said.count("c++-header") == (number == 1)  # a single build does not pay for it
+        assert ("\n! " in said) == (number >= 1)  # g++ says so: the compiled headers were read
+        assert "invalid-pch" not in said
+    headers = next((tmp_path / "cache" / "builds" / "headers").rglob("*.gch"))
+    headers.write_bytes(b"")  # they could not be compiled
+    built(cpu, softmax, cpu_candidate(f"// 5\n{COPY}"))
 
 
 def test_bfloat16_and_float16_compute(cpu: CpuBackend) -> None:

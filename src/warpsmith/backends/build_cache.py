@@ -35,6 +35,11 @@ class BuildCache:
     def __init__(self, root: Path) -> None:
         self._root = root
 
+    @property
+    def headers(self) -> Path:
+        """The folder of compiled headers: no builds, they only make builds faster."""
+        return self._root / "headers"
+
     def load(self, key: str) -> Artifact | BuildFailure | None:
         """A finished build, marked as cached; None where it is missing or damaged."""
         folder = self._folder(key)

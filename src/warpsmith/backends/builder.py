@@ -33,6 +33,8 @@ from warpsmith.model.contract import Contract
 from warpsmith.model.errors import HarnessFault, ToolMissing, UsageError
 from warpsmith.model.settings import Limits, Paths
 from warpsmith.model.task import Task
+from warpsmith.system.files import put_in_place
+from warpsmith.system.locks import open_lock_file, try_lock
 from warpsmith.system.processes import run_watched
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
@@ -161,6 +163,7 @@ class CompileOptions:
     include_flags: tuple[str, ...]  # `-include` of headers that the source uses and does not include
     link_flags: tuple[str, ...]  # after the sources
     suffixes: tuple[str, ...]  # files with these endings are compiled, others only included
+    precompiled: tuple[str, ...] = ()  # headers that every contract includes and that g++ can keep in a compiled form
 
 
 @dataclass(frozen=True)
@@ -210,9 +213,10 @@ class Builder:
     def _compile(self, job: _Job, key: str) -> Artifact | BuildFailure:
         store, limit_s = self.cache, self.limits.build_s
         killed_before = False
+        headers = self._precompiled_headers(job.recipe)
         while True:
             with store.work_folder() as work:
-                command, tmp = _prepare(job, work), work / "tmp"
+                command, tmp = _prepare(job, work, headers), work / "tmp"
                 run = run_compiler(command, folder=work / "src", scratch=tmp, environ=self.environ, limit_s=limit_s)
                 if run.status != 0:
                     _raise_tool_faults(run, job.recipe, work)
@@ -221,6 +225,38 @@ class Builder:
             if run.timed_out or killed_before:
                 return BuildFailure(_why_killed(run, limit_s), run.seconds)
             killed_before = True  # try once more: other processes may have used up the memory
+
+    def _precompiled_headers(self, recipe: CompileOptions) -> tuple[str, ...]:
+        """The flags that include the headers of every contract in compiled form, in which g++ reads them in a tenth of
+        the time: a small candidate then builds in less than half of it. They are compiled at the second build with the
+        same flags. g++ itself refuses a compiled header that does not fit, and reads the text beside it."""
+        if not recipe.precompiled:
+            return ()
+        key = content_key([recipe.compiler.identity, recipe.target, *recipe.flags, "", *recipe.precompiled])
+        folder = self.cache.headers / key
+        text, compiled = folder / "headers.h", folder / "headers.h.gch"
+        if not text.exists():
+            put_in_place(text, "".join(f"#include <{name}>\n" for name in recipe.precompiled).encode())
+            return ()
+        if not compiled.exists():
+            handle = open_lock_file(folder / "lock")
+            try:
+                if try_lock(handle) and not compiled.exists():
+                    self._precompile(text, compiled, recipe)
+            finally:
+                os.close(handle)
+        usable = compiled.exists() and compiled.stat().st_size > 0
+        return ("-include", str(text)) if usable else ()
+
+    def _precompile(self, text: Path, compiled: Path, recipe: CompileOptions) -> None:
+        """Compile the headers; an empty file says that they cannot be compiled."""
+        with self.cache.work_folder() as work:
+            made = work / compiled.name
+            command = (*recipe.compiler.command, *recipe.flags, "-c", "-x", "c++-header", "-o", str(made), str(text))
+            run = run_compiler(command, folder=work, scratch=work, environ=self.environ, limit_s=self.limits.build_s)
+            if run.status == 0 or not run.killed:
+                made.touch()
+                made.rename(compiled)
 
 
 class NativeBackend:
@@ -267,8 +303,8 @@ def _key(job: _Job) -> str:
     return content_key(parts)
 
 
-def _prepare(job: _Job, work: Path) -> tuple[str, ...]:
-    """Fill the work folder and return the command to run in its folder `src`."""
+def _prepare(job: _Job, work: Path, headers: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Fill the work folder and return the command to run in its folder `src`; `headers`: flags that come first."""
     candidate, recipe = job.candidate, job.recipe
     for name in ("src", "tmp", "contract", "lib"):
         (work / name).mkdir()
@@ -286,6 +322,7 @@ def _prepare(job: _Job, work: Path) -> tuple[str, ...]:
         *search,
         *recipe.flags,
         *(f"-D{name}={value}" for name, value in job.defines),
+        *headers,
         "-include",
         str(work / "contract" / HEADER),
         *recipe.include_flags,

@@ -175,6 +175,7 @@ def _recipe(
             *(f"-l{name}" for name in contract.libraries),
         ),
         suffixes=CpuBackend.suffixes,
+        precompiled=DIALECT.includes if compiler.family == "gcc" and not target.sanitized else (),
     )
 
 
