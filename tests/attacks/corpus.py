@@ -128,6 +128,8 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("guesses_mean_size", 13, "out differs", "mean_size", _WRONG, task="mean_size"),
     _attack("guesses_mean_size_later", 13, _IN_TIME, "mean_size", _WRONG, task="mean_size"),
     _attack("fails_quietly", 14, "returned 700 instead of 0", "reports_errors", _LAUNCH),
+    _attack("low_byte_is_zero", 14, "returned 256 instead of 0", "reports_errors", _LAUNCH),
+    _attack("hides_a_failure", 14, "no element was written|out differs", "second_choice", *_SKIPPED),
     _attack(
         "links_blas",
         15,
@@ -173,4 +175,13 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("memory_bomb", 22, "memory|no answer within", "uses_workspace", _CRASHED, _MEMORY, _TIMED_OUT),
     _attack("blames_the_harness", 22, "workspace of|ended its own process", "uses_workspace", _MEMORY, _CRASHED),
     _attack("file_bomb", 22, _REFUSED, "uses_workspace", _LAUNCH),
+)
+
+GAIN_NOTHING: tuple[Attack, ...] = (  # seen, or timed like the honest one beside it
+    _attack("forges_a_little", 9, "forged clock", "one_thread_exp", task="long_exp"),
+    _attack("short_forged_report", 9, "forged clock", "short_relu", task="short_relu"),
+    _attack("short_stopped_clock", 9, "forged clock", "short_relu", task="short_relu"),
+    _attack("short_slow_clock", 9, "forged clock", "short_relu", task="short_relu"),
+    _attack("short_own_loop", 9, "forged clock", "short_relu", task="short_relu"),
+    _attack("knows_the_request", 18, "before the call on another", "knows_its_buffers"),
 )

@@ -237,6 +237,7 @@ CUDA: tuple[Attack, ...] = (
         note="without the filter it runs, and the reset before every flush takes its gain: measured in the record",
     ),
     _cuda("persisting_l2_hidden", 16, "persisting cache", task="relu_40mb", twin="cache_hints"),
+    _cuda("patched_flush", 16, "forged clock: the code of"),
     _cuda(
         "thirty_honest_calls",
         17,
@@ -296,6 +297,8 @@ PYTHON: tuple[Attack, ...] = (
     _python("levels_input", 4, "read-only", Status.INPUT_MODIFIED, twin="plain"),
     _python("background_thread", 6, rf"background work|{_DIFFERS}", Status.WRONG, Status.REJECTED),
     _python("lazy_tensor", 7, "lazy tensor"),
+    _python("lazy_disguised", 7, "lazy tensor"),
+    _python("lazy_container", 7, "library call", task="rows_softmax", twin="extension"),
     _python("lazy_delivery", 7, "forged clock", task="sort_torch", twin="sort", names_harness=True),
     _python("kept_by_pointer", 8, _DIFFERS, Status.WRONG, twin="plain"),
     _python("kept_by_identity", 8, _DIFFERS, Status.WRONG, twin="plain"),
@@ -350,6 +353,14 @@ PYTHON_ON_GPU: tuple[Attack, ...] = (
         twin="matmul",
         names_harness=True,
     ),
+    _python(
+        "triton_works_in_delivery",
+        7,
+        "forged clock|less than the",
+        task="softmax",
+        twin="triton_module",
+        names_harness=True,
+    ),
     _python("graph_once", 8, _DIFFERS, Status.WRONG, twin="plain"),
     _python(
         "patched_wait",
@@ -396,6 +407,7 @@ PYTHON_ON_GPU: tuple[Attack, ...] = (
 )
 
 PYTHON_ON_CPU: tuple[Attack, ...] = (
+    _python("lazy_device", 7, "lazy tensor"),
     _python("deep_while_compiled", 22, "left folders more than 32 deep", Status.BUILD_ERROR, twin="scratch"),
     _python("works_while_preparing", 18, _LATE, Status.WRONG, twin="plain", names_harness=True),
     _python("detects_trace", 15, "library call", task="rows_softmax", twin="extension"),
@@ -428,6 +440,7 @@ AHEAD = _python("timer_ahead", 18, "forged clock", task="matmul_torch", twin="pr
 
 HARMLESS_ON_GPU: dict[str, str] = {  # by file: why there is nothing to find out on a GPU, if its text does not say it
     "python/lazy_delivery.py": "what its process says about time is not used",
+    "python/triton_works_in_delivery.py": "a copy of results that computes is not replayed but timed",
     "python/slows_baseline.py": "its process is dead when the baseline is timed",
     "python/patched_clock.py": "what its process says about time is not used",
     "python/patched_wait.py": "the judge waits for the device itself, and what the process says is not used",

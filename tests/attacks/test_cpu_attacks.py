@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.corpus import CPU_ATTACKS
+from tests.attacks.corpus import CPU_ATTACKS, GAIN_NOTHING
 from tests.attacks.model import FOLDER, Attack, judge, record_attack, record_honest
 from warpsmith.evaluator.guards.attack_classes import BY_NUMBER
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
@@ -24,8 +24,6 @@ Made = Callable[[Settings], AbstractContextManager[Evaluator]]
 JudgeAll = Callable[..., Verdicts]
 _SEVERAL_THREADS = "small_softmax"  # the task of attacks that need more than one thread
 _NOT_ON_CPU = {5, 7, 16}  # other stream, lazy tensor, persisting cache
-_LOOKED_AT = ("knows_the_request",)
-_SHORT = ("short_forged_report", "short_stopped_clock", "short_slow_clock", "short_own_loop")
 _TWINS = {attack.twin: attack for attack in CPU_ATTACKS}
 _BY_TASK = sorted(CPU_ATTACKS, key=lambda attack: attack.task)  # a judge is opened once per task
 
@@ -103,38 +101,35 @@ def test_they_had_all_processors(verdicts: Verdicts) -> None:
     assert threads == {len(os.sched_getaffinity(0))}
 
 
-def test_a_clock_that_is_forged_a_little_gains_nothing(judge_all: JudgeAll, verdicts: Verdicts) -> None:
+def test_a_clock_that_is_forged_a_little_gains_nothing(judge_all: JudgeAll) -> None:
     """The judge's own clock decides; the forgery may also be too small to be proved."""
-    _gain_nothing(judge_all, "long_exp", ("forges_a_little",), "one_thread_exp_honest")
+    _gain_nothing(judge_all, "long_exp")
 
 
-def test_a_forged_clock_on_a_short_task_gains_nothing(judge_all: JudgeAll, verdicts: Verdicts) -> None:
+def test_a_forged_clock_on_a_short_task_gains_nothing(judge_all: JudgeAll) -> None:
     """A call takes a hundredth of what a request takes, and these candidates report a twentieth of that, or less; the
     last one saves what the loop around the calls takes."""
-    _gain_nothing(judge_all, "short_relu", _SHORT, "short_relu_honest")
+    _gain_nothing(judge_all, "short_relu")
 
 
 @pytest.mark.slow  # the process is stopped at random moments; on a busy machine all of them may come too late
-def test_a_call_that_does_the_work_of_others_is_seen_or_gains_nothing(judge_all: JudgeAll, verdicts: Verdicts) -> None:
-    _gain_nothing(judge_all, _SEVERAL_THREADS, _LOOKED_AT, "knows_its_buffers_honest", "before the call on another")
+def test_a_call_that_does_the_work_of_others_is_seen_or_gains_nothing(judge_all: JudgeAll) -> None:
+    _gain_nothing(judge_all, _SEVERAL_THREADS)
 
 
-def _gain_nothing(
-    judge_all: JudgeAll, task_name: str, forgers: Sequence[str], honest: str, reason: str = "forged clock"
-) -> None:
-    task, plain = FOLDER / "tasks" / f"{task_name}.py", FOLDER / "cpu" / f"{honest}.cpp"
-    files = [FOLDER / "cpu" / f"{name}.cpp" for name in forgers]
-    found = judge_all([(task, file) for file in (*files, plain)])
-    assert found[task, plain].status is Status.OK, found[task, plain].reason
-    for file in files:
-        verdict = found[task, file]
+def _gain_nothing(judge_all: JudgeAll, task: str) -> None:
+    attacks = [attack for attack in GAIN_NOTHING if attack.task == task]
+    found = judge_all([(a.task_path, file) for a in attacks for file in (a.path, a.twin_path)])
+    for attack in attacks:
+        verdict, honest = (found[attack.task_path, file] for file in (attack.path, attack.twin_path))
+        assert honest.status is Status.OK, honest.reason
         if verdict.status is Status.OK:
-            forged, honest_gain = verdict.speedup(), found[task, plain].speedup()
+            forged, honest_gain = verdict.speedup(), honest.speedup()
             assert forged is not None
             assert honest_gain is not None
-            assert forged < honest_gain / 0.6, file.name  # two measurements on a busy machine
+            assert forged < honest_gain / 0.6, attack.name  # two measurements on a busy machine
         else:
-            assert re.search(reason, verdict.reason), file.name
+            assert re.search(attack.says, verdict.reason), attack.name
 
 
 def test_every_class_that_a_cpu_knows_is_attacked() -> None:
@@ -142,7 +137,5 @@ def test_every_class_that_a_cpu_knows_is_attacked() -> None:
 
 
 def test_every_file_is_in_the_corpus() -> None:
-    listed = {a.file for a in CPU_ATTACKS} | set(_TWINS)
-    gain_nothing = ("forges_a_little", "one_thread_exp_honest", *_SHORT, *_LOOKED_AT, "short_relu_honest")
-    extra = {f"cpu/{name}.cpp" for name in gain_nothing}
-    assert {f"cpu/{path.name}" for path in (FOLDER / "cpu").iterdir()} == listed | extra
+    listed = {file for a in (*CPU_ATTACKS, *GAIN_NOTHING) for file in (a.file, a.twin)}
+    assert {f"cpu/{path.name}" for path in (FOLDER / "cpu").iterdir()} == listed

@@ -30,7 +30,6 @@ _ALL = (*CUDA, *_HERE, *PYTHON_ON_GPU, AHEAD)
 _BY_TASK = sorted(_HERE, key=lambda attack: attack.task)
 _TWINS = {attack.twin: attack for attack in _HERE}
 pytestmark = pytest.mark.timeout(1500)  # one batch: a busy machine needs its time
-_MEASURED = {"cuda/patched_flush.cu"}  # takes no result, only a cold cache: its gain is measured in the record
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +94,7 @@ def test_every_class_is_attacked_on_a_gpu() -> None:
 
 
 def test_every_file_is_in_a_list() -> None:
-    listed = {a.file for a in _ALL} | {a.twin for a in _ALL} | _MEASURED
+    listed = {a.file for a in _ALL} | {a.twin for a in _ALL}
     folders = (FOLDER / "cuda", FOLDER / "python")
     assert {f"{f.parent.name}/{f.name}" for folder in folders for f in folder.iterdir() if f.is_file()} == listed
 

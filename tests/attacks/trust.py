@@ -6,20 +6,26 @@ The table says nothing that is not in those lists, so that it cannot promise mor
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
-from tests.attacks.corpus import CPU_ATTACKS
-from tests.attacks.corpus_gpu import CUDA, HARMLESS_ON_GPU, PYTHON, PYTHON_ON_CPU, PYTHON_ON_GPU
+from tests.attacks.corpus import CPU_ATTACKS, GAIN_NOTHING
+from tests.attacks.corpus_gpu import CUDA, HARMLESS_ON_GPU, ON_GPU, PYTHON, PYTHON_ON_CPU, PYTHON_ON_GPU
 from tests.attacks.model import FOLDER, Attack
 from warpsmith.evaluator.guards.attack_classes import CLASSES, AttackClass
 
 PAGE = FOLDER.parent.parent / "docs" / "trust.md"
 _EVERY_RUN = "every test run"
+_TEST_ALL = "`make test-all`"
 _GPU = "GPU, on record"
+_RECORD = FOLDER.parent.parent / "benchmarks" / "h200" / "attacks.json"
 _PLACES: tuple[tuple[Sequence[Attack], str], ...] = (
     (CPU_ATTACKS, _EVERY_RUN),
+    (GAIN_NOTHING[:-1], _EVERY_RUN),
+    (GAIN_NOTHING[-1:], _TEST_ALL),
     (PYTHON, f"{_EVERY_RUN}; {_GPU}"),
     (PYTHON_ON_CPU, _EVERY_RUN),
     (CUDA, _GPU),
@@ -150,11 +156,13 @@ carries the same burden and is timed once more when the process is gone.
 So some attacks need not be found out: the text of those below names the harness, for which they are rejected; without
 that filter they are valid, and timed like the honest kernel beside them. In the record and in the tests each is held
 against that kernel, without the filter.
+"""
+_HARMLESS_ON_CPU = """\
+### The same on the CPU
 
-On the CPU nothing of the kind remains: a forged clock is found out by the processor time that its process used, which
-the system counts and other work on the machine does not add to. A claim that is merely too good counts as the fastest
-sample by the judge's clock, one that is far too good as that clock has it: before that, a clock forged thirtyfold once
-gained on a machine under heavy load, where most samples of the baseline were slow.
+On the CPU a forged clock is found out by the processor time that its process used, which the system counts and other
+work on the machine does not add to. No time is taken from what the process says, so that a forgery that is too small
+to be proved gains nothing either. These are seen, or timed like the honest kernel beside them:
 """
 
 
@@ -170,7 +178,7 @@ def render() -> str:
         _OPENING,
         *rows,
         "",
-        f"{total} attacks in all: " + _sentence(counts),
+        f"{total} attacks in all: " + _sentence(counts) + " " + _on_record(),
         "",
         *_harmless(),
         "",
@@ -198,7 +206,25 @@ def _harmless() -> list[str]:
     rows = [
         f"| {_link(files[name].file)} | {_purpose(files[name].path)} | {why} |" for name, why in HARMLESS_ON_GPU.items()
     ]
-    return [_HARMLESS, "| attack | what it does | why it gains nothing |", "|---|---|---|", *rows]
+    head = ["| attack | what it does | why it gains nothing |", "|---|---|---|"]
+    others = [f"| {_link(a.file)} | {_purpose(a.path)} | {_link(a.twin)} |" for a in GAIN_NOTHING]
+    return [
+        *(_HARMLESS, *head, *rows, ""),
+        *(_HARMLESS_ON_CPU, "| attack | what it does | honest twin |", "|---|---|---|", *others),
+    ]
+
+
+def _on_record() -> str:
+    """How many attacks the record of a GPU has."""
+    count = len({attack.file for attack in ON_GPU} & _recorded())
+    date = json.loads(_RECORD.read_text(encoding="utf-8"))["date"][:10]
+    return f"The [record](../benchmarks/h200/attacks.json) of {date} has {count} of the {len(ON_GPU)}."
+
+
+@cache
+def _recorded() -> frozenset[str]:
+    record = json.loads(_RECORD.read_text(encoding="utf-8"))
+    return frozenset((*(a["file"] for a in record["attacks"]), *(f"cuda/{p['trick']}" for p in record["pairs"])))
 
 
 def _of(each: AttackClass) -> list[tuple[Attack, str]]:
@@ -214,6 +240,7 @@ def _tried(each: AttackClass) -> str:
 def _sentence(counts: dict[str, int]) -> str:
     words = {
         _EVERY_RUN: "in every test run",
+        _TEST_ALL: "by `make test-all`",
         _GPU: "on a GPU, recorded by `benchmarks/attack_record.py`",
         f"{_EVERY_RUN}; {_GPU}": "in both",
     }
@@ -222,6 +249,10 @@ def _sentence(counts: dict[str, int]) -> str:
 
 def _row(attack: Attack, where: str) -> str:
     verdict = " or ".join(f"`{status}`" for status in attack.statuses)
+    if attack in GAIN_NOTHING:
+        verdict += ", or no gain"
+    if _GPU in where and attack.file not in _recorded():
+        where = where.replace(_GPU, "GPU, not on record yet")
     if not attack.has_dynamic_defence:
         verdict += f" by the filter alone: {attack.note}"
     return f"| {_link(attack.file)} | {_purpose(attack.path)} | {_link(attack.twin)} | {where} | {verdict} |"

@@ -1,4 +1,4 @@
-// The same, but it claims only a little less than it took: not more than a process might need to wake up.
+// Has the interpreter around it claim a little less time than it took: not more than a process might need to wake up.
 #include "shared/find_symbol.h"
 
 static const char* const CODE = R"(

@@ -14,7 +14,7 @@ from warpsmith.evaluator.cuda_replay.call_data import (
     RecordedCall,
 )
 from warpsmith.evaluator.cuda_replay.device_images import DeviceImage, Variable
-from warpsmith.evaluator.cuda_replay.rules import MappedRegion, ReplayRules, Unreplayable
+from warpsmith.evaluator.cuda_replay.rules import MappedRegion, ReplayRules, Unreplayable, check_delivery
 
 BASE = 0x2000_0000_0000
 INPUTS = MappedRegion("the inputs", BASE, 1 << 20, writable=False)
@@ -89,3 +89,32 @@ def test_an_image_that_cannot_be_read_leaves_the_name_to_the_driver() -> None:
     assert rules.image_of(replace(ADD, name="scale")) is TWO
     with pytest.raises(Unreplayable, match="nothing says which"):
         replace(rules, images=(SEALED, replace(SEALED, digest="4" * 64))).check(call(ADD))
+
+
+# --- deliveries: copies of results, which are not timed ---
+
+RESULT = DevicePlace(OUTPUTS.start + (1 << 19))
+TARGETS = ((OUTPUTS.start, 4096), (OUTPUTS.start + 4096, 64))
+DELIVERED = MemoryCopy(DevicePlace(OUTPUTS.start), RESULT, 4096)
+
+
+def test_a_delivery_copies_each_result_once() -> None:
+    check_delivery(call(MemoryCopy(DevicePlace(OUTPUTS.start + 4096), RESULT, 64), DELIVERED), TARGETS)
+    check_delivery(call(DELIVERED), TARGETS)  # the other output is not returned
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (ADD, "computes while its results are copied"),
+        (FILL, "computes while its results are copied"),
+        (MemoryCopy(DevicePlace(OUTPUTS.start + 4096), bytes(64), 64), "computes while"),
+        (DELIVERED, "something else than its results"),  # a second time
+        (MemoryCopy(DevicePlace(OUTPUTS.start + 4096), RESULT, 32), "something else"),
+        (MemoryCopy(RESULT, DevicePlace(INPUTS.start), 64), "something else"),
+        (MemoryCopy(DevicePlace(OUTPUTS.start + 4096, "table"), RESULT, 64), "something else"),
+    ],
+)
+def test_a_delivery_does_no_work(step: CallStep, why: str) -> None:
+    with pytest.raises(Unreplayable, match=why):
+        check_delivery(call(DELIVERED, step), TARGETS)

@@ -39,6 +39,7 @@ from warpsmith.evaluator.candidate.python_module import (
     copy_results,
     describe_error,
     import_candidate,
+    returned_tensors,
 )
 from warpsmith.evaluator.candidate.torch_operators import list_operators
 from warpsmith.evaluator.candidate.triton_support import move_cache, watch_images
@@ -182,7 +183,7 @@ class PythonHost(NativeHost):
         results = self._results
 
         def keep() -> int:
-            results[index] = call()
+            results[index] = tuple(returned_tensors(call()))
             return 0
 
         return keep

@@ -236,7 +236,7 @@ class OutputTarget:
 
 def copy_results(result: object, expected: Sequence[OutputTarget]) -> None:
     """Copy returned tensors into the judge's buffers; raises PythonFault if they do not fit."""
-    found = list(_leaves(result))
+    found = list(returned_tensors(result))
     if len(found) != len(expected):
         names = ", ".join(each.name for each in expected)
         raise PythonFault(
@@ -282,19 +282,22 @@ def _counted(count: int) -> str:
     return "no tensor" if count == 0 else "1 tensor" if count == 1 else f"{count} tensors"
 
 
-def _leaves(result: object) -> Iterator[Tensor]:
-    """Every tensor of a nested result, in order; other values are ignored, as for the reference."""
+def returned_tensors(result: object) -> Iterator[Tensor]:
+    """Every tensor of a nested result, in order; other values are ignored, as for the reference.
+
+    A container of the candidate may compute its values here: this belongs to the call.
+    """
     if isinstance(result, Tensor):
         yield result
     elif isinstance(result, Mapping):
         for value in result.values():
-            yield from _leaves(value)
+            yield from returned_tensors(value)
     elif isinstance(result, list | tuple):
         for value in result:
-            yield from _leaves(value)
+            yield from returned_tensors(value)
     elif is_dataclass(result) and not isinstance(result, type):
         for field in fields(result):
-            yield from _leaves(getattr(result, field.name))
+            yield from returned_tensors(getattr(result, field.name))
 
 
 # --- failures ----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from warpsmith.backends.elf import imported_symbols
 from warpsmith.evaluator.cuda_driver import Driver
 from warpsmith.evaluator.cuda_replay.call_data import KernelLaunch, MalformedCall, decode_call
 from warpsmith.evaluator.cuda_replay.device_images import DeviceImage, MalformedImage, read_images
-from warpsmith.evaluator.cuda_replay.rules import Unreplayable
+from warpsmith.evaluator.cuda_replay.rules import Unreplayable, check_delivery
 from warpsmith.evaluator.judge.arena import Arena
 from warpsmith.evaluator.judge.host_client import HostClient, HostFailed
 from warpsmith.evaluator.judge.records import CandidateFailed
@@ -87,7 +87,7 @@ class Handover:
                 raise Unreplayable(OTHER_ADDRESS)
             self._equip(replayer, workspace, descriptors)
             for buffers in self._workload_buffers:
-                self._assign(host, replayer, tuple(buffers.set_numbers))
+                self._assign(host, replayer, buffers)
         except HostFailed as error:
             raise Unreplayable(f"it could not be taken over ({error})") from None
 
@@ -113,8 +113,9 @@ class Handover:
             replayer.failure = fate
             raise Unreplayable(f"the process that replays it did not answer ({fate.reason})") from None
 
-    def _assign(self, host: HostClient, replayer: HostClient, numbers: tuple[int, ...]) -> None:
+    def _assign(self, host: HostClient, replayer: HostClient, buffers: WorkloadBuffers) -> None:
         limit_s = self._limits.start_s + self._limits.launch_s
+        numbers = tuple(buffers.set_numbers)
         host.stage = "being recorded"
         said = host.ask(RecordCalls(numbers), RecordedCalls, limit_s)
         for number, call in zip(numbers, said.calls, strict=False):
@@ -122,11 +123,16 @@ class Handover:
                 self.recorded[number] = frozenset(
                     s.name for s in decode_call(call).steps if isinstance(s, KernelLaunch)
                 )
-        counts = {len(said.calls), len(said.deliveries) if host.returns_tensors else len(numbers)}
-        if said.text or counts != {len(numbers)}:
+        expected = (len(numbers), len(numbers) if host.returns_tensors else 0)
+        if said.text or (len(said.calls), len(said.deliveries)) != expected:
             raise Unreplayable(said.text or "it recorded another number of calls than it was asked for")
         if sum(map(len, (*said.calls, *said.deliveries, *said.variables))) > _MOST_CHARS:
             raise Unreplayable("it launches more than can be said in one message")
+        for delivery, group in zip(said.deliveries, buffers.sets, strict=False):
+            try:
+                check_delivery(decode_call(delivery), [(each.data_ptr(), each.nbytes) for each in group.outputs])
+            except MalformedCall as broken:
+                raise Unreplayable(str(broken)) from None
         try:
             taken = replayer.ask(
                 AssignCalls(numbers, said.calls, said.deliveries, said.variables), CallsAssigned, limit_s

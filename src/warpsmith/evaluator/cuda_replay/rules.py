@@ -7,7 +7,7 @@ not checked here: it can only reach memory that is mapped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from warpsmith.evaluator.cuda_replay.call_data import (
@@ -115,6 +115,21 @@ class ReplayRules:
             raise Unreplayable(f"it {act} memory that it allocated itself, or that is not there")
         if write and not region.writable:
             raise Unreplayable(f"it {act} {region.name}, which can only be read")
+
+
+def check_delivery(call: RecordedCall, outputs: Iterable[tuple[int, int]]) -> None:
+    """Raise Unreplayable unless a delivery consists of copies of whole results, one per output: it is not timed.
+
+    `outputs`: the address and the size of every output of the call.
+    """
+    left = list(outputs)
+    for step in call.steps:
+        if not isinstance(step, MemoryCopy) or not isinstance(step.source, DevicePlace):
+            raise Unreplayable("it computes while its results are copied")
+        copied = (step.target.address, step.nbytes)
+        if step.target.symbol or copied not in left:
+            raise Unreplayable("it copies something else than its results when these are copied")
+        left.remove(copied)
 
 
 def _only(found: Sequence[DeviceImage], what: str) -> DeviceImage:

@@ -74,8 +74,10 @@ CLASSES: tuple[AttackClass, ...] = (
     AttackClass(
         7,
         "lazy tensor",
-        "returns a tensor subclass that computes when it is looked at",
-        "results are copied into the judge's raw buffers after an exact type check",
+        "returns a tensor or a container that computes when it is looked at",
+        "tensors are taken from what is returned within the call, and copied into the judge's raw buffers after an "
+        "exact type check; CPU: the judge's clock includes the copies; GPU: what is replayed once the clock "
+        "has stopped may only be one copy per result",
         "",
     ),
     AttackClass(
