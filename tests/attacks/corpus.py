@@ -127,6 +127,8 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("guesses_later", 13, _IN_TIME, "long_stretches", _WRONG, task="log_sum_exp"),
     _attack("guesses_mean_size", 13, "out differs", "mean_size", _WRONG, task="mean_size"),
     _attack("guesses_mean_size_later", 13, _IN_TIME, "mean_size", _WRONG, task="mean_size"),
+    _attack("samples_blocks", 13, "out differs", "mean_size", _WRONG, task="long_mean_size"),
+    _attack("samples_at_random", 13, "out differs", "mean_size", _WRONG, task="long_mean_size"),
     _attack("fails_quietly", 14, "returned 700 instead of 0", "reports_errors", _LAUNCH),
     _attack("low_byte_is_zero", 14, "returned 256 instead of 0", "reports_errors", _LAUNCH),
     _attack("hides_a_failure", 14, "no element was written|out differs", "second_choice", *_SKIPPED),

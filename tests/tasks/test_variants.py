@@ -282,6 +282,15 @@ def test_a_stretch_or_a_spike_hides_from_samples_and_decides_a_sum() -> None:
         assert float(inside.max()) <= 1
 
 
+@pytest.mark.parametrize(("dtype", "count"), [(torch.bfloat16, 1 << 22), (torch.float16, 1 << 20)])
+def test_a_spike_decides_a_long_mean_in_few_digits(dtype: torch.dtype, count: int) -> None:
+    own = torch.randn(count, generator=torch.Generator().manual_seed(0)).to(dtype)
+    made = apply_variant("spike", own, Domain(), torch.Generator().manual_seed(1)).float()
+    assert bool(made.isfinite().all())
+    assert int((made != own.float()).sum()) == 1
+    assert float(made.abs().mean()) > 1.02 * float(own.float().abs().mean())  # a sample of the others is then wrong
+
+
 @pytest.mark.parametrize("variant", ["two-point", "box", "mixture"])
 def test_same_moments_in_another_shape(variant: str) -> None:
     own = 3 + 2 * torch.randn(1 << 18, generator=torch.Generator().manual_seed(0))

@@ -27,7 +27,7 @@ _FEW = 4096  # values that "rare" leaves
 _STRETCHES = 16  # of an "uneven" tensor, along each of two axes
 _STEEP = 8  # how much larger than usual its large stretches are, where nothing bounds them
 _SHORT_STRETCH, _STRETCH_SIZE = 1024, 64  # one such part of each row is so many times larger in "stretch"
-_LARGEST_SPIKE = 1e4  # times the scale
+_LARGEST_SPIKE = 1e6  # times the scale: decides a mean of up to 100 million values
 _MOVED, _SCALED = 0.25, 0.2  # the most by which inputs of timed calls are shifted (times their scale) and scaled
 _SIMPLEX = {"large": 4.0, "small": 0.25}  # by how much rows of probabilities are sharpened or flattened
 _BELOW_HALF: Mapping[torch.dtype, tuple[torch.dtype, int, int]] = {
@@ -335,6 +335,8 @@ def apply_variant(variant: str, tensor: Tensor, domain: Domain | None, generator
     changed = change(exact, domain, generator)
     if variant == "tiny":
         changed = changed * (64 * torch.finfo(tensor.dtype).tiny)
+    elif variant == "spike":
+        changed = changed.clamp_max(torch.finfo(tensor.dtype).max / 2)
     if variant != "centred" and (domain.low > -math.inf or domain.high < math.inf):
         changed = changed.clamp(domain.low, domain.high)
     return changed.to(tensor.dtype)

@@ -122,7 +122,8 @@ CLASSES: tuple[AttackClass, ...] = (
         "lower precision",
         "computes in a coarser precision than the task's class",
         "the error against fp64 may be a small multiple of PyTorch's own in the same class",
-        "a coarser step that stays below that limit on every input tried",
+        "a coarser step that stays below that limit on every input tried; in bf16 and fp16, a long sum over a part of "
+        "its terms by a kernel that looks at all of them and adds up all of them where one is unusual",
     ),
     AttackClass(
         13,
