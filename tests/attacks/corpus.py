@@ -14,7 +14,8 @@ _BOUNDS, _INPUT, _MEMORY = Status.OUT_OF_BOUNDS, Status.INPUT_MODIFIED, Status.O
 _REJECTED, _UNWRITTEN, _WRONG = Status.REJECTED, Status.UNWRITTEN, Status.WRONG
 _SKIPPED = (_WRONG, _UNWRITTEN)
 # Work that is put off is seen as such where the process does it soon; on a busy machine its result is just missing.
-_LATE = "background work|no element was written|out differs|never written"
+_LATE = "background work|no element was written|out differs|out has|never written"
+_STALE = "written|out differs|out has"
 _IN_TIME = "in a timed call though right when checked"
 # An output that is used again with other inputs may make work done ahead wrong before it gains anything.
 _AHEAD = "impossible speed|in a timed call|out differs"
@@ -49,10 +50,13 @@ def _attack(
 
 CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("noop", 1, "no element was written", "plain", _UNWRITTEN),
-    _attack("leftovers", 1, "no element was written|out differs", "output_as_scratch", *_SKIPPED),
-    _attack("knows_the_pattern", 1, "written|out differs", "reads_output", *_SKIPPED),
-    _attack("works_on_nan", 1, "written|out differs", "reads_output", *_SKIPPED),
-    _attack("works_on_one_value", 1, "out differs|written", "reads_output", *_SKIPPED),
+    _attack("leftovers", 1, _STALE, "output_as_scratch", *_SKIPPED),
+    _attack("knows_the_pattern", 1, _STALE, "reads_output", *_SKIPPED),
+    _attack("works_on_nan", 1, _STALE, "reads_output", *_SKIPPED),
+    _attack("works_on_one_value", 1, _STALE, "reads_output", *_SKIPPED),
+    _attack("not_on_zeros", 1, _STALE, "reads_output", _WRONG),
+    _attack("keeps_a_result", 1, _STALE, "reads_output", _WRONG),
+    _attack("not_on_noise", 1, _STALE, "reads_output", _WRONG),
     _attack("searches_memory", 2, "no element was written|out differs", "private_copy", _UNWRITTEN, _WRONG),
     _attack("looks_around", 2, "past the end of 'out'", "private_copy", _BOUNDS),
     _attack("nan_everywhere", 3, "NaN where the reference is finite", "nan_kept", _WRONG),
@@ -66,12 +70,12 @@ CPU_ATTACKS: tuple[Attack, ...] = (
         6,
         "background work",
         "tasks",
-        unfiltered=(_REJECTED, _UNWRITTEN),
+        unfiltered=(_REJECTED, *_SKIPPED),
         unfiltered_says=_LATE,
     ),
-    _attack("raw_thread", 6, _LATE, "tasks", _REJECTED, _UNWRITTEN),
+    _attack("raw_thread", 6, _LATE, "tasks", _REJECTED, *_SKIPPED),
     _attack("openmp_left_running", 6, _LATE, "tasks", _REJECTED, *_SKIPPED),
-    _attack("timer_finishes", 6, _LATE, "tasks", _REJECTED, _UNWRITTEN),
+    _attack("timer_finishes", 6, _LATE, "tasks", _REJECTED, *_SKIPPED),
     _attack("burns_the_baseline", 6, "background work: threads of the candidate used|forged clock", "tunes_itself"),
     _attack("pipes_while_stopped", 6, _REFUSED, "joined", _LAUNCH, task="joined"),
     _attack("populates_while_stopped", 6, _REFUSED, "product", _LAUNCH, task="product_400"),
@@ -79,7 +83,7 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("kept_by_pointer", 8, "out differs", "keeps_a_table", _WRONG),
     _attack("kept_by_shape", 8, "out differs", "keeps_a_table", _WRONG),
     _attack("kept_by_content", 8, "out differs", "keeps_a_table", _WRONG),
-    _attack("kept_and_thread", 8, _LATE, "keeps_a_table", _REJECTED, _UNWRITTEN),
+    _attack("kept_and_thread", 8, _LATE, "keeps_a_table", _REJECTED, *_SKIPPED),
     _attack("honest_at_first", 8, f"never written.*{_IN_TIME}: a kept result", "keeps_a_table", _UNWRITTEN),
     _attack("rewrites_the_host", 9, "forged clock", "exp", task="long_exp"),
     _attack("patches_the_clock", 9, "forged clock", "exp", task="long_exp"),
@@ -97,10 +101,10 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack(
         "answers_before_working",
         10,
-        "background work|forged verdict|no element was written",
+        "background work|forged verdict|no element was written|out differs|never written",
         "reports_errors",
         _REJECTED,
-        _UNWRITTEN,
+        *_SKIPPED,
     ),
     _attack("closes_descriptors", 10, "ended its own process", "reports_errors", _CRASHED),
     _attack("zeros", 11, "out differs", "plain", _WRONG),

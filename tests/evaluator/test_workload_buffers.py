@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.attacks.model import FOLDER
 
 from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
 from warpsmith.evaluator.judge.records import CandidateFailed
-from warpsmith.evaluator.judge.workload_buffers import WorkloadBuffers, buffers_of_set
+from warpsmith.evaluator.judge.workload_buffers import UsedMemory, WorkloadBuffers, buffers_of_set
 from warpsmith.evaluator.protocol.buffer_layout import lay_out
 from warpsmith.tasks.load import load_task
 
@@ -72,3 +75,30 @@ def test_a_pattern_that_results_may_hold_marks_nothing(ordinary: bool) -> None:
     assert all(pattern.marks(torch.zeros(4, dtype=dtype)) for dtype in always)
     assert all(pattern.marks(torch.zeros(4, dtype=dtype)) is not ordinary for dtype in unless_ordinary)
     assert not any(pattern.marks(torch.zeros(4, dtype=dtype)) for dtype in never)
+
+
+def test_outputs_are_filled_like_memory_of_a_user(buffers: WorkloadBuffers) -> None:
+    (output,) = buffers.sets[2].outputs
+    earlier, result = torch.randn(output.shape), torch.randn(output.shape)
+    held = {}
+    for how in UsedMemory:
+        buffers.fill_outputs(2, how, (earlier,), (result,))
+        assert buffers.poison_of(2) is None
+        held[how] = output.clone()
+    assert torch.equal(held[UsedMemory.EARLIER], earlier)
+    assert not held[UsedMemory.ZEROS].any()
+    displaced = held[UsedMemory.DISPLACED].view(-1)
+    assert not torch.equal(displaced, result.view(-1))
+    assert torch.equal(displaced.sort().values, result.view(-1).sort().values)
+    assert held[UsedMemory.NOISE].view(torch.int32).unique().numel() > 0.99 * output.numel()
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.float8_e4m3fn, torch.complex64])
+def test_any_type_of_output_can_be_filled(buffers: WorkloadBuffers, dtype: torch.dtype) -> None:
+    for shape in ((), (0,), (3, 5)):
+        output = torch.ones(shape).to(dtype)
+        group = replace(buffers.sets[0], outputs=(output,))
+        other = copy(buffers)
+        other.sets = (group,)
+        for how in UsedMemory:
+            other.fill_outputs(0, how, (output.clone(),), (output.clone(),))

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -45,6 +46,7 @@ from warpsmith.search.next_brief import find_precedents
 from warpsmith.search.options import BY_HAND, RunOptions
 from warpsmith.search.profiles import kernel_profiler, profile_next
 from warpsmith.search.session import Session
+from warpsmith.system.files import read_file
 from warpsmith.tasks.suites import resolve_task
 
 _REPLIES = (".md", ".txt", "")  # endings of files that hold a reply with a kernel in it, not a source
@@ -261,18 +263,17 @@ def _reply(file: str, backend: str) -> Reply:
     try:
         if file == "-":
             data, suffix, name = sys.stdin.buffer.read(_MOST_BYTES + 1), "", ""
+            if len(data) > _MOST_BYTES:
+                raise OSError(errno.EFBIG, f"it has more than {_MOST_BYTES} bytes")
         else:
             path = Path(file)
             suffix, name = path.suffix.lower(), path.name
             if suffix not in (*_REPLIES, *backend_named(backend).suffixes):
                 wanted = ", ".join(backend_named(backend).suffixes)
                 raise CandidateError(f"this run takes {backend} kernels ({wanted}) or replies (.md, .txt), not {file}.")
-            with path.open("rb") as opened:
-                data = opened.read(_MOST_BYTES + 1)
+            data = read_file(path.resolve(), _MOST_BYTES)
     except OSError as refused:
         raise CandidateError(f"{file} cannot be read ({refused.strerror}); name a kernel or a reply.") from None
-    if len(data) > _MOST_BYTES:
-        raise CandidateError(f"{file} is larger than {_MOST_BYTES >> 20} MiB; a kernel is not.")
     text = data.decode("utf-8", "replace")
     return Reply(text, "person", file="" if suffix in _REPLIES else name)
 

@@ -7,6 +7,8 @@ on another device or with another clock may fail for that reason alone: the resu
 from __future__ import annotations
 
 import csv
+import io
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,8 +27,10 @@ from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import CandidateError, HarnessFault, TaskError, UsageError
 from warpsmith.model.evaluation import Status
 from warpsmith.model.task import Precision
+from warpsmith.system.files import read_file
 from warpsmith.verification.verify import VerificationEvent
 
+_MOST_CLAIM_BYTES = 1 << 20
 ENDINGS = (".cu", ".cpp", ".cc", ".cxx", ".py")
 _LEVEL = re.compile(r"level\d+-(\d+)")  # the tag of a task that is a published problem
 _NUMBER = re.compile(r"(\d+)(?:_|$)")
@@ -99,9 +103,9 @@ def matched(
 def read_claims(path: Path, tasks: Sequence[PlannedTask]) -> dict[str, float]:
     """Speedups by task name, from a CSV file with the columns task and speedup."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-            head = list(rows[0]) if rows else []
+        text = read_file(path.resolve(), _MOST_CLAIM_BYTES).decode("utf-8-sig")
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        head = list(rows[0]) if rows else []
     except (OSError, UnicodeDecodeError, csv.Error) as fault:
         why = fault.strerror if isinstance(fault, OSError) else str(fault)
         raise UsageError(
@@ -117,6 +121,8 @@ def read_claims(path: Path, tasks: Sequence[PlannedTask]) -> dict[str, float]:
             raise UsageError(f"{path}:{line}: {row['task']!r} is no task of the suite.")
         try:
             claims[task.name] = float((row["speedup"] or "").strip().rstrip("x×"))
+            if not 0 < claims[task.name] < math.inf:
+                raise ValueError
         except ValueError:
             raise UsageError(f"{path}:{line}: {row['speedup']!r} is no speedup; write a number such as 1.5.") from None
     return claims

@@ -30,8 +30,10 @@ CLASSES: tuple[AttackClass, ...] = (
         "does nothing and hopes that the output buffer still holds a right result, or tells the judge's buffers by "
         "what they hold",
         "the judge owns the outputs and fills them with a random pattern before every call, timed ones included: NaN "
-        "or an ordinary number; in one checked call with displaced numbers of a right result",
-        "an output whose right value happens to be the pattern everywhere",
+        "or an ordinary number; in up to four checked calls the outputs are like memory of a user: the result of an "
+        "earlier call, displaced numbers of a right result, zeros, random bits",
+        "an output whose right value happens to be the pattern everywhere; a kernel that knows the judge by something "
+        "else than its outputs, such as addresses",
     ),
     AttackClass(
         2,
@@ -193,7 +195,8 @@ CLASSES: tuple[AttackClass, ...] = (
         "out of bounds",
         "writes or reads outside its buffers",
         "CPU: guard pages; CUDA: red zones; sanitizers for winners",
-        "CUDA: reads out of bounds that do not change the result are found by verification only",
+        "reads out of bounds that do not change the result (CUDA; on the CPU just before a buffer) are found by "
+        "verification only",
     ),
     AttackClass(
         21,

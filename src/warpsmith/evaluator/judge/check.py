@@ -29,7 +29,7 @@ from warpsmith.evaluator.judge.numerics.reference import (
     compare_output,
 )
 from warpsmith.evaluator.judge.records import CandidateFailed
-from warpsmith.evaluator.judge.workload_buffers import OutputSnapshot, WorkloadBuffers
+from warpsmith.evaluator.judge.workload_buffers import OutputSnapshot, UsedMemory, WorkloadBuffers
 from warpsmith.evaluator.protocol.messages import CallResult, RunCall
 from warpsmith.model.evaluation import Status
 from warpsmith.model.settings import Settings
@@ -81,7 +81,8 @@ class Checker:
         limit_s = self._settings.limits.total_s
         worst: OutputComparison | None = None
         checks, how = 0, FULL
-        used = self._rng.randrange(1, max(len(cases), 2))  # the case whose outputs hold numbers of an earlier call
+        kinds = self._rng.sample(list(UsedMemory), min(len(UsedMemory), len(cases) // 2))  # for some of the later calls
+        earlier: Sequence[torch.Tensor] = ()
         for number, case in enumerate(cases):
             expected = self._reference.result_for(case)
             if expected is None:
@@ -92,7 +93,11 @@ class Checker:
                     f"its calls took longer than {limit_s:g} s in all while they were checked: far too slow.",
                 )
             at = checks % rotating
-            comparison = self.check_call(host, buffers, expected, call_limit_s, at=at, used=number == used)
+            used = None
+            if kinds and checks and self._rng.random() * (len(cases) - number) < len(kinds):
+                used = kinds.pop()
+            comparison = self.check_call(host, buffers, expected, call_limit_s, at=at, used=used, earlier=earlier)
+            earlier = expected.baseline
             self._usable.setdefault(buffers.workload.name, []).append(case.variant)
             checks += 1
             how = max(how, expected.how, key=_WEAKEST_LAST.index)
@@ -113,17 +118,18 @@ class Checker:
         call_limit_s: float,
         *,
         at: int = 0,
-        used: bool = False,
+        used: UsedMemory | None = None,
+        earlier: Sequence[torch.Tensor] = (),
     ) -> OutputComparison:
         """Make one call on the set at this index; raises CandidateFailed for a wrong result.
 
-        `used`: the outputs hold numbers as an earlier call may have left them, instead of a pattern.
+        `used`: what the outputs hold instead of a pattern; `earlier`: the result of an earlier call.
         """
         where = f"workload {buffers.workload.name!r}, {expected.case.variant} inputs"
         self._check_last_call(buffers)
         buffers.write_inputs(at, expected.inputs)
-        if used:
-            buffers.fill_outputs(at, expected.baseline, self._rng)
+        if used is not None:
+            buffers.fill_outputs(at, used, earlier, expected.baseline)
         else:
             buffers.poison((at,))
         self.wipe_workspace()

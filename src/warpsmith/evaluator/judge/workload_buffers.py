@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import torch
 
@@ -28,6 +29,15 @@ _UNDONE = 0.25  # the share of unwritten elements
 def buffers_of_set(task: Task, workload: Workload) -> list[Buffer]:
     """The buffers that one set of a workload holds."""
     return [Buffer(t.name, t.nbytes(workload.sizes), t.role is TensorRole.OUTPUT) for t in task.tensors]
+
+
+class UsedMemory(Enum):
+    """What an output holds that was not filled with a pattern."""
+
+    EARLIER = auto()
+    DISPLACED = auto()
+    ZEROS = auto()
+    NOISE = auto()
 
 
 @dataclass(frozen=True)
@@ -127,13 +137,23 @@ class WorkloadBuffers:
             for output in self.sets[index].outputs:
                 self._poison.fill(output)
 
-    def fill_outputs(self, index: int, values: Sequence[torch.Tensor], rng: random.Random) -> None:
-        """Fill the outputs of a set with numbers as an earlier call may have left them: these values, displaced."""
+    def fill_outputs(
+        self, index: int, how: UsedMemory, earlier: Sequence[torch.Tensor], result: Sequence[torch.Tensor]
+    ) -> None:
+        """Fill the outputs of a set as memory of a user may be: with the result of an `earlier` call, with numbers of
+        the right `result` that are displaced, with zeros, or with random bits."""
         self._used.add(index)
-        for output, value in zip(self.sets[index].outputs, values, strict=True):
+        rng = random.SystemRandom()
+        for output, before, right in zip(self.sets[index].outputs, earlier, result, strict=True):
             flat = output.view(-1)
-            if flat.numel() > 1:
-                flat.copy_(value.reshape(-1).roll(rng.randrange(1, flat.numel())))
+            if how is UsedMemory.ZEROS:
+                flat.zero_()
+            elif how is UsedMemory.NOISE:
+                flat.view(torch.uint8).random_(0, 256)
+            elif how is UsedMemory.EARLIER:
+                flat.copy_(before.reshape(-1))
+            elif flat.numel() > 1:
+                flat.copy_(right.reshape(-1).roll(rng.randrange(1, flat.numel())))
             else:
                 PoisonPattern.draw().fill(output)
 
