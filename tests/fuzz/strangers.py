@@ -33,14 +33,21 @@ from tests.searching import answer_to, invalid, judged, reply_text, run_setup, s
 from warpsmith import api
 from warpsmith.agents.tools import AgentTools
 from warpsmith.agents.workspace import Workspace
+from warpsmith.cli import bench_judge as cli_bench_judge
+from warpsmith.cli import evaluate as cli_evaluate
+from warpsmith.cli import export as cli_export
+from warpsmith.cli import profile as cli_profile
+from warpsmith.cli import tune as cli_tune
+from warpsmith.cli import verify as cli_verify
 from warpsmith.cli.main import app
+from warpsmith.evaluator.supervisor import evaluator as evaluator_module
 from warpsmith.experiments.best_kernels import EVALUATION, checks_folder, write_evaluation
 from warpsmith.experiments.collect import collect, write_failure
 from warpsmith.experiments.plan import PLAN, write_plan
 from warpsmith.experiments.results import RESULTS, write_results
 from warpsmith.methods.load import load as method_named
 from warpsmith.model.brief import Message, Precedent, Prompt, Reply, Role
-from warpsmith.model.errors import TaskError, WarpsmithError
+from warpsmith.model.errors import TaskError, UsageError, WarpsmithError
 from warpsmith.model.text import printable
 from warpsmith.model.usage import TokenUsage
 from warpsmith.proposers.choose import ProposerOptions
@@ -224,8 +231,13 @@ def _command_line() -> Any:
     return typer.main.get_command(app)  # made once: that takes longer than most commands
 
 
+tried: set[str] = set()
+"""The commands that cases have gone through."""
+
+
 def said(*arguments: str) -> str:
     """What a command says; an AssertionError for a traceback, and for characters that steer a terminal."""
+    tried.add(arguments[0])
     words = io.StringIO()
     with redirect_stdout(words), redirect_stderr(words):
         status = _command_line().main(list(arguments), prog_name="warpsmith", standalone_mode=False)
@@ -242,6 +254,7 @@ def said(*arguments: str) -> str:
 def read_pages(folder: Path, *pages: str) -> None:
     """The pages that `dashboard` and `serve` make of a folder: the list, and these. A page has text only, and the words
     of others in it are printable."""
+    tried.add("dashboard")
     shelf = RunShelf([folder])
     served = create_dashboard(LivePage(shelf, KEY))
 
@@ -264,6 +277,7 @@ def read_pages(folder: Path, *pages: str) -> None:
 
 def read_by_agents(folder: Path) -> None:
     """What `mcp` tells an agent about a run; the tools that judge are commands, which `read_run` tries."""
+    tried.add("mcp")
     tools = AgentTools(Workspace([folder]))
     for name, given in (
         ("list_runs", {"folder": "."}),
@@ -298,6 +312,8 @@ def read_run(folder: Path) -> None:
         ("runs", str(folder), "--json"),
         ("report", run),
         ("pool", "add", run),
+        ("pool", "list"),
+        ("pool", "list", "--json"),
         ("export", run),
         ("export", run, "--verify"),
         ("optimize", "--resume", run, "--trials", "99"),
@@ -363,6 +379,36 @@ def read_bundle(folder: Path) -> None:
         with pytest.raises(WarpsmithError) as refused:
             runtime_load.load(bundle)
     assert printable(str(refused.value)) == str(refused.value)
+
+
+@cache
+def kernels_seed() -> Path:
+    """Kernels of another system, with the speedups that are claimed for them."""
+    folder = scratch() / "seed-kernels" / "kernels"
+    folder.mkdir(parents=True)
+    (folder / "softmax.cpp").write_text(source(1))
+    (folder / "claims.csv").write_text("task,speedup\nsoftmax,1.5\n")
+    read_kernels(folder.parent)  # asks the compiler for its version, once in a process
+    return folder.parent
+
+
+def read_kernels(folder: Path) -> None:
+    """Everything that reads kernels and claims of others, up to the point where a kernel is judged."""
+
+    def not_here(*_given: object, **_options: object) -> None:
+        raise UsageError("not here")
+
+    kernels = folder / "kernels"
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cli_evaluate, cli_verify, cli_tune, cli_bench_judge):
+            patch.setattr(module, "open_engine", not_here)
+        for starting in (evaluator_module, cli_profile, cli_export):
+            patch.setattr(starting, "Evaluator", not_here)
+        for kernel in sorted(kernels.glob("*.cpp")):
+            for words in (("evaluate",), ("evaluate", "--json"), ("verify",), ("profile",), ("tune",)):
+                said(*words, "relu", str(kernel))
+            said("export", str(kernel), "--task", "relu", "--verify")
+        said("bench", "judge", str(kernels), "--suite", "warpsmith-100", "--claims", str(kernels / "claims.csv"))
 
 
 # --- cases ---
@@ -489,6 +535,50 @@ def reply_cases() -> Iterator[Case]:
         yield Case(f"reply {number}: {text[:30]!r}", read_reply, run_seed, spoil)
 
 
+KERNELS = (
+    STEERING,
+    f"// {STEERING}\n{source(61)}",
+    "// tune: BLOCK = " + ", ".join(map(str, range(20_000))) + f"\n{source(62)}",
+    f"// tune: {STEERING} = 1, 2\n{source(63)}",
+    "".join(f"// tune: N{number} = 1, 2, 3, 4\n" for number in range(60)) + source(64),
+    f'#include "../../../../outside/target"\n{source(65)}',
+    f"#embed </dev/zero>\n{source(66)}",
+    "(" * 200_000,
+    "\ud800",
+)
+CLAIMS = (
+    f"task,speedup\n{STEERING},1\n",
+    f"task,speedup\nsoftmax,{STEERING}\n",
+    "task,speedup\nsoftmax,1e400\n",
+    "task,speedup\nsoftmax,nan\n",
+    "task,speedup\nsoftmax\n",
+    "task,speedup,task\nsoftmax,1,2,3,4\n",
+    f'task,speedup\n"{"a" * 300_000}",1\n',
+    "task,speedup\n" + "softmax,1\n" * 50_000,
+    f"{STEERING},speedup\n",
+    "task,speedup\nsoftmax,\x00\n",
+)
+
+
+def kernel_cases() -> Iterator[Case]:
+    """Hostile kernels and claims, and names of kernels."""
+    for what, file, texts in (("kernel", "softmax.cpp", KERNELS), ("claims", "claims.csv", CLAIMS)):
+        for number, text in enumerate(texts):
+
+            def spoil(folder: Path, file: str = file, text: str = text) -> None:
+                (folder / "kernels" / file).write_text(text, encoding="utf-8", errors="surrogatepass")
+
+            yield Case(f"{what} {number}: {text[:30]!r}", read_kernels, kernels_seed, spoil)
+        for name, make in ODD_FILES.items():
+            yield Case(f"{what}: {name}", read_kernels, kernels_seed, _file(f"kernels/{file}", make))
+    for name in (f"softmax{STEERING}.cpp", "soft\nmax.cpp", "-softmax.cpp", f"{'s' * 240}.cpp", "softmax;x.cpp"):
+
+        def rename(folder: Path, name: str = name) -> None:
+            (folder / "kernels" / "softmax.cpp").rename(folder / "kernels" / name)
+
+        yield Case(f"kernel named {name[:30]!r}", read_kernels, kernels_seed, rename)
+
+
 def _script(text: str) -> Callable[[Path], None]:
     def spoil(folder: Path) -> None:
         with closing(sqlite3.connect(folder / "run" / LOG_FILE)) as connection:
@@ -578,6 +668,7 @@ def file_cases() -> Iterator[Case]:
     for name, make in ODD_FILES.items():
         for file in (LOG_FILE, f"{LOG_FILE}-wal", f"{LOG_FILE}-shm", f"{LOG_FILE}-journal", "task.py", "lock"):
             yield Case(f"{file}: {name}", read_run, run_seed, _file(f"run/{file}", make))
+        yield Case(f"reply: {name}", read_reply, run_seed, _file("reply.md", make))
         for file in ("best.cpp", "best", "report.html", SIGNATURES):
             yield Case(f"{file}: {name}", read_run, run_seed, _file(f"run/{file}", make))
         for file in (f"bench/{PLAN}", f"bench/{RESULTS}", "bench/report.html", "bench/lock", str(cell)):
@@ -597,7 +688,7 @@ def file_cases() -> Iterator[Case]:
 def cases() -> tuple[Case, ...]:
     """All of them."""
     outside().mkdir(parents=True, exist_ok=True)
-    return (*file_cases(), *reply_cases(), *run_cases(), *document_cases())
+    return (*file_cases(), *reply_cases(), *kernel_cases(), *run_cases(), *document_cases())
 
 
 # --- one case ---

@@ -8,14 +8,22 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import cast
 
 import pytest
+import typer
+from click import Group
 
 from tests.fuzz import strangers
 from tests.fuzz.engine import Hung
 from tests.fuzz.strangers import KEY, Case, cases, outside, read_run, run_seed, said, try_case
+from warpsmith.cli.main import app
 
+_OF_RUNS = {"optimize", "tell", "pool", "export"}  # `read_run` tries them
+_READ_NOTHING = {  # of others: their own files, tasks that the user names, requests (tests/server)
+    *("suite", "kernels", "models", "serve", "agent-guide", "contract", "demo", "doctor"),
+}
 _PARTS = 4
 _EVERY = 14  # of the cases, in a usual run
 
@@ -36,11 +44,18 @@ def a_user_with_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 def scratch() -> Iterator[None]:
     yield
     shutil.rmtree(strangers.scratch(), ignore_errors=True)
-    for each in (strangers.scratch, run_seed, strangers.bench_seed, strangers.bundle_seed, cases):
+    for each in (
+        strangers.scratch,
+        run_seed,
+        strangers.bench_seed,
+        strangers.bundle_seed,
+        strangers.kernels_seed,
+        cases,
+    ):
         each.cache_clear()
 
 
-def tried(chosen: tuple[Case, ...]) -> None:
+def try_all(chosen: Iterable[Case]) -> None:
     failed = []
     for case in chosen:
         try:
@@ -52,14 +67,30 @@ def tried(chosen: tuple[Case, ...]) -> None:
 
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_hostile_folders_are_answered(part: int) -> None:
-    tried(cases()[part::_PARTS][::_EVERY])
+    try_all(cases()[part::_PARTS][::_EVERY])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_all_hostile_folders_are_answered(part: int) -> None:
     assert len(cases()) > 800
-    tried(cases()[part::_PARTS])
+    try_all(cases()[part::_PARTS])
+
+
+@pytest.mark.parametrize("what", ["reply", "claims", "kernel"])
+def test_what_is_no_file_is_not_read(what: str) -> None:
+    try_all(case for case in cases() if case.name in (f"{what}: FIFO", f"{what}: sparse giant"))
+
+
+def test_every_command_that_reads_what_others_wrote_takes_part() -> None:
+    for reads, seed in (
+        (strangers.read_run_quickly, run_seed),
+        (strangers.read_bench, strangers.bench_seed),
+        (strangers.read_kernels, strangers.kernels_seed),
+    ):
+        try_case(Case("good", reads, seed, lambda folder: None))
+    others = set(cast(Group, typer.main.get_command(app)).commands) - strangers.tried
+    assert others == _READ_NOTHING | _OF_RUNS - strangers.tried
 
 
 # --- the watch itself: one that sees nothing finds nothing ---

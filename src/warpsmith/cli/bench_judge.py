@@ -72,7 +72,7 @@ def bench_judge(
         cards.say(console, f"{path} is named after no task of {suite}; left out.", "yellow")
     wanted = WantedChecks(verify, compile_baseline=against == "compile")
     assessed = []
-    with tempfile.TemporaryDirectory() as scratch, _file_progress(console, len(found)) as doing:
+    with tempfile.TemporaryDirectory(prefix="warpsmith-") as scratch, _file_progress(console, len(found)) as doing:
         store = Path(out) if out else Path(scratch)
         opened = open_engine(
             engine or LOCAL,
