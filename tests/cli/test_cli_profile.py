@@ -179,9 +179,15 @@ def test_a_run_goes_into_the_pool_once(tmp_path: Path, kept: Path, capsys: pytes
 
 
 def test_a_search_finds_what_a_run_left(tmp_path: Path, kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_matches(PROBLEM, 3, as_json=False) == 0
+    assert "No record for cpu is measured; --backend cuda finds measured ones." in " ".join(
+        capsys.readouterr().out.split()
+    )
     pool(ADD, a_run(tmp_path / "run", 1, 8))
     capsys.readouterr()
 
+    assert show_matches(PROBLEM, 3, as_json=False) == 0
+    assert "No record" not in capsys.readouterr().out
     assert show_matches(PROBLEM, 3, as_json=True) == 0
     found = json.loads(capsys.readouterr().out)["records"]
 

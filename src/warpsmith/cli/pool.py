@@ -175,6 +175,10 @@ def show_matches(problem: Problem, limit: int, *, as_json: bool) -> int:
     if not found and not as_json:
         cards.say(cards.console(), "Nothing in the pool fits this task and backend.")
     _print(found, scored=True, as_json=as_json)
+    shipped = sorted({record.backend for record in stored.shipped_records()})
+    if not as_json and problem.backend not in shipped and not any(match.record.measured for match in found):
+        others = " or ".join(f"--backend {name}" for name in shipped)
+        cards.say(cards.console(), f"No record for {problem.backend} is measured; {others} finds measured ones.")
     return 0
 
 
