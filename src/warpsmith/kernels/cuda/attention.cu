@@ -6,7 +6,7 @@
 #include <warpsmith/matmul.cuh>
 
 #ifndef TUNE_SLICE
-#define TUNE_SLICE 8  // heads at a time
+#define TUNE_SLICE 64  // heads at a time
 #endif
 
 namespace {

@@ -4,7 +4,7 @@
 #include <warpsmith/rows.cuh>
 
 #ifndef TUNE_ROWS
-#define TUNE_ROWS 8
+#define TUNE_ROWS 4
 #endif
 
 namespace {

@@ -856,8 +856,10 @@ inline double cycles_of(const Plan& p, const Form& f) {
 inline Plan best_plan(const Form& f, int columns, int rows = 4, Tuning tuning = Tuning()) {
   Plan best = {};
   if (int64_t(f.images) * f.groups > 65535) return best;  // a grid has no more rows
-  for (int fold = 0; fold < (f.ci >= 16 ? 1 : 8); ++fold) {
-    const Plan p = make_plan(f, fold, columns, tuning.span, tuning.steps, 227 * 1024, tuning.most_taps, 128 * rows);
+  // Of equal plans those are faster that fold the width: their planes are as wide as the output.
+  constexpr int kFolds[] = {0, 4, 6, 7, 5, 2, 3, 1};
+  for (int i = 0; i < (f.ci >= 16 ? 1 : 8); ++i) {
+    const Plan p = make_plan(f, kFolds[i], columns, tuning.span, tuning.steps, 227 * 1024, tuning.most_taps, 128 * rows);
     if (p.ok && (!best.ok || cycles_of(p, f) < cycles_of(best, f))) best = p;
   }
   return best;

@@ -111,9 +111,8 @@ struct Place {
   }
 };
 
-// A block holds SLOTS chunks of THREADS * PACKS packs. THREADS threads work; one warp more fetches the chunks. The first
-// HELD chunks of a row stay in registers, so that their slots take chunks of the next row while this one is reduced.
-template <typename P, int THREADS, int PACKS, int SLOTS, int HELD>
+// A block holds SLOTS chunks of THREADS * PACKS packs. THREADS threads work; one warp more fetches the chunks.
+template <typename P, int THREADS, int PACKS, int SLOTS>
 __global__ void __launch_bounds__(THREADS + 32, 1)
     kept_rows(const __grid_constant__ P policy, int64_t rows, int64_t cols, int blocks) {
   namespace cg = cooperative_groups;
@@ -153,18 +152,7 @@ __global__ void __launch_bounds__(THREADS + 32, 1)
       const RowSpan span(row, cols);
       const RowPart<CHUNK> part(span, rank, blocks);
       Stat stat = P::none();
-      float4 held[HELD + 1][PACKS];
-      unsigned long long held_bits[HELD + 1];
-#pragma unroll
-      for (int c = 0; c < HELD; ++c) {
-        if (c >= part.chunks) continue;
-        barrier_wait(&full[place.slot], place.parity);
-        held_bits[c] = take_chunk<P, THREADS, PACKS>(span, part, c, memory + place.slot * CHUNK, held[c]);
-        barrier_arrive(&empty[place.slot]);
-        stat = P::merge(stat, P::template local<PACKS>(held[c], held_bits[c]));
-        place.advance(), again.advance();
-      }
-      for (int c = HELD; c < part.chunks; ++c, place.advance()) {
+      for (int c = 0; c < part.chunks; ++c, place.advance()) {
         float4 v[PACKS];
         barrier_wait(&full[place.slot], place.parity);
         const auto bits = take_chunk<P, THREADS, PACKS>(span, part, c, memory + place.slot * CHUNK, v);
@@ -185,10 +173,7 @@ __global__ void __launch_bounds__(THREADS + 32, 1)
       stat = warp_merge<P>(lane < blocks ? of_blocks[side][lane] : P::none());
       const typename P::Ready ready = policy.prepare(stat, row);
       if (rank == 0 && threadIdx.x == 0) policy.once(stat, ready, row);
-#pragma unroll
-      for (int c = 0; c < HELD; ++c)
-        if (c < part.chunks) put_chunk<P, THREADS, PACKS>(policy, span, part, c, held[c], held_bits[c], ready, row);
-      for (int c = HELD; c < part.chunks; ++c, again.advance()) {
+      for (int c = 0; c < part.chunks; ++c, again.advance()) {
         float4 v[PACKS];
         const auto bits = take_chunk<P, THREADS, PACKS>(span, part, c, memory + again.slot * CHUNK, v);
         barrier_arrive(&empty[again.slot]);
@@ -205,11 +190,11 @@ constexpr int64_t longest_kept(int blocks, int threads, int packs, int slots) {
   return int64_t(blocks) * threads * packs * slots * 4 - 4;  // a row that begins inside a pack needs one more
 }
 
-template <typename P, int THREADS, int PACKS, int SLOTS, int HELD>
+template <typename P, int THREADS, int PACKS, int SLOTS>
 int launch_kept(const P& policy, int64_t rows, int64_t cols, void* stream) {
   if (rows <= 0 || cols <= 0) return 0;
   constexpr int BYTES = THREADS * PACKS * SLOTS * 16;
-  auto kernel = kept_rows<P, THREADS, PACKS, SLOTS, HELD>;
+  auto kernel = kept_rows<P, THREADS, PACKS, SLOTS>;
   int blocks = 1, clusters = 0;
   while (blocks < kMostBlocks && longest_kept(blocks, THREADS, PACKS, SLOTS) < cols) blocks *= 2;
   cudaLaunchConfig_t config = {};
@@ -239,10 +224,7 @@ int launch_kept(const P& policy, int64_t rows, int64_t cols, void* stream) {
 // each other through device memory what they found, which takes microseconds: a warp of its own waits for it, and
 // meanwhile the next `lag` rows are reduced, as far as they fit beside the row.
 
-#ifndef TUNE_SPREAD_LAG
-#define TUNE_SPREAD_LAG 3
-#endif
-constexpr int kMostLag = TUNE_SPREAD_LAG;
+constexpr int kMostLag = 3;
 
 template <typename P, int THREADS, int PACKS, int SLOTS>
 __global__ void __launch_bounds__(THREADS + 64, 1)

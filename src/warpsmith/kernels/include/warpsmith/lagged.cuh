@@ -33,9 +33,6 @@
 #ifndef TUNE_KEPT
 #define TUNE_KEPT 13  // chunks of a row that a block keeps in its shared memory; 0: longer rows are read twice
 #endif
-#ifndef TUNE_KEPT_HELD
-#define TUNE_KEPT_HELD 6  // of them in registers
-#endif
 #ifndef TUNE_SPREAD
 #define TUNE_SPREAD 14  // the same, where all blocks of the device share a row
 #endif
@@ -276,7 +273,7 @@ int reduce_any_rows(const P& policy, int64_t rows, int64_t cols, void* workspace
   if (cols <= TUNE_CLUSTER) return reduce_rows(policy, rows, cols, stream);
 #if TUNE_KEPT > 0
   if (cols <= longest_kept(8, TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_KEPT))
-    return launch_kept<P, TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_KEPT, TUNE_KEPT_HELD>(policy, rows, cols, stream);
+    return launch_kept<P, TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_KEPT>(policy, rows, cols, stream);
 #endif
 #if TUNE_SPREAD > 0
   if (can_spread<TUNE_KEPT_THREADS, TUNE_KEPT_PACKS, TUNE_SPREAD>(cols))
