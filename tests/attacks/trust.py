@@ -65,9 +65,10 @@ an honest kernel that uses the same technique and must pass.
 _STRANGERS = """\
 ## Folders of strangers
 
-Runs, benches, results and bundles are passed on, and their files are text that anybody can write. What a command reads
-there is data until you say more (`tests/fuzz/strangers.py` replaces every field in turn, and every file by a link, a
-FIFO, a folder or a giant, and puts each case through all commands that read it; `tests/search/test_trust.py`).
+Runs, benches, results, bundles, replies, kernels and claims are passed on, and their files are text that anybody can
+write. What a command reads there is data until you say more (`tests/fuzz/strangers.py` replaces every field in turn,
+and every file by a link, a FIFO, a folder or a giant, and puts each case through all commands that read it;
+`tests/search/test_trust.py`). A usual test run tries one case in fourteen, `make test-all` all of them.
 """
 _OF_STRANGERS = (
     (
@@ -203,9 +204,10 @@ def render() -> str:
 
 def _harmless() -> list[str]:
     files = {a.file: a for attacks, where in _PLACES for a in attacks if a.file in HARMLESS_ON_GPU and _GPU in where}
-    rows = [
-        f"| {_link(files[name].file)} | {_purpose(files[name].path)} | {why} |" for name, why in HARMLESS_ON_GPU.items()
-    ]
+    rows = []
+    for name, why in HARMLESS_ON_GPU.items():
+        known = "" if name in _recorded() else " (not on record yet)"
+        rows.append(f"| {_link(name)} | {_purpose(files[name].path)} | {why}{known} |")
     head = ["| attack | what it does | why it gains nothing |", "|---|---|---|"]
     others = [f"| {_link(a.file)} | {_purpose(a.path)} | {_link(a.twin)} |" for a in GAIN_NOTHING]
     return [
