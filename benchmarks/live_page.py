@@ -29,7 +29,7 @@ from tests.report import browser
 from tests.server.live_runs import go_on, open_session
 
 from warpsmith.server.live_page import LivePage, names_of, serving
-from warpsmith.server.watched import RunShelf, WatchedRun
+from warpsmith.server.watched import RunShelf
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Measured:
     update_s: float  # from a verdict in the log until the page shows it, median
     update_worst_s: float
     server_update_s: float  # of which reading the event and making the patch, median
-    server_cpu_s: float  # of one processor: reading the log and making the page at first
+    server_cpu_s: float  # of one processor: reading the log, making the list and the page at first
     browser_cpu_s: float  # of one processor: the page's own thread until it is drawn, median
     load: float  # average load of the machine during the benchmark, one minute
 
@@ -79,7 +79,9 @@ def measure(folder: Path, trials: int, repeats: int) -> Measured:
                 time.sleep(1.0)
             chromium.close()
         begun = time.process_time()
-        watched, patches = WatchedRun("long", run), []
+        shelf, patches = RunShelf([folder / "runs"]), []
+        shelf.rows()
+        watched = shelf.run("runs/long")
         watched.document()
         server_cpu_s = time.process_time() - begun
         for number in range(trials + 1 + repeats, trials + 1 + 2 * repeats):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from tests.report.browser import Browser
 from tests.report.synthetic import NASTY, Maker, make_archive
 from warpsmith.report import page as pages
 from warpsmith.report.bench_page import bench_page
+from warpsmith.report.document import NewBest
 from warpsmith.report.run_page import run_page
 
 DESK, PHONE = (1280, 900), (390, 800)
@@ -97,6 +98,46 @@ def test_headings_are_in_order_and_charts_have_words(chromium: Browser, files: F
         assert chromium.run("[...document.querySelectorAll('table')].every(e => e.caption && e.tHead)")
         unlabelled = "[...document.querySelectorAll('input, select')].filter(e => !e.labels.length).length"
         assert chromium.run(unlabelled) == 0
+
+
+HIDDEN_BY_NAME = """(() => {
+  const labels = [...document.querySelectorAll("#curve .label")];
+  const name = labels.find(e => e.textContent === "PyTorch eager").getBBox();
+  return [...document.querySelectorAll("#curve .point")].filter(e => {
+    const x = e.cx.baseVal.value, y = e.cy.baseVal.value;
+    return x > name.x && x < name.x + name.width && y > name.y && y < name.y + name.height;
+  }).length;
+})()"""
+ROOF_ABOVE_AXIS = """(() => {
+  const floor = document.querySelector("#roofline .base").y1.baseVal.value;
+  const ends = [...document.querySelectorAll("#roofline .roof")].map(e => e.getBBox().y + e.getBBox().height);
+  return ends.length > 0 && ends.every(end => end < floor + 1);
+})()"""
+
+
+def test_nothing_is_drawn_over_a_point_below_an_axis_or_outside_a_phone(
+    chromium: Browser, small_run: Path, tmp_path: Path
+) -> None:
+    page, texts = run_page(small_run)
+    assert page.roofline is not None
+    # The first kernel is about as fast as PyTorch, whose name stands there; the roof begins far below the axis.
+    plan = "multiple-accumulators(count=4) + parallel-rows"
+    first, *others = (replace(trial, status="ok", speedup=2.0, strategy=plan) for trial in page.trials)
+    odd = replace(
+        page,
+        trials=(replace(first, speedup=1.04), *others),
+        steps=(NewBest(1, 1.04), NewBest(2, 2.0)),
+        best=2,
+        roofline_speedup=None,
+        roofline=replace(page.roofline, x=(page.roofline.x[0] / 1000, page.roofline.x[1])),
+    )
+    pages.write(odd, tmp_path / "odd.html", texts)
+    look(chromium, tmp_path / "odd.html")
+    assert chromium.run(HIDDEN_BY_NAME) == 0
+    assert chromium.run(ROOF_ABOVE_AXIS)
+    look(chromium, tmp_path / "odd.html", PHONE)
+    chromium.run("document.querySelector('#candidates .scroll').style.contentVisibility = 'visible'")
+    assert chromium.run("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('#candidates .scroll'))")
 
 
 def column(browser: Browser, table: str, name: str) -> list[str]:

@@ -75,6 +75,9 @@ const usd = (value) =>
 const plural = (n, one, many) => `${n} ${n === 1 ? one : many || one + "s"}`;
 const shorten = (text, most) => (text.length <= most ? text : text.slice(0, most - 1).trimEnd() + "…");
 
+// A text that may break before its parentheses.
+const breakable = (text) => text.split(/(?=\()/).flatMap((part, place) => (place ? [h("wbr"), part] : [part]));
+
 // --- data ---
 
 const DATA = JSON.parse(document.getElementById("page-data").textContent);

@@ -77,8 +77,9 @@ function roofline() {
 }
 
 function drawRoof(svg, roof, x, y, box) {
-  const [low, high] = roof.x;
   const rate = roof.bandwidth_bytes_s;
+  const low = Math.max(roof.x[0], roof.y[0] / rate); // not below the axis
+  const high = roof.x[1];
   const flat = roof.heights[roof.heights.length - 1];
   const ridge = flat ? Math.min(high, flat[1] / rate) : high;
   const slope = `M${x(low)},${y(low * rate)}L${x(ridge)},${y(ridge * rate)}`;

@@ -190,7 +190,7 @@ function candidates() {
       {
         name: "Strategy",
         key: (trial) => trial.strategy,
-        cell: (trial) => shorten(trial.strategy || trial.name, 120),
+        cell: (trial) => breakable(shorten(trial.strategy || trial.name, 120)),
         text: true,
       },
     ].filter(Boolean),

@@ -49,8 +49,9 @@ function bestCurve() {
       );
     }
     addPoints(svg, points);
-    reference(svg, box, up(1), "PyTorch eager", up(1) < box.top + 30 ? 14 : -6);
-    if (roof) reference(svg, box, up(roof), "roofline", up(roof) < box.top + 18 ? 14 : -6, "light");
+    const marks = DATA.trials.map((trial) => [x(trial.number), trial.speedup ? up(trial.speedup) : box.bottom - 7]);
+    reference(svg, box, up(1), "PyTorch eager", marks);
+    if (roof) reference(svg, box, up(roof), "roofline", marks, "light");
     const label = labeller(box);
     label(svg, x(last.trial), up(last.speedup), `${ratio(last.speedup)}, trial ${last.trial}`, {
       class: "label strong",
@@ -77,11 +78,22 @@ function bestCurve() {
   });
 }
 
-function reference(svg, box, y, text, dy, kind = "") {
+// A line across a chart with its name: above or below it, at the left or at the right, where no mark is hidden.
+function reference(svg, box, y, text, marks, kind = "") {
   svg.append(
     s("line", { class: `reference ${kind}`, "pointer-events": "none", x1: box.left, x2: box.right, y1: y, y2: y }),
   );
-  svg.append(s("text", { class: `label quiet ${kind}`, x: box.left + 6, y: y + dy }, text));
+  const wide = text.length * 6.6;
+  const places = [box.left + 6, box.right - 6 - wide].flatMap((left) => [
+    { x: left, y: y - 6 },
+    { x: left, y: y + 14 },
+  ]);
+  const inside = (place) => place.y - 11 > box.top - 8 && place.y < box.bottom;
+  const free = (place) =>
+    !marks.some(([mx, my]) => mx > place.x - 5 && mx < place.x + wide + 5 && my > place.y - 16 && my < place.y + 7);
+  const fitting = places.filter(inside);
+  const { x, y: down } = fitting.find(free) || fitting[0] || places[0];
+  svg.append(s("text", { class: `label quiet ${kind}`, x, y: down }, text));
 }
 
 function marksLegend() {
