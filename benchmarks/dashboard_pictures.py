@@ -55,6 +55,7 @@ def main() -> None:
         picture(reader, options.out / "dashboard-run.png")
         other = f"{home}/runs/{options.runs.name}/{options.diff or options.run}"
         reader.goto(other)
+        reader.wait_for_selector("#candidates tr.chosen", state="attached")
         trial = reader.evaluate("Number(document.querySelector('#candidates tr.chosen th').textContent)")
         reader.goto(f"{other}#trial-{trial}")
         reader.get_by_role("tab", name="Diff").click()
