@@ -23,7 +23,9 @@ from tests.searching import factor, invalid, valid
 from warpsmith.cli import bench as command
 from warpsmith.cli.main import app
 from warpsmith.experiments.as_published import Paper, differences, setup
+from warpsmith.experiments.collect import collect
 from warpsmith.experiments.plan import BenchPlan, write_plan
+from warpsmith.experiments.results import RefusedKernel
 from warpsmith.methods.deviations import ERRORS, STARTS, STOPS, TUNES
 from warpsmith.methods.load import load
 from warpsmith.model.candidate import Candidate
@@ -173,6 +175,7 @@ def test_both_papers_end_to_end(paper: str, methods: list[str], desk: Desk, monk
     assert "Where this differs from the paper" in ended.err
     assert len(results["differences"]) > 8
     assert all((cell["published_valid"], cell["valid"]) == (2, 1) for cell in results["cells"])
+    assert all("out differs: rms scaled error 0.002" in cell["refused"][0]["reason"] for cell in results["cells"])
     monkeypatch.chdir(desk.folder)
     assert_planted_in_every_format(Path(f"out-{paper}"), [(method, 2, 2, 1, 1, "wrong 1") for method in methods])
 
@@ -213,4 +216,6 @@ def test_a_planted_kernel_is_in_the_table_of_two_rules(tmp_path: Path) -> None:
 
     searched(tmp_path, key, both_rules)
 
+    (cell,) = collect(tmp_path).cells
+    assert cell.refused == (RefusedKernel(2, "wrong", "out[3] is 7, not 8"),)
     assert_planted_in_every_format(tmp_path, [(key.method, 3, 2, 1, 1, "wrong 1")])

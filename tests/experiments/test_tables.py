@@ -14,7 +14,16 @@ from tests.experiments.making import bench, best, cell
 from warpsmith.cli.bench_show import terminal_tables
 from warpsmith.experiments import formats
 from warpsmith.experiments.compare import compare
-from warpsmith.experiments.results import BenchResults, BenchTask, Cell, CellBest, CellStatus, CurvePoint, Versions
+from warpsmith.experiments.results import (
+    BenchResults,
+    BenchTask,
+    Cell,
+    CellBest,
+    CellStatus,
+    CurvePoint,
+    RefusedKernel,
+    Versions,
+)
 from warpsmith.experiments.tables import PARTS, ColumnKind, Table, table_named, tables
 from warpsmith.report.bench_page import bench_page
 
@@ -76,13 +85,13 @@ def test_csv_has_figures_in_full_and_intervals_in_their_own_columns(made: BenchR
     assert rows[3]["eager"] == rows[3]["eager high"] == ""
 
 
-def test_csv_has_all_that_is_known_of_a_cell_but_its_curve(made: BenchResults) -> None:
+def test_csv_has_all_that_is_known_of_a_cell_but_its_curve_and_single_kernels(made: BenchResults) -> None:
     first, second = made.cells[:2]
     made = replace(made, cells=(replace(first, settled=7, device="some CPU"), second))
     text = formats.as_csv(table_named(made, "cells"))
     rows = list(csv.DictReader(io.StringIO(text)))
 
-    known = {each.name for kind in (Cell, CellBest) for each in fields(kind)} - {"best", "curve"}
+    known = {each.name for kind in (Cell, CellBest) for each in fields(kind)} - {"best", "curve", "refused"}
     assert known <= set(rows[0])
     assert [row["settled"] for row in rows] == ["7", "10"]  # of older results nothing else is known: all of them
     assert (rows[0]["trial"], rows[0]["remeasured"], rows[0]["device"]) == ("3", "yes", "some CPU")
@@ -153,7 +162,12 @@ def papers() -> BenchResults:
     ]
     cells = [replace(each, prompt_tokens=3 * each.tokens // 4) for each in cells]
     cells[2:] = [replace(each, epochs=2, published_valid=7) for each in cells[2:]]
-    cells[3] = replace(cells[3], published_only=(("rejected", 1), ("wrong", 2)))
+    refused = (
+        RefusedKernel(2, "wrong", "off"),
+        RefusedKernel(3, "rejected", "stale output: x"),
+        RefusedKernel(7, "wrong", "off"),
+    )
+    cells[3] = replace(cells[3], published_only=(("rejected", 1), ("wrong", 2)), refused=refused)
     families = (BenchTask("relu", "suite/relu", "activation"), BenchTask("conv", "suite/conv", "convolution"))
     return bench(cells, tasks=families, as_published="cupilot", differences=("Device: an A100, here a CPU.",))
 
@@ -216,6 +230,7 @@ def test_products_have_their_utilisation() -> None:
 
 def test_two_rules_of_validity_are_counted(papers: BenchResults) -> None:
     assert rows(papers, "rules") == [("cupilot", 20, 14, 10, 3, "wrong 2, rejected 1")]
+    assert rows(papers, "refused")[1] == ("conv", "cupilot", 0, 3, "rejected", "stale output: x")
 
 
 def test_every_table_has_every_format_and_the_page_has_the_new_ones(papers: BenchResults) -> None:
@@ -226,5 +241,18 @@ def test_every_table_has_every_format_and_the_page_has_the_new_ones(papers: Benc
         assert formats.latex([table]).count(r"\\") == 1 + len(table.rows)
         assert f"### {table.title}" in formats.markdown([table])
     shown = {table.title for table in bench_page(papers).tables}
-    assert shown >= {"Two rules of validity", "Equal trials, equal tokens", "Epoch by epoch"}
+    assert shown >= {
+        "Two rules of validity",
+        "Valid by the published rule, and refused here",
+        "Equal trials, equal tokens",
+        "Epoch by epoch",
+    }
     assert any("cupilot" in title for title in shown)  # the differences from the paper
+
+
+def test_the_page_has_the_first_rows_of_a_very_long_table(papers: BenchResults) -> None:
+    many = tuple(RefusedKernel(number, "wrong", "off") for number in range(1, 251))
+    made = replace(papers, cells=(replace(papers.cells[0], refused=many), *papers.cells[1:]))
+    shown = next(each for each in bench_page(made).tables if "refused here" in each.title)
+    assert len(shown.rows) == 200
+    assert shown.note == "53 more rows: warpsmith bench show --part refused."

@@ -59,6 +59,7 @@ class TablePart(StrEnum):
     TASKS = "tasks"
     PRODUCTS = "products"
     PAIRS = "pairs"
+    REFUSED = "refused"
     UNVERIFIED = "unverified"
     EMPTY = "empty"
     FAILED = "failed"

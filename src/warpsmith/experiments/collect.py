@@ -6,6 +6,7 @@ Only reads, and only what is there: results can be collected while the bench run
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from warpsmith.experiments.results import (
     CellStatus,
     CurvePoint,
     MeasuredSpeedup,
+    RefusedKernel,
     Versions,
     read_results,
 )
@@ -42,6 +44,7 @@ from warpsmith.strategies.catalogue import work_families
 from warpsmith.system.files import put_in_place, read_file
 
 FAILED = "failed.json"
+_REASON_CHARS = 400  # of the reason why one kernel is refused
 _BROKEN = (StopReason.PROPOSER_FAILED, StopReason.EVALUATOR_FAILED)  # the search was cut short
 
 
@@ -170,11 +173,20 @@ def _by_published_rule(plan: BenchPlan, session: Session) -> dict[str, Any]:
     """How many proposals the published rule calls valid, and which of them are refused here."""
     if not plan.settings.published_rule:
         return {}
-    proposals = [trial for trial in session.state.trials.values() if not trial.free]
-    judged = [each for trial in proposals if (each := session.evaluation(trial.number)) is not None]
-    accepted = [each for each in judged if each.published]
-    refused = Counter(each.status.value for each in accepted if not each.ok)
-    return {"published_valid": len(accepted), "published_only": tuple(sorted(refused.items()))}
+    proposals = [trial.number for trial in session.state.trials.values() if not trial.free]
+    judged = {number: each for number in proposals if (each := session.evaluation(number)) is not None}
+    accepted = {number: each for number, each in judged.items() if each.published}
+    refused = tuple(
+        RefusedKernel(number, each.status.value, textwrap.shorten(each.reason, _REASON_CHARS, placeholder="…"))
+        for number, each in accepted.items()
+        if not each.ok
+    )
+    counts = Counter(each.status for each in refused)
+    return {
+        "published_valid": len(accepted),
+        "published_only": tuple(sorted(counts.items())),
+        "refused": refused,
+    }
 
 
 def _state(closed: RunClosed | None, proposer: str, trials: int) -> tuple[CellStatus, str]:

@@ -117,6 +117,15 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
+class RefusedKernel:
+    """A kernel that the published rule calls valid and this evaluator refuses."""
+
+    trial: int
+    status: str  # a value of `Status`
+    reason: str
+
+
+@dataclass(frozen=True)
 class Cell:
     """One run of the bench."""
 
@@ -136,6 +145,7 @@ class Cell:
     prompt_tokens: int | None = None  # of these; None in older results
     published_valid: int | None = None  # proposals that the published rule calls valid; None where it was not asked
     published_only: tuple[tuple[str, int], ...] = ()  # of these, the ones refused here: how many, by status
+    refused: tuple[RefusedKernel, ...] = ()  # the same one by one; () in older results
     epochs: int = 1  # stages of the method
     usd: float | None = 0.0  # None where a price is not known
     device_seconds: float = 0.0  # building and judging

@@ -70,12 +70,12 @@ class Table:
 _SHOWN = (0.0, 0.8, 1.0, 1.2, 1.5, 2.0, 5.0, 10.0)  # points of fast_p
 PARTS = (
     *("speed", "baselines", "search", "rules", "tokens", "fast", "families", "epochs", "tasks", "products"),
-    *("pairs", "unverified", "empty", "failed", "differences", "cells"),
+    *("pairs", "refused", "unverified", "empty", "failed", "differences", "cells"),
 )
 
 
 def tables(bench: BenchResults, *, unverified: bool = False) -> tuple[Table, ...]:
-    """The tables for people, without empty ones."""
+    """The tables for people, without empty ones and without those of single kernels and cells."""
     found = summaries(bench, unverified=unverified)
     made = (
         speed_table(bench, found, unverified=unverified),
@@ -115,7 +115,8 @@ def table_named(bench: BenchResults, name: str, *, unverified: bool = False) -> 
         return product_table(bench, unverified=unverified)
     if name == "pairs":
         return pair_table(bench, compare_methods(bench, unverified=unverified))
-    if name in (plain := {"rules": rule_table, "tokens": token_table, "epochs": epoch_table}):
+    plain = {"rules": rule_table, "tokens": token_table, "epochs": epoch_table, "refused": refused_table}
+    if name in plain:
         return plain[name](bench)
     if name == "families":
         return family_table(bench, unverified=unverified)
@@ -433,6 +434,24 @@ def pair_table(bench: BenchResults, found: Sequence[MethodComparison]) -> Table:
 
 
 # --- cells that do not count, and all cells ---
+
+
+def refused_table(bench: BenchResults) -> Table:
+    """Kernels that the published rule calls valid, and why they are refused here."""
+    columns = (
+        Column("task"),
+        Column("method"),
+        Column("seed", ColumnKind.COUNT),
+        Column("trial", ColumnKind.COUNT),
+        Column("verdict"),
+        Column("why"),
+    )
+    rows = tuple(
+        (cell.task, label(bench, (cell.method, cell.proposer)), cell.seed, each.trial, each.status, each.reason)
+        for cell in bench.cells
+        for each in cell.refused
+    )
+    return Table("refused", "Valid by the published rule, and refused here", columns, rows)
 
 
 def unverified_table(bench: BenchResults) -> Table:

@@ -22,7 +22,7 @@ from warpsmith.experiments.statistics import (
     pooled,
     summary,
 )
-from warpsmith.experiments.tables import Table, tables
+from warpsmith.experiments.tables import Table, refused_table, tables
 from warpsmith.model import numbers
 from warpsmith.model.evaluation import Interval
 from warpsmith.report.document import (
@@ -40,7 +40,8 @@ from warpsmith.report.document import (
 )
 
 _OTHER = "other"
-_IN_WORDS = ("baselines", "rules", "tokens", "epochs", "products", "differences")  # tables as they are
+_MOST_ROWS = 200  # of such a table
+_IN_WORDS = ("baselines", "rules", "refused", "tokens", "epochs", "products", "differences")  # tables as they are
 
 
 def bench_page(bench: BenchResults, reports: Mapping[str, str] | None = None) -> BenchPage:
@@ -59,16 +60,24 @@ def bench_page(bench: BenchResults, reports: Mapping[str, str] | None = None) ->
         families=tuple(_families(bench, unverified)),
         duels=tuple(_duel(bench, each) for each in compare_methods(bench, unverified=unverified)),
         runs=tuple(_run(bench, cell, reports or {}) for cell in bench.cells),
-        tables=tuple(_words(table) for table in tables(bench, unverified=unverified) if table.key in _IN_WORDS),
+        tables=tuple(
+            _words(table)
+            for table in (*tables(bench, unverified=unverified), refused_table(bench))
+            if table.key in _IN_WORDS and table.rows
+        ),
     )
 
 
 def _words(table: Table) -> PlainTableView:
+    left = len(table.rows) - _MOST_ROWS
+    more = f"{left} more rows: warpsmith bench show --part {table.key}." if left > 0 else ""
     rows = tuple(
         tuple(figure(value, column.kind) for value, column in zip(row, table.columns, strict=True))
-        for row in table.rows
+        for row in table.rows[:_MOST_ROWS]
     )
-    return PlainTableView(table.title, tuple(column.name for column in table.columns), rows, table.note)
+    return PlainTableView(
+        table.title, tuple(column.name for column in table.columns), rows, f"{table.note} {more}".strip()
+    )
 
 
 # --- the top ---
