@@ -309,9 +309,10 @@ PYTHON: tuple[Attack, ...] = (
     _python(
         "early_reply",
         10,
-        rf"background work|forged|{_NOT_WRITTEN}",
+        rf"background work|forged|{_NOT_WRITTEN}|{_DIFFERS}",
         Status.REJECTED,
         Status.UNWRITTEN,
+        Status.WRONG,
         twin="careful",
         names_harness=True,
     ),
