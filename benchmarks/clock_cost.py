@@ -56,13 +56,12 @@ class Side:
             self.seconds.append(time.monotonic() - began)
         if called.returncode not in (0, 1):
             raise SystemExit(f"{checkout}: {called.stderr[-2000:]}")
-        for each in json.loads(called.stdout)["evaluations"]:
+        for each in map(json.loads, called.stdout.splitlines()):
             self.statuses.append(each["status"])
             for result in each["workloads"]:
-                eager = result["baselines"][0]
-                low, high = eager["interval"]
-                self.speedups.append(eager["speedup"])
-                self.widths.append((high - low) / eager["speedup"])
+                speedup, (low, high) = result["speedup"]["eager"], result["speedup_interval"]["eager"]
+                self.speedups.append(speedup)
+                self.widths.append((high - low) / speedup)
                 self.latencies_ms.append(result["latency_ms"])
 
     def summary(self) -> dict[str, float]:
