@@ -157,7 +157,7 @@ class Stopwatch:
             mode = "graph" if clock.capture() else mode
             sample_ns: Callable[[], float] = clock.sample_ns
         else:
-            side = CpuBaseline(name, calls, self._flush, contextlib.nullcontext)
+            side = CpuBaseline(name, calls, lambda results=(): self._flush(), contextlib.nullcontext)
             sample_ns = partial(side.sample, False, range(len(calls)))
         values: list[float] = []
         sample_ns()  # not counted: the first one wakes the device up

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from warpsmith.evaluator.judge import baselines
-from warpsmith.evaluator.judge.baselines import CpuBaseline
+from warpsmith.evaluator.judge.baselines import CpuBaseline, rough_time_s
 from warpsmith.evaluator.judge.timing.process_usage import CpuUsage, ProcessUsage
 from warpsmith.evaluator.supervisor.worker_pool import WorkerPool
 
@@ -44,7 +44,7 @@ def _baseline(
         called.append(0)
         return (torch.zeros(1),)
 
-    runner = CpuBaseline("eager", [call], lambda: None, lambda: nullcontext(), _Usage(waits))
+    runner = CpuBaseline("eager", [call], lambda results=(): None, lambda: nullcontext(), _Usage(waits))
     monkeypatch.setattr(baselines, "repeat_until_awake", lambda act, most_ms: None)
     monkeypatch.setattr(time, "perf_counter_ns", lambda: next(clock))
     return runner, called
@@ -100,3 +100,14 @@ def test_memory_that_was_freed_is_used_again(cache_folder: Path) -> None:
 
 def test_a_gpu_s_processes_give_memory_back(cache_folder: Path) -> None:
     assert not {name for name in WorkerPool("cuda", cache_folder, 1)._server_environ() if "MALLOC" in name}
+
+
+def test_threads_that_wait_for_each_other_do_not_make_a_short_call_look_long() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert rough_time_s(lambda: time.sleep(0.005 if torch.get_num_threads() > 1 else 0)) < 0.004
+        assert torch.get_num_threads() == 2
+        assert rough_time_s(lambda: time.sleep(0.005 if torch.get_num_threads() == 1 else 0)) < 0.004
+    finally:
+        torch.set_num_threads(before)

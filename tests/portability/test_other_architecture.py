@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
 COMPILER = f"{OTHER}-linux-gnu-g++"
-NATIVE = sorted((ROOT / "src/warpsmith/evaluator/candidate/native").glob("*.c"))
+NATIVE = sorted((ROOT / "src/warpsmith/evaluator/native").glob("*.c"))
 EMULATOR = ROOT / "tests/kernel_templates/emulator.h"
 KERNELS = sorted((ROOT / "src/warpsmith/examples").glob("*.cpp"))
 LIBRARY = ROOT / "src/warpsmith/kernels/include"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from warpsmith.evaluator.cuda_driver import Driver
 from warpsmith.evaluator.judge.timing.cpu_affinity import CpuAffinity
 from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
 
+LONG_S = 0.05  # one call is a good enough estimate of a baseline this slow
 CPU_SETTLE_S = 0.003  # OpenMP threads of the side that ran last spin for a while before they sleep
 _WAKE_MS = 10
 _WAKE_ELEMENTS = 1 << 16
@@ -33,11 +34,17 @@ def wait_for_device(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+class Flush(Protocol):
+    """Pushes data out of the caches: all of it, or that of the buffers and of these results."""
+
+    def __call__(self, results: Iterable[torch.Tensor] = ()) -> None: ...
+
+
 class BaselineRunner(Protocol):
     """Runs one baseline on the sets of one workload."""
 
     name: str
-    flush: Callable[[], None]  # pushes all data out of the caches
+    flush: Flush
 
     def sample(self, graph: bool, sets: Sequence[int]) -> int:
         """Flush the caches, make one call on each of these sets, as a graph if possible; the time in nanoseconds."""
@@ -59,7 +66,7 @@ class CpuBaseline:
         self,
         name: str,
         calls: Sequence[Call],
-        flush: Callable[[], None],
+        flush: Flush,
         threads: Callable[[], AbstractContextManager[None]],
         usage: ProcessUsage | None = None,
     ) -> None:
@@ -84,8 +91,8 @@ class CpuBaseline:
 
     def _attempt(self, sets: Sequence[int]) -> tuple[int, int]:
         """The time of one attempt, and the longest time that one of its threads waited for a CPU."""
+        self.flush(tensor for outputs in self._outputs for tensor in outputs)  # their memory is used again
         self._outputs.clear()  # the last results are freed before the clock starts
-        self.flush()
         time.sleep(CPU_SETTLE_S)
         with self._threads():
             self._waker.add_(1.0)  # starts all threads
@@ -105,10 +112,37 @@ class CpuBaseline:
         return False
 
 
+def rough_time_s(call: Callable[[], object]) -> float:
+    """A rough time of one call on the CPU, in seconds.
+
+    With all threads or with one, whichever is shorter: on a busy machine, threads wait for each other a thousand times
+    as long as a short call takes.
+    """
+    threads, several_s = torch.get_num_threads(), _shortest_s(call)
+    if several_s > LONG_S or threads == 1:
+        return several_s
+    torch.set_num_threads(1)
+    try:
+        return min(several_s, _shortest_s(call))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _shortest_s(call: Callable[[], object]) -> float:
+    best, begun = math.inf, time.perf_counter()
+    for tries in range(20):  # on a busy machine most of them are disturbed
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+        if (tries >= 3 and time.perf_counter() - begun > 2 * LONG_S) or best > LONG_S:
+            break
+    return best
+
+
 class CudaBaseline:
     """A PyTorch callable per set on a GPU, run as a chain of graphs where they can be captured."""
 
-    def __init__(self, name: str, calls: Sequence[Call], flush: Callable[[], None], driver: Driver) -> None:
+    def __init__(self, name: str, calls: Sequence[Call], flush: Flush, driver: Driver) -> None:
         self.name = name
         self.flush = flush
         self._calls = calls

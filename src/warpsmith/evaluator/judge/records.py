@@ -50,6 +50,7 @@ class JudgeConfig:
     search_path: tuple[str, ...]
     calibration: CalibrationMode = CalibrationMode.JUDGE
     inputs_folder: str = ""  # to verify a winner: where input files for standalone runs are put; "" to evaluate
+    lines_library: str = ""  # native/lines.c as a library; "" if it could not be built
 
 
 @dataclass(frozen=True)

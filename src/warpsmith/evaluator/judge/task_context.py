@@ -5,13 +5,12 @@ Used by the judge's process only; `examiner` uses it for each candidate.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import math
 import mmap
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,8 @@ import torch
 
 from warpsmith.evaluator.cuda_replay.shared_memory import GRANULE_BYTES
 from warpsmith.evaluator.judge import arena as memory
-from warpsmith.evaluator.judge.baselines import BaselineRunner, CpuBaseline, CudaBaseline
+from warpsmith.evaluator.judge.baselines import LONG_S, BaselineRunner, CpuBaseline, CudaBaseline, rough_time_s
+from warpsmith.evaluator.judge.cpu_caches import CpuCaches
 from warpsmith.evaluator.judge.memory_need import DeviceMemory, check_memory, total_bytes
 from warpsmith.evaluator.judge.numerics import held_out_inputs
 from warpsmith.evaluator.judge.numerics.calibration import CalibrationCache, Calibrator, baseline_unusable
@@ -37,7 +37,7 @@ from warpsmith.model.brief import DeviceFigures, WorkloadBound
 from warpsmith.model.build import DeviceKind
 from warpsmith.model.certificate import Calibration
 from warpsmith.model.errors import TaskError
-from warpsmith.model.task import Precision, Task, Workload
+from warpsmith.model.task import Precision, Task, TensorRole, Workload
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.outline import outline
 from warpsmith.tasks.program import Program
@@ -45,11 +45,11 @@ from warpsmith.tasks.variants import OWN
 
 _SAMPLE_NS = {"cpu": 2e6, "cuda": 4e5}  # one sample should take about this long: it decides the number of sets
 _MOST_SETS = {"cpu": MOST_CALLS, "cuda": 64}
+_MANY_SETS = 8
 _ESTIMATE_CALLS = 8
 _FEW_BYTES = 16 << 20
 _FEW_FLOPS = 2e9
 _SHORT_S = 0.001
-_LONG_S = 0.05  # one call is a good enough estimate of a baseline this slow
 
 
 class TaskContext:
@@ -97,7 +97,7 @@ class TaskContext:
         self._compiled = _Compiled()
         self.flush_bytes = 2 * self.peaks.l2_bytes
         self._flush_buffer: torch.Tensor | None = None
-        self._flush_memory = ctypes.create_string_buffer(self.flush_bytes if self.driver is None else 0)
+        self._caches = CpuCaches(self.peaks.l2_bytes, config.lines_library) if self.driver is None else None
         self.dropped_baselines: list[str] = []
 
     def check_memory(self) -> None:
@@ -234,21 +234,14 @@ class TaskContext:
             call()
             torch.cuda.synchronize()
             once = time.perf_counter() - start
-            if once > _LONG_S:
+            if once > LONG_S:
                 return once
             count = _ESTIMATE_CALLS if once < _SHORT_S else 1  # a graph keeps the results of all its calls
             assert self.driver is not None, "on a GPU"
-            runner = CudaBaseline("eager", [call] * count, lambda: None, self.driver)
+            runner = CudaBaseline("eager", [call] * count, lambda results=(): None, self.driver)
             graph = runner.capture()
             return min(runner.sample(graph, range(count)) for _ in range(3)) / 1e9 / count
-        best, begun = math.inf, time.perf_counter()
-        for tries in range(20):  # on a busy machine most of them are disturbed
-            start = time.perf_counter()
-            call()
-            best = min(best, time.perf_counter() - start)
-            if (tries >= 3 and time.perf_counter() - begun > 2 * _LONG_S) or best > _LONG_S:
-                break
-        return best
+        return rough_time_s(call)
 
     def _lay_out(self) -> list[BufferLayout]:
         """The layout of each workload, with as many sets as fit and as one sample needs."""
@@ -276,16 +269,29 @@ class TaskContext:
                 buffers.write_inputs(index, inputs)
         return workload_buffers
 
-    def flush(self) -> None:
-        """Push all data out of the last cache; on a GPU with the same operation as hosts use."""
-        if self.driver is None:
-            ctypes.memset(self._flush_memory, 0x5A, self.flush_bytes)
+    def flush(self, results: Iterable[torch.Tensor] = ()) -> None:
+        """Push all data out of the last cache; on a GPU with the same operation as hosts use.
+
+        Of short tasks on the CPU only the buffers and these results of a baseline, which is what both sides begin
+        with: their samples consist of many calls, which find the rest as the call before has left it.
+        """
+        if self._caches is not None:
+            if self._short_calls() and self._caches.drops_lines(self.arena.memory.numel()):
+                self._caches.drop((self.arena.memory, *results))
+            else:
+                self._caches.overwrite()
             return
+        assert self.driver is not None, "on a GPU"
         if self._flush_buffer is None:
             self._flush_buffer = torch.empty(self.flush_bytes, dtype=torch.uint8, device=self.device)
         stream = torch.cuda.current_stream(self.device).cuda_stream
         self.driver.forget_persisting_lines()
         self.driver.fill_async(self._flush_buffer.data_ptr(), 0x5A, self.flush_bytes, stream)
+
+    def _short_calls(self) -> bool:
+        """Whether a sample of every workload consists of many calls. Hosts copy state into memory of their own."""
+        stateless = all(tensor.role is not TensorRole.STATE for tensor in self.task.tensors)
+        return stateless and all(len(layout.sets) >= _MANY_SETS for layout in self._layouts)
 
     def baseline_runners(self) -> list[BaselineRunner]:
         """Every baseline on every workload that can run; making them takes time once."""

@@ -30,7 +30,15 @@ from warpsmith.evaluator.supervisor.job import BUILD_ONLY, EvaluationJob, Progre
 from warpsmith.evaluator.supervisor.judge_client import JudgeClient, VerificationSetup
 from warpsmith.evaluator.supervisor.python_compile import PythonCompiler
 from warpsmith.evaluator.supervisor.result_cache import ResultCache, ResultKey
-from warpsmith.evaluator.supervisor.worker_pool import CALLS, FAULTS, HEAP, WorkerPool, native_library, readable_paths
+from warpsmith.evaluator.supervisor.worker_pool import (
+    CALLS,
+    FAULTS,
+    HEAP,
+    LINES,
+    WorkerPool,
+    native_library,
+    readable_paths,
+)
 from warpsmith.hardware.device import Device, cpu_threads, free_gpu_memory, select_device
 from warpsmith.model.brief import Problem
 from warpsmith.model.build import Artifact, Backend, BuildFailure, Target
@@ -426,6 +434,7 @@ class Evaluator:
         if inputs_folder:  # verification tries many inputs, and the reference takes most of the time
             limits = replace(settings.limits, total_s=_VERIFICATION_TIME * settings.limits.total_s)
             settings = replace(settings, limits=limits)
+        natives = {name: native_library(name, self._paths.cache, os.environ) for name in (FAULTS, HEAP, CALLS, LINES)}
         config = JudgeConfig(
             task=os.path.abspath(task),
             precision=precision.value if precision else "",
@@ -440,13 +449,14 @@ class Evaluator:
             search_path=(os.path.dirname(os.path.abspath(task)),),
             inputs_folder=inputs_folder,
             calibration=calibration,
+            lines_library=natives.pop(LINES),
         )
         return JudgeClient(
             judge_server,
             config,
             native_hosts=self._workers.native_hosts,
             python_hosts=self._workers.python_hosts,
-            natives={name: native_library(name, self._paths.cache, os.environ) for name in (FAULTS, HEAP, CALLS)},
+            natives=natives,
         )
 
     def _release_memory(self) -> None:

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from warpsmith import evaluator
 from warpsmith.backends.toolchain import TOOLKIT, find_cxx, find_nvcc
-from warpsmith.evaluator import candidate
 from warpsmith.evaluator.sandbox import landlock
 from warpsmith.evaluator.sandbox.policy import default_readable
 from warpsmith.evaluator.supervisor.fork_server import CannotImport, ForkServer
@@ -55,8 +55,8 @@ _INHERITED = (
     "TMPDIR",
 )
 _PREFIX = "warpsmith-"
-FAULTS, HEAP, CALLS = "faults", "heap", "calls"
-"""C sources that hosts load as libraries (see `native_library`)."""
+FAULTS, HEAP, CALLS, LINES = "faults", "heap", "calls", "lines"
+"""C sources that hosts and judges load as libraries (see `native_library`)."""
 
 
 @dataclass(frozen=True)
@@ -238,15 +238,16 @@ def make_scratch_folder() -> OwnedFolder:
 
 
 def native_library(name: str, cache: Path, environ: Mapping[str, str]) -> str:
-    """The path of `candidate/native/<name>.c` as a library, compiled on first use; "" if it cannot be built.
+    """The path of `evaluator/native/<name>.c` as a library, compiled on first use; "" if it cannot be built.
 
     Without `faults.c`, the reason of a crash does not name the buffer that was overrun. Without `heap.c`, calls of
     PyTorch modules cannot be replayed. Without `calls.c`, an interpreter makes the calls of a sample one by one.
+    Without `lines.c`, the caches of the CPU are overwritten before every sample.
     """
     compiler = find_cxx(environ)
     if compiler is None:
         return ""
-    source = Path(candidate.__file__).parent / "native" / f"{name}.c"
+    source = Path(evaluator.__file__).parent / "native" / f"{name}.c"
     key = hashlib.sha256(source.read_bytes() + compiler.identity.encode()).hexdigest()[:16]
     target = cache / "native" / f"{name}-{key}.so"
     if target.exists():
