@@ -36,18 +36,40 @@ HERE = Path(__file__).resolve().parent
 ARCH = "sm_90a"
 CHANGED = "the kernel's text has changed since this measurement"
 HOW = {  # the strategy of a kernel of the collection, by the header that it includes first
-    "convolution": "split-product + implicit-gemm + wgmma: split the input once into two fp16 planes with "
-    "x = hi + lo / 2048, in blocks of eight channels per pixel, padded with zeros, so that a tap is a fixed distance "
-    "in a flat array; write every convolution, transposed ones by phases, as stride-1 problems with a list of taps; "
+    "convolution": "split-product + implicit-gemm + wgmma: split the input once into two fp16 planes with x = hi + "
+    "lo / 2048, in blocks of eight channels per pixel, padded with zeros, so that a tap is a fixed distance in a "
+    "flat array; write every convolution, transposed ones by phases, as stride-1 problems with a list of taps; "
     "compute hi*hi + hi*lo + lo*hi with wgmma from a ring of shared-memory stages; add partial sums in fp32 registers",
     "convolution_stream": "split-product + wgmma in one pass over memory: all filters stay in shared memory, four "
     "warps load the input and split it into fp16 planes on its way, two warpgroups multiply and write",
-    "depthwise": "register reuse: a warp takes 32 * 4 columns and several rows of one channel and has all its loads on "
-    "their way before the first is used; rows shared by two warps of a block come from the L1 cache",
-    "pool": "one read of every input element: windows that share elements meet them in registers, by shuffles between "
-    "neighbouring lanes, or in the caches; 16-byte loads where the width allows",
-    "scan": "one read and one write of every element: a block walks along a row in chunks with the next chunk already "
-    "being loaded; packs in a thread, shuffles in a warp, shared memory between the warps, one barrier per chunk",
+    "matmul": "split-product + wgmma + tma-loads + warp-specialisation: write each factor once as two fp16 planes (x "
+    "= s * (hi + lo), with a power of two s for each stretch of a row), already in the blocks that the matrix "
+    "instructions read; one producer thread copies blocks into a ring of shared-memory stages, two warpgroups "
+    "compute hi*hi + hi*lo + lo*hi; after each chunk the accumulator is scaled and added to fp32 registers; split-k "
+    "where tiles are fewer than multiprocessors",
+    "split_product": "split-product + wgmma + structural-zeros: two fp16 planes of each factor and three products as "
+    "for a full matrix, but blocks that lie in the zero half of a triangular factor are neither copied nor "
+    "multiplied, and tiles of the result that are zero are only written",
+    "flash_attention": "flash-attention-tiling + split-product + wgmma: scores stay in registers; a warpgroup owns "
+    "64 queries and goes through the keys 64 at a time with a running maximum and sum; probabilities are split into "
+    "two fp16 parts in registers; a thread block takes tiles from both ends of a causal sequence, so that all do the "
+    "same work",
+    "lagged": "persistent-blocks: long rows are read twice, the second time from the L2 cache: all blocks of the "
+    "device go through one list in which the parts of a row are reduced, and some rows later are read again and "
+    "written",
+    "columns": "independent-chains: a thread has one column and loads several rows before it uses the first; groups "
+    "of rows in one block are merged in shared memory",
+    "elementwise": "vector-loads + streaming-stores: one 16-byte pack for each thread, no grid-stride loop; exact "
+    "functions that cost less than the memory",
+    "whole": "vector-loads + last-block-reduction: packs of all inputs in flight, a partial sum for each of "
+    "thousands of blocks, and the last block to finish adds them up in a fixed order",
+    "depthwise": "register reuse: a warp takes 32 * 4 columns and several rows of one channel and has all its loads "
+    "on their way before the first is used; rows shared by two warps of a block come from the L1 cache",
+    "pool": "one read of every input element: windows that share elements meet them in registers, by shuffles "
+    "between neighbouring lanes, or in the caches; 16-byte loads where the width allows",
+    "scan": "one read and one write of every element: a block walks along a row in chunks with the next chunk "
+    "already being loaded; packs in a thread, shuffles in a warp, shared memory between the warps, one barrier per "
+    "chunk",
     "rows": "one read of the input: the blocks of a cluster share a row, keep it in registers between the reduction "
     "and the result, and exchange what they found through distributed shared memory",
     "group_norm": "one read of the input: the blocks of a cluster share a group, keep it in registers between the "
