@@ -9,6 +9,7 @@ import pytest
 
 from tests.strategies.problems import make_problem
 from warpsmith.hardware.roofline import Zone
+from warpsmith.model.brief import Problem
 from warpsmith.model.strategy import Plan, Strategy, StrategyChoice
 from warpsmith.model.task import Family, Operation, Outline, OutlineValue, Precision
 from warpsmith.strategies.catalogue import relevant_strategies, strategies, work_families
@@ -151,16 +152,29 @@ def test_the_strategy_made_for_the_kind_of_work_comes_first(precision: Precision
 def test_winograd_is_advised_for_3x3_filters_with_stride_1(
     taps: tuple[int, ...], stride: int, dilation: int, groups: int, advised: bool, backend: str
 ) -> None:
+    problem = _convolution(taps, stride, dilation, groups, backend)
+
+    assert ("convolution" in work_families(problem)) == (set(taps) != {1})
+    assert ("winograd" in {strategy.name for strategy in relevant_strategies(problem, 100)}) == advised
+
+
+def _convolution(taps: tuple[int, ...], stride: int, dilation: int, groups: int, backend: str) -> Problem:
     each = [[number] * len(taps) for number in (stride, 0, dilation)]
     arguments = json.dumps([{"$": "x"}, {"$": "w"}, None, *each, False, [0] * len(taps), groups])
     weights = OutlineValue("w", "float32", (64, 64, *taps))
     node = Operation("aten.convolution.default", arguments, "{}", ())
-    problem = replace(
+    return replace(
         make_problem(backend=backend, zone="compute"), outline=Outline(Family.OTHER, (weights,), (node,), ())
     )
 
-    assert "convolution" in work_families(problem)
-    assert ("winograd" in {strategy.name for strategy in relevant_strategies(problem, 100)}) == advised
+
+@pytest.mark.parametrize("backend", ["cuda", "cpu"])
+def test_a_1x1_convolution_is_advised_like_a_product(backend: str) -> None:
+    advised = [each.name for each in relevant_strategies(_convolution((1, 1), 1, 1, 1, backend), 100)]
+
+    assert not {"sliding-window", "direct-convolution", "halo-tiles", "im2col"} & {*advised}
+    assert "register-tile" in advised
+    assert "sliding-window" in {each.name for each in relevant_strategies(_convolution((3, 1), 1, 1, 1, backend), 100)}
 
 
 def test_without_the_filters_winograd_is_not_advised() -> None:

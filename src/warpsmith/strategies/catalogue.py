@@ -10,6 +10,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -105,21 +106,39 @@ def work_families(problem: Problem) -> frozenset[str]:
             found.add("attention")
     if "attention" in found:
         found.discard("softmax")  # it is a part of it
-    if outline is not None and any(_is_3x3(node, outline) for node in outline.nodes):
+    windows = [window for node in outline.nodes if (window := _window(node, outline))] if outline else []
+    if any(window.is_3x3 for window in windows):
         found.add("convolution-3x3")
+    if windows and all(set(window.taps) == {1} for window in windows):
+        found.discard("convolution")  # no window to slide: a product over the channels
+        found.add("matmul")
     return frozenset(found)
 
 
-def _is_3x3(node: Operation, outline: Outline) -> bool:
-    """Whether a node is a convolution over all channels with 3 x 3 (x 1 or x 3) filters, stride 1 and dilation 1."""
+@dataclass(frozen=True)
+class _Window:
+    """The filters of a convolution."""
+
+    taps: tuple[int | str, ...]  # by axis; a name where any size is meant
+    step: frozenset[int]  # strides and dilations
+    groups: int
+
+    @property
+    def is_3x3(self) -> bool:
+        """Whether they are 3 x 3 (x 1 or x 3) over all channels, with stride 1 and dilation 1."""
+        return self.taps.count(3) >= 2 and {*self.taps} <= {1, 3} and self.step == {1} and self.groups == 1
+
+
+def _window(node: Operation, outline: Outline) -> _Window | None:
+    """The filters of a node; None if it is no convolution."""
     if not node.op.startswith("aten.convolution."):
-        return False
+        return None
     match json.loads(node.arguments):
-        case [_, {"$": str(weight)}, _, list(stride), _, list(dilation), _, _, 1]:
+        case [_, {"$": str(weight)}, _, list(stride), _, list(dilation), _, _, int(groups)]:
             values = (*outline.inputs, *(value for each in outline.nodes for value in each.results))
             taps = next((value.dims[2:] for value in values if value.name == weight), ())
-            return taps.count(3) >= 2 and {*taps} <= {1, 3} and {*stride, *dilation} == {1}
-    return False
+            return _Window(taps, frozenset((*stride, *dilation)), groups)
+    return None
 
 
 def unfit_strategies(problem: Problem) -> frozenset[str]:
