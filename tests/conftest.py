@@ -19,8 +19,8 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from tests.attacks.model import OUTCOME, summary_line
-from tests.watched import pytest_runtest_logfinish as pytest_runtest_logfinish
-from tests.watched import pytest_runtest_logstart as pytest_runtest_logstart
+from tests.watched import pytest_runtest_logreport as pytest_runtest_logreport
+from tests.watched import pytest_runtest_protocol as pytest_runtest_protocol
 from tests.watched import pytest_testnodedown as pytest_testnodedown
 from warpsmith.backends.source import read_candidate
 from warpsmith.evaluator.supervisor.evaluator import Evaluator

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.processes import KilledProcess
 
 from warpsmith.backends.builder import CompilerRun, run_compiler
 from warpsmith.model.errors import HarnessFault
@@ -88,15 +88,13 @@ def test_a_build_that_is_called_off_ends_soon(tmp_path: Path) -> None:
 
 
 def test_no_stage_outlives_whoever_started_the_command(tmp_path: Path) -> None:
-    owner = subprocess.Popen([sys.executable, "-c", ALONE, str(tmp_path)], stdout=subprocess.PIPE)
-    assert owner.stdout is not None
-    assert owner.stdout.readline() == b"begun\n"
-    deadline = time.monotonic() + 20.0
-    while not any(p.name() == "sleep" for p in working_in(tmp_path)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert working_in(tmp_path)
-    owner.send_signal(signal.SIGKILL)
-    owner.communicate()
+    with KilledProcess([sys.executable, "-c", ALONE, str(tmp_path)], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "begun\n"
+        deadline = time.monotonic() + 20.0
+        while not any(p.name() == "sleep" for p in working_in(tmp_path)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert working_in(tmp_path)
     assert nobody_works_in(tmp_path)
 
 

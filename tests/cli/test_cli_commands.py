@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from tests.processes import KilledProcess
 
 from warpsmith.cli.main import app
 
@@ -53,7 +54,7 @@ class Desk:
     environ: dict[str, str]
 
     def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return KilledProcess(
             [sys.executable, "-m", "warpsmith", *words],
             cwd=self.folder,
             env=self.environ | environ,

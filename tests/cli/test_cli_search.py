@@ -125,14 +125,13 @@ def _has_asked(folder: Path) -> bool:
 @pytest.mark.slow
 def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> None:
     ablations = ("--no-roofline", "--no-retrieval", "--no-alignment", "--no-profile")
-    process = desk.start(
-        "optimize", "double.py", "--trials", "200", "--run", "cut", "--stop-at", "0", *ablations, *QUICK
-    )
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not _has_asked(desk.folder / "cut"):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    words = ("optimize", "double.py", "--trials", "200", "--run", "cut", "--stop-at", "0", *ablations, *QUICK)
+    with desk.start(*words) as process:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not _has_asked(desk.folder / "cut"):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "it was interrupted" in out
@@ -148,11 +147,11 @@ def test_an_interrupted_run_closes_and_can_be_resumed(desk: Desk, run: str) -> N
 @pytest.mark.slow
 def test_a_place_lost_during_a_run_does_not_lose_the_run(desk: Desk, run: str) -> None:
     options = ("--trials", "1", "--no-tune", "--no-profile", "--stop-at", "0", *QUICK)
-    process = desk.start("optimize", "double.py", "--run", "lost", "--out", "place/best.cpp", *options)
-    while process.poll() is None and not _has_asked(desk.folder / "lost"):
-        time.sleep(0.02)
-    (desk.folder / "place").write_text("in the way")
-    out, err = process.communicate(timeout=120)
+    with desk.start("optimize", "double.py", "--run", "lost", "--out", "place/best.cpp", *options) as process:
+        while process.poll() is None and not _has_asked(desk.folder / "lost"):
+            time.sleep(0.02)
+        (desk.folder / "place").write_text("in the way")
+        out, err = process.communicate(timeout=120)
     assert process.returncode == 2, err
     assert "Stopped: all trials are spent." in out
     assert "The best kernel cannot be written to place/best.cpp" in err

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.processes import KilledProcess
 from typer.testing import CliRunner
 
 import warpsmith as ws
@@ -192,12 +191,11 @@ def test_a_bench_whose_driver_is_killed_is_resumed_and_ends_like_the_local_engin
     before = evaluator_processes()
     with (tmp_path / "said").open("w") as said:
         command = [sys.executable, "-m", "warpsmith", *words, "--engine", SPEC, "--out", str(tmp_path / "ray")]
-        driver = subprocess.Popen(command, stdout=said, stderr=said)
+        driver = KilledProcess(command, stdout=said, stderr=said)
     until = time.monotonic() + 120
-    while not judged(tmp_path / "ray") and driver.poll() is None and time.monotonic() < until:
-        time.sleep(0.2)
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
+    with driver:
+        while not judged(tmp_path / "ray") and driver.poll() is None and time.monotonic() < until:
+            time.sleep(0.2)
     kept = judged(tmp_path / "ray")
     assert kept, (tmp_path / "said").read_text()
     while evaluator_processes() - before and time.monotonic() < until:

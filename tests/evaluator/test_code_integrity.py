@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.processes import KilledProcess
 
 from warpsmith.evaluator.judge.code_integrity import CodePages
 
@@ -52,9 +53,7 @@ sys.stdin.readline()
 @contextmanager
 def started() -> Iterator[tuple[CodePages, Callable[[str], None]]]:
     """A process that waits to be told what to do, watched from before it does that."""
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as p:
+    with KilledProcess([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as p:
         assert p.stdin
         assert p.stdout
         assert p.stdout.readline() == "ready\n"
@@ -66,10 +65,7 @@ def started() -> Iterator[tuple[CodePages, Callable[[str], None]]]:
             p.stdin.flush()
             assert p.stdout.readline() == "done\n"
 
-        try:
-            yield CodePages(p.pid), do
-        finally:
-            p.kill()
+        yield CodePages(p.pid), do
 
 
 @pytest.fixture(autouse=True)

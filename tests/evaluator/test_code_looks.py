@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.processes import KilledProcess
 
 from warpsmith.evaluator.judge.code_looks import CodeLooks
 from warpsmith.evaluator.judge.host_client import ProcessPause
@@ -31,7 +32,7 @@ _SLEEPS = "import time\nprint(flush=True)\ntime.sleep(600)"
 @contextmanager
 def looked_at(code: str, own: str = "/nowhere") -> Iterator[CodeLooks]:
     """A process after forty looks."""
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+    with KilledProcess([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         pause, looks = ProcessPause(process.pid), CodeLooks(process.pid, own)
@@ -43,7 +44,6 @@ def looked_at(code: str, own: str = "/nowhere") -> Iterator[CodeLooks]:
                 pause.resume()
         yield looks
         pause.close()
-        process.kill()
 
 
 @pytest.mark.parametrize("code", [_COMPRESSES, _IN_A_THREAD], ids=["main thread", "another thread"])

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from tests.processes import KilledProcess
 
 from warpsmith.evaluator.judge.timing.cpu_affinity import CpuAffinity
 from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
@@ -29,12 +30,11 @@ time.sleep(60)
 @pytest.fixture
 def threads() -> Iterator[tuple[int, int, int]]:
     """Of another process: the first (which is its number), one that sleeps, one that works."""
-    with subprocess.Popen([sys.executable, "-c", _SPINS_AND_SLEEPS], stdout=subprocess.PIPE, text=True) as process:
+    with KilledProcess([sys.executable, "-c", _SPINS_AND_SLEEPS], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first, sleeps, works = map(int, process.stdout.readline().split())
         assert first == process.pid
         yield first, sleeps, works
-        process.kill()
 
 
 def test_threads_have_processors_of_their_own_the_busiest_first(threads: tuple[int, int, int]) -> None:
@@ -88,10 +88,8 @@ def test_a_thread_that_has_no_processor_is_seen_to_wait(threads: tuple[int, int,
     first, _, works = threads
     usage = ProcessUsage(first)
     os.sched_setaffinity(works, {min(ALL)})
-    rival = subprocess.Popen(
-        [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {{{min(ALL)}}})\nwhile True: 1"]
-    )
-    try:
+    spins = f"import os\nos.sched_setaffinity(0, {{{min(ALL)}}})\nwhile True: 1"
+    with KilledProcess([sys.executable, "-c", spins]):
         before = usage.read()
         waited_ns = 0
         for _ in range(200):  # a busy machine takes its time
@@ -100,9 +98,6 @@ def test_a_thread_that_has_no_processor_is_seen_to_wait(threads: tuple[int, int,
             if waited_ns > 10_000_000:
                 break
         assert waited_ns > 10_000_000
-    finally:
-        rival.kill()
-        rival.wait()
 
 
 def _lives(name: str) -> bool:

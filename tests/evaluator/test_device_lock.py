@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.processes import KilledProcess
 
 from warpsmith.evaluator.supervisor.device_lock import DeviceLock, lock_folder
 from warpsmith.model.errors import HarnessFault
@@ -44,11 +45,8 @@ class Holder:
 @contextmanager
 def other_process(cache: Path, key: str) -> Iterator[Holder]:
     command = [sys.executable, "-c", HOLDER, str(cache), key]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield Holder(process)
-        finally:
-            process.kill()
+    with KilledProcess(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield Holder(process)
 
 
 class Waiter:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.processes import KilledProcess
 
 from warpsmith.evaluator.supervisor.evaluator import Evaluator, Progress
 from warpsmith.model.candidate import Candidate, SourceFile
@@ -279,13 +279,14 @@ print(json.dumps({"statuses": statuses, "rss": psutil.Process().memory_info().rs
 def start_supervisor(task: Path, *files: Path) -> subprocess.Popen[str]:
     """An evaluator in a process of its own; it reports stages on stderr and one JSON object on stdout."""
     command = [sys.executable, "-c", SUPERVISOR, str(task), *map(str, files)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    return KilledProcess(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
 
 
 @pytest.mark.slow
 def test_the_supervisor_is_small_and_has_no_torch(task_file: TaskFile, kernel_path: Callable[[str], Path]) -> None:
     supervisor = start_supervisor(task_file("softmax"), kernel_path("right.cpp"), kernel_path("wrong.cpp"))
-    out, err = supervisor.communicate(timeout=120)
+    with supervisor:
+        out, err = supervisor.communicate(timeout=120)
     assert supervisor.returncode == 0, err
     said = json.loads(out)
     assert sorted(said["statuses"]) == ["ok", "wrong"]
@@ -300,15 +301,13 @@ def test_nothing_outlives_a_killed_supervisor(
     left_running: Callable[[Path], list[str]],
 ) -> None:
     """Killed while a candidate is in an endless loop."""
-    supervisor = start_supervisor(task_file("softmax"), kernel_path("hangs.cpp"))
-    assert supervisor.stderr is not None
-    stages = []
-    for line in supervisor.stderr:
-        stages.append(line.strip())
-        if stages[-1] == "check":
-            break
-    assert stages[-1] == "check", stages
-    time.sleep(0.5)  # now the candidate is in its loop
-    supervisor.send_signal(signal.SIGKILL)
-    supervisor.communicate()
+    with start_supervisor(task_file("softmax"), kernel_path("hangs.cpp")) as supervisor:
+        assert supervisor.stderr is not None
+        stages = []
+        for line in supervisor.stderr:
+            stages.append(line.strip())
+            if stages[-1] == "check":
+                break
+        assert stages[-1] == "check", stages
+        time.sleep(0.5)  # now the candidate is in its loop
     assert left_running(marked_temp) == []

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.processes import KilledProcess
 
 from warpsmith.evaluator.protocol.messages import Acknowledged, CandidateLoaded, LoadLibrary, Ping, RequestFailed
 from warpsmith.evaluator.protocol.wire import Channel, WireClosed, WireTimeout
@@ -247,12 +248,11 @@ def test_killing_twice_and_killing_strangers_is_harmless(server: ForkServer) -> 
     worker.kill()
     assert worker.wait(DEAD_WITHIN_S)
     worker.kill()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+    with KilledProcess([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         server.kill(stranger.pid)
         another, other = new_host(server)
         assert ping(other) == Acknowledged()  # the server handled the request before this
         assert stranger.poll() is None
-        stranger.kill()
     for end in (channel, other):
         end.close()
     assert another.wait(20.0)
@@ -322,13 +322,12 @@ def test_a_killed_supervisor_leaves_nothing_running_and_no_folder(tmp_path: Path
     (folder / "inner").mkdir(parents=True)
     (folder / "inner" / "candidate.so").write_bytes(b"x")
     command = [sys.executable, "-c", textwrap.dedent(SUPERVISOR), PAYLOAD, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as supervisor:
+    with KilledProcess(command, stdout=subprocess.PIPE, text=True) as supervisor:
         assert supervisor.stdout is not None
         pids = [int(word) for word in supervisor.stdout.readline().split()]
         assert len(pids) == 4
         assert all(running(pid) for pid in pids)
         assert folder.exists()
-        supervisor.kill()
 
     assert eventually(lambda: not any(running(pid) for pid in pids)), [pid for pid in pids if running(pid)]
     assert eventually(lambda: not folder.exists())

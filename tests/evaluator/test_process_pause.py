@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.processes import KilledProcess
 
 from warpsmith.evaluator.judge.host_client import ProcessPause
 from warpsmith.evaluator.judge.records import CandidateFailed
@@ -34,11 +35,9 @@ def counting() -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], tuple[int
     """A process with two threads that count, and what they have counted to."""
     fd = os.memfd_create("counters")
     os.ftruncate(fd, mmap.PAGESIZE)
-    process = subprocess.Popen([sys.executable, "-c", _COUNTS, str(fd)], pass_fds=[fd])
-    with mmap.mmap(fd, mmap.PAGESIZE) as page:
+    process: subprocess.Popen[bytes] = KilledProcess([sys.executable, "-c", _COUNTS, str(fd)], pass_fds=[fd])
+    with process, mmap.mmap(fd, mmap.PAGESIZE) as page:
         yield process, lambda: struct.unpack_from("qq", page)
-        process.kill()
-        process.wait()
     os.close(fd)
 
 
@@ -61,11 +60,10 @@ threading.Event().wait()
 @pytest.fixture
 def reading() -> Iterator[int]:
     """A process with a thread that the kernel copies 512 MiB for, again and again."""
-    with subprocess.Popen([sys.executable, "-c", _READS, "512"], stdout=subprocess.PIPE) as process:
+    with KilledProcess([sys.executable, "-c", _READS, "512"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.read(1)
         yield process.pid
-        process.kill()
 
 
 def test_a_pause_waits_for_a_thread_that_the_kernel_works_for(reading: int) -> None:

@@ -20,6 +20,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from tests.processes import KilledProcess
 from warpsmith import kernel_templates as templates
 from warpsmith.backends.cpu import DIALECT, half_flags
 from warpsmith.backends.library import LIBRARY
@@ -172,13 +173,14 @@ class KernelProcess:
     def __init__(self, library: Path) -> None:
         self._memory = library.with_suffix(".memory")
         command = [sys.executable, "-c", _CALLS, str(library), str(self._memory)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = KilledProcess(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate()
+        with self._process:
+            pass
 
     def error(self, number: int, case: Case, workload: Workload) -> float:
         """The largest error of a kernel's outputs against the reference in double precision."""

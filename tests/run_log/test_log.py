@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import KilledProcess
 from tests.searching import invalid, run_setup, source
 from warpsmith.methods.load import load
 from warpsmith.model.brief import Precedent, Reply, StrategyDraft, TrialOutcome
@@ -158,14 +157,13 @@ with RunLog.create(Path(sys.argv[1])) as log:
 
 
 def test_what_was_appended_survives_a_kill(tmp_path: Path) -> None:
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True)
-    assert writer.stdout is not None
-    said = [writer.stdout.readline() for _ in range(20)]
-    time.sleep(0.05)
-    os.kill(writer.pid, signal.SIGKILL)
-    said += writer.stdout.readlines()
-    writer.wait()
-    writer.stdout.close()
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "run")]
+    with KilledProcess(command, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        said = [writer.stdout.readline() for _ in range(20)]
+        time.sleep(0.05)
+        writer.kill()
+        said += writer.stdout.readlines()
     with RunLog.open(tmp_path / "run") as log:
         kept = [entry.event.brief for entry in log.entries() if isinstance(entry.event, ReplyReceived)]
     acknowledged = [int(line) for line in said if line.endswith("\n")]

@@ -122,8 +122,11 @@ def test_nothing_is_lost_however_often_a_run_is_killed(tmp_path: Path) -> None:
                 best = now
         last = context.Process(target=sit, args=(folder, server.openai_url, kept, LAST_TRIALS))
         last.start()
-        last.join(120)
-        assert last.exitcode == 0
+        try:
+            last.join(120)
+            assert last.exitcode == 0
+        finally:
+            last.kill()
         paid = len(server.requests)
 
     with RunLog.read(folder) as log:

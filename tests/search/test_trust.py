@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.experiments.test_plan import planned
+from tests.processes import KilledProcess
 from tests.searching import PROBLEM, answered, judged, new_session, run_setup, source, valid
 from warpsmith import api
 from warpsmith.cli.main import app
@@ -263,15 +264,11 @@ def test_the_question_is_asked_where_there_is_a_terminal(
 ) -> None:
     made(tmp_path / "run", own=False)
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "warpsmith", "step", str(tmp_path / "run")],
-        stdin=theirs,
-        stderr=theirs,
-        stdout=subprocess.DEVNULL,
-    )
-    os.close(theirs)
-    os.write(ours, answer)
-    assert process.wait(timeout=120) == status
+    command = [sys.executable, "-m", "warpsmith", "step", str(tmp_path / "run")]
+    with KilledProcess(command, stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        os.write(ours, answer)
+        assert process.wait(timeout=120) == status
     shown = os.read(ours, 65536).decode()
     os.close(ours)
     assert "executes its task.py with all your rights. Execute? [y/N]" in shown.replace("\r\n", " ").replace("\n", " ")

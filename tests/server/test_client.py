@@ -19,6 +19,7 @@ import httpx
 import pytest
 import uvicorn
 
+from tests.processes import KilledProcess
 from tests.server.fake import Server, fake_server
 from warpsmith.engine.engine import engine_site, open_engine
 from warpsmith.model.candidate import Candidate, SourceFile
@@ -186,12 +187,13 @@ def served(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
     words = [sys.executable, "-m", "warpsmith", "serve", "--device", "cpu", "--port", str(port)]
     words += ["--state", str(folder / "state"), "--tokens", str(folder / "tokens.json")]
     with (folder / "log.jsonl").open("a") as log:
-        process = subprocess.Popen(words, stderr=log, text=True)
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process = KilledProcess(words, stderr=log, text=True)
+    with process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.processes import KilledProcess
 
 from warpsmith.system.files import FolderTooLarge, OwnedFolder, list_tree, remove_tree, sweep
 
@@ -43,7 +44,7 @@ def test_a_folder_is_there_until_its_owner_removes_it(tmp_path: Path) -> None:
 
 def test_the_folder_of_a_killed_owner_is_swept_at_once(tmp_path: Path) -> None:
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdin=pipe, stdout=pipe, text=True) as owner:
+    with KilledProcess([sys.executable, "-c", OWNER, str(tmp_path)], stdin=pipe, stdout=pipe, text=True) as owner:
         assert owner.stdout is not None
         folder = Path(owner.stdout.readline().strip())
         sweep(tmp_path)

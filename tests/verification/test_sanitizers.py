@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.processes import KilledProcess
 
 from warpsmith.backends.source import backend_named, read_candidate
 from warpsmith.evaluator.supervisor.worker_pool import (
@@ -246,14 +247,12 @@ def test_a_program_does_not_outlive_us(
         f"log = Path({str(tmp_path / 'log')!r})\n"
         "run_watched(['sleep', '77'], folder=Path('/'), environ=os.environ, limit_s=70.0, log=log)\n"
     )
-    supervisor = subprocess.Popen([sys.executable, "-c", script])
-    deadline = time.monotonic() + 20.0
-    while not psutil.Process(supervisor.pid).children(recursive=True) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert psutil.Process(supervisor.pid).children(recursive=True)
-    time.sleep(0.2)
-    supervisor.kill()
-    supervisor.wait()
+    with KilledProcess([sys.executable, "-c", script]) as supervisor:
+        deadline = time.monotonic() + 20.0
+        while not psutil.Process(supervisor.pid).children(recursive=True) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert psutil.Process(supervisor.pid).children(recursive=True)
+        time.sleep(0.2)
     assert left_running(marked_temp) == []
 
 
