@@ -1,6 +1,10 @@
 """Times variants of kernels of the collection: every combination of values of their macros, checked against PyTorch.
 
     python -m benchmarks.kernel_variants "softmax TUNE_THREADS=256,512 TUNE_PACKS=4,8" "relu TUNE_PACKS=1,2,4"
+    python -m benchmarks.kernel_variants cross_entropy "cross_entropy:benchmarks/probes/memory_bound/cross_entropy.cu"
+
+TASK:FILE is another kernel for the task than that of the collection. Arguments of the same task that follow each other
+make one table.
 
 For people who write kernels: one table in a minute instead of a judged candidate per variant. A variant is checked
 against PyTorch eager on one set of inputs only, so the one that is chosen has to be judged afterwards.
@@ -16,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,23 +42,31 @@ class Variant:
     """A kernel with values for its macros."""
 
     task: str
+    file: str  # "": the kernel of the collection
     defines: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.defines) or "as it is"
+        values = " ".join(f"{name}={value}" for name, value in self.defines) or "as it is"
+        return f"{self.file} {values}" if self.file else values
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kernels", nargs="+", metavar="'TASK MACRO=A,B MACRO=C,D'")
+    parser.add_argument("kernels", nargs="+", metavar="'TASK[:FILE] MACRO=A,B MACRO=C,D'")
     parser.add_argument("--limit-s", type=float, default=300.0)
+    parser.add_argument("--processes", type=int, help="that compile at the same time  [default: one per core]")
+    parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
     options = parser.parse_args()
     began = time.monotonic()
     chosen = [variant for text in options.kernels for variant in variants(text)]
-    with ProcessPoolExecutor(mp_context=_PROCESSES) as pool:
+    with ProcessPoolExecutor(options.processes, mp_context=_PROCESSES) as pool:
         built = list(pool.map(build, chosen))
     print(f"{len(chosen)} variants compiled after {time.monotonic() - began:.0f} s", flush=True)
+    if options.compile_only:
+        for variant, (_, fault) in zip(chosen, built, strict=True):
+            print(f"{variant.task} {variant}: {fault or 'compiled'}")
+        return
     set_up_torch()
     for task, group in itertools.groupby(zip(chosen, built, strict=True), key=lambda pair: pair[0].task):
         if time.monotonic() - began > options.limit_s:
@@ -64,10 +77,11 @@ def main() -> None:
 
 def variants(text: str) -> Iterator[Variant]:
     """The variants that one argument asks for."""
-    task, *macros = text.split()
+    kernel, *macros = text.split()
+    task, _, file = kernel.partition(":")
     names = [macro.partition("=")[0] for macro in macros]
     for values in itertools.product(*(macro.partition("=")[2].split(",") for macro in macros)):
-        yield Variant(task, tuple(zip(names, values, strict=True)))
+        yield Variant(task, file, tuple(zip(names, values, strict=True)))
 
 
 def build(variant: Variant) -> tuple[str, str]:
@@ -77,8 +91,11 @@ def build(variant: Variant) -> tuple[str, str]:
         backend = backend_named("cuda")
         contract = backend.contract(load_task(kernel.task.spec()).task)
         candidate = replace(kernel.candidate, defines=variant.defines)
+        if variant.file:
+            main = replace(candidate.main, text=Path(variant.file).read_text(encoding="utf-8"))
+            candidate = replace(candidate, files=(main,))
         made = backend.build(candidate, contract, Target(DeviceKind.CUDA, ARCH))
-    except WarpsmithError as fault:
+    except (WarpsmithError, OSError) as fault:
         return "", str(fault)
     return ("", made.reason) if isinstance(made, BuildFailure) else (str(made.library), "")
 

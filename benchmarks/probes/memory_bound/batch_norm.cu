@@ -1,0 +1,281 @@
+// Batch normalisation with the statistics of the batch. All blocks of the device share a channel: each reads its part,
+// keeps as much of it as shared memory and registers hold, tells the others what it found, and reads what it could not
+// keep once more, last part first, while it is still in the second-level cache. Hints keep everything else out of there.
+#include <warpsmith/blocks.cuh>
+
+#ifndef TUNE_THREADS
+#define TUNE_THREADS 512
+#endif
+#ifndef TUNE_HELD
+#define TUNE_HELD 12  // packs of a thread that stay in registers
+#endif
+#ifndef TUNE_TOGETHER
+#define TUNE_TOGETHER 2  // steps that are read again together
+#endif
+#ifndef TUNE_HINTS
+#define TUNE_HINTS 1  // 0: none; 1: what is not read again leaves the cache first; 2: also, what is read again leaves it last
+#endif
+#ifndef TUNE_KEPT
+#define TUNE_KEPT 216  // KB of shared memory
+#endif
+
+namespace {
+using namespace warpsmith;
+
+constexpr int N = 4;  // packs of a thread that are loaded together
+constexpr int kWarps = TUNE_THREADS / 32;
+constexpr int kKept = TUNE_KEPT * 1024 / 16 / kWarps;  // packs that a warp keeps
+constexpr int kStep = TUNE_THREADS * N;                // packs of a block that are loaded together
+constexpr int kHeld = TUNE_HELD;
+constexpr int kTogether = TUNE_TOGETHER;
+static_assert(kHeld <= 16, "a bit for each element");
+
+__device__ __forceinline__ uint64_t leaves_first() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ uint64_t leaves_last() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ float4 load_hinted(const float* from, uint64_t policy) {
+  float4 v;
+  asm volatile("ld.global.nc.L2::cache_hint.v4.f32 {%0,%1,%2,%3}, [%4], %5;"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(from), "l"(policy));
+  return v;
+}
+__device__ __forceinline__ void store_hinted(float* to, const float4& v, uint64_t policy) {
+  asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1,%2,%3,%4}, %5;" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z),
+               "f"(v.w), "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void copy_hinted(void* to, const void* from, unsigned bytes, uint64_t* barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+          shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+}
+// Division of numbers below 2^31 by one that does not change.
+struct Divisor {
+  unsigned by, factor, shift;
+  explicit Divisor(unsigned d) : by(d), factor(0), shift(31) {
+    while ((uint64_t(1) << (shift - 31)) < d) ++shift;
+    factor = unsigned(((uint64_t(1) << shift) + d - 1) / d);
+  }
+  __device__ __forceinline__ unsigned quotient(unsigned n) const { return unsigned(uint64_t(n) * factor >> shift); }
+};
+
+__global__ void __launch_bounds__(TUNE_THREADS, 1)
+    normalise(const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
+              float* __restrict__ out, float eps, int batch, int channels, Divisor planes, unsigned* counters,
+              Moments::Stat* cells) {
+  using Stat = Moments::Stat;
+  extern __shared__ __align__(128) float4 kept[];
+  __shared__ Stat of_warps[kWarps];
+  __shared__ Stat of_all;
+  __shared__ __align__(8) uint64_t arrived[kWarps];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int blocks = int(gridDim.x), rank = int(blockIdx.x);
+  const unsigned plane_packs = planes.by;
+  const int64_t packs = int64_t(batch) * plane_packs;
+  // The first packs of a channel are kept, kKept of them by each warp; the others are shared out in steps.
+  const int64_t mine = (int64_t(rank) * kWarps + warp) * kKept;
+  const int count = int(packs <= mine ? 0 : packs - mine < kKept ? packs - mine : kKept);
+  // Behind them come those that stay in registers, kHeld of each thread.
+  unsigned in_registers = unsigned(blocks * kWarps * kKept + rank * (TUNE_THREADS * kHeld)) + threadIdx.x;
+  const int64_t all_kept = int64_t(blocks) * (kWarps * kKept + TUNE_THREADS * kHeld);
+  const uint64_t soon = TUNE_HINTS ? leaves_first() : 0, late = TUNE_HINTS == 2 ? leaves_last() : 0;
+  auto load_last = [&](const float* from) { return TUNE_HINTS ? load_hinted(from, soon) : load_once(from); };
+  auto load_first = [&](const float* from) { return TUNE_HINTS == 2 ? load_hinted(from, late) : load_once(from); };
+  const int64_t steps = packs > all_kept ? ceil_div(packs - all_kept, kStep) : 0;
+  const int turns = int(steps > rank ? (steps - rank + blocks - 1) / blocks : 0);
+  float4* held = kept + warp * kKept;
+  if (lane == 0) {
+    barrier_init(&arrived[warp], 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncwarp();
+  auto address = [&](unsigned p, int channel) -> int64_t {  // the element at which pack p of a channel begins
+    const unsigned image = planes.quotient(p), inside = p - image * plane_packs;
+    return ((int64_t(image) * channels + channel) * plane_packs + inside) * 4;
+  };
+  auto fetch = [&](int channel) {  // by lane 0
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&arrived[warp])),
+                 "r"(unsigned(count) * 16)
+                 : "memory");
+    for (int i = 0; i < count;) {  // piece by piece where an image ends
+      const unsigned p = unsigned(mine + i), left = plane_packs - p % plane_packs;
+      const int piece = unsigned(count - i) < left ? count - i : int(left);
+      if (TUNE_HINTS) {
+        copy_hinted(held + i, x + address(p, channel), unsigned(piece) * 16, &arrived[warp], soon);
+      } else {
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                         shared_address(held + i)),
+                     "l"(x + address(p, channel)), "r"(unsigned(piece) * 16), "r"(shared_address(&arrived[warp]))
+                     : "memory");
+      }
+      i += piece;
+    }
+  };
+  if (lane == 0) fetch(0);
+  __syncwarp();
+  for (int channel = 0; channel < channels; ++channel) {
+    auto place = [&](int turn, int n) -> int64_t {
+      const int64_t p = all_kept + (int64_t(turn) * blocks + rank) * kStep + n * TUNE_THREADS + threadIdx.x;
+      return p < packs ? address(unsigned(p), channel) : -1;
+    };
+    Stat stat = Moments::none();
+    auto take = [&](const float4 (&v)[N], unsigned long long bits) {
+      stat = Moments::merge(stat, Moments::local<N>(v, bits));
+    };
+    float4 own[kHeld > 0 ? kHeld : 1];
+    unsigned long long own_bits = 0;
+    asm volatile("" : "+r"(in_registers));  // or the addresses of all channels would be computed beforehand, and spilled
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) {
+      const unsigned p = in_registers + h * TUNE_THREADS;
+      own[h] = make_float4(0, 0, 0, 0);
+      if (p < packs) own[h] = load_last(x + address(unsigned(p), channel)), own_bits |= 0xfull << (4 * h);
+    }
+#pragma unroll 1
+    for (int turn = 0; turn < turns; ++turn) {
+      float4 v[N];
+      unsigned long long bits = 0;
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        const int64_t at = place(turn, n);
+        v[n] = make_float4(0, 0, 0, 0);
+        if (at >= 0) v[n] = load_first(x + at), bits |= 0xfull << (4 * n);
+      }
+      take(v, bits);
+    }
+    if (kHeld > 0) stat = Moments::merge(stat, Moments::local<(kHeld > 0 ? kHeld : 1)>(own, own_bits));
+    barrier_wait(&arrived[warp], channel & 1);
+#pragma unroll 1
+    for (int i0 = 0; i0 < count; i0 += 32 * N) {
+      float4 v[N];
+      unsigned long long bits = 0;
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        v[n] = make_float4(0, 0, 0, 0);
+        if (i0 + n * 32 + lane < count) v[n] = held[i0 + n * 32 + lane], bits |= 0xfull << (4 * n);
+      }
+      take(v, bits);
+    }
+    stat = warp_merge<Moments>(stat);
+    if (lane == 0) of_warps[warp] = stat;
+    __syncthreads();
+    if (warp == 0) {
+      stat = warp_merge<Moments>(lane < kWarps ? of_warps[lane] : Moments::none());
+      stat = meet<Moments>(stat, cells + int64_t(channel) * blocks, counters + channel, rank, blocks);
+      if (lane == 0) of_all = stat;
+    }
+    __syncthreads();
+    stat = of_all;
+    const float scale = rsqrtf(stat.square / stat.count + eps) * __ldg(weight + channel), shift = __ldg(bias + channel);
+    const float mean = stat.mean;
+    auto give = [&](int64_t at, const float4& v) {
+      const float4 r = make_float4(fmaf(v.x - mean, scale, shift), fmaf(v.y - mean, scale, shift),
+                                   fmaf(v.z - mean, scale, shift), fmaf(v.w - mean, scale, shift));
+      if (TUNE_HINTS) store_hinted(out + at, r, soon);
+      else store_once(out + at, r);
+    };
+    // What was kept goes first: its room is loaded with the next channel while the rest is read again.
+#pragma unroll 1
+    for (int i0 = 0; i0 < count; i0 += 32 * N)
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+        if (i0 + n * 32 + lane < count) give(address(unsigned(mine + i0 + n * 32 + lane), channel), held[i0 + n * 32 + lane]);
+    __syncwarp();
+    if (lane == 0 && channel + 1 < channels) fetch(channel + 1);
+    __syncwarp();
+    asm volatile("" : "+r"(in_registers));
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) {
+      const unsigned p = in_registers + h * TUNE_THREADS;
+      if (p < packs) give(address(unsigned(p), channel), own[h]);
+    }
+#pragma unroll 1
+    for (int turn = turns - 1; turn >= 0; turn -= kTogether) {  // the last ones read are still in the cache
+      float4 v[kTogether * N];
+      int64_t at[kTogether * N];
+#pragma unroll
+      for (int n = 0; n < kTogether * N; ++n) {
+        at[n] = turn >= n / N ? place(turn - n / N, n % N) : -1;
+        if (at[n] >= 0) v[n] = load_last(x + at[n]);
+      }
+#pragma unroll
+      for (int n = 0; n < kTogether * N; ++n)
+        if (at[n] >= 0) give(at[n], v[n]);
+    }
+  }
+}
+
+// Any size: one block per channel, two reads.
+__global__ void __launch_bounds__(1024) single(const float* __restrict__ x, const float* __restrict__ weight,
+                                               const float* __restrict__ bias, float* __restrict__ out, float eps,
+                                               int64_t batch, int64_t channels, int64_t plane) {
+  using Stat = Moments::Stat;
+  __shared__ Stat of_warps[32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t channel = blockIdx.x;
+  Stat stat = Moments::none();
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t i = threadIdx.x; i < plane; i += 1024)
+      stat = Moments::merge(stat, {1.0f, x[(b * channels + channel) * plane + i], 0.0f});
+  stat = warp_merge<Moments>(stat);
+  if (lane == 0) of_warps[warp] = stat;
+  __syncthreads();
+  stat = warp_merge<Moments>(of_warps[lane]);
+  const float scale = rsqrtf(stat.square / stat.count + eps) * weight[channel], shift = bias[channel];
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t i = threadIdx.x; i < plane; i += 1024) {
+      const int64_t at = (b * channels + channel) * plane + i;
+      out[at] = fmaf(x[at] - stat.mean, scale, shift);
+    }
+}
+
+int units() {
+  int device = 0, n = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device);
+  return n;
+}
+}  // namespace
+
+extern "C" int64_t workspace_bytes(double eps, int64_t batch, int64_t channels, int64_t height, int64_t width) {
+  return ceil_div(channels * 4, 256) * 256 + channels * units() * int64_t(sizeof(Moments::Stat));
+}
+extern "C" int launch(const float* x, const float* weight, const float* bias, float* out, double eps, int64_t batch,
+                      int64_t channels, int64_t height, int64_t width, void* workspace, void* stream) {
+  const auto s = static_cast<cudaStream_t>(stream);
+  const int64_t plane = height * width;
+  if (batch * channels * plane == 0) return 0;
+  if (plane % 4 != 0 || batch * plane / 4 >= (int64_t(1) << 31)) {
+    single<<<unsigned(channels), 1024, 0, s>>>(x, weight, bias, out, float(eps), batch, channels, plane);
+    return int(cudaGetLastError());
+  }
+  const size_t bytes = size_t(kKept) * kWarps * 16;
+  cudaError_t e = cudaFuncSetAttribute(normalise, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
+  if (e != cudaSuccess) return int(e);
+  e = cudaMemsetAsync(workspace, 0, size_t(channels) * 4, s);
+  if (e != cudaSuccess) return int(e);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(unsigned(units()));
+  config.blockDim = dim3(TUNE_THREADS);
+  config.dynamicSmemBytes = bytes;
+  config.stream = s;
+  cudaLaunchAttribute attribute[1];
+  attribute[0].id = cudaLaunchAttributeCooperative;
+  attribute[0].val.cooperative = 1;
+  config.attrs = attribute;
+  config.numAttrs = 1;
+  auto* cells = reinterpret_cast<Moments::Stat*>(static_cast<char*>(workspace) + ceil_div(channels * 4, 256) * 256);
+  e = cudaLaunchKernelEx(&config, normalise, x, weight, bias, out, float(eps), int(batch), int(channels),
+                         Divisor(unsigned(plane / 4)), static_cast<unsigned*>(workspace), cells);
+  return int(e != cudaSuccess ? e : cudaGetLastError());
+}
