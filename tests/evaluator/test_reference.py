@@ -112,20 +112,27 @@ def test_cancelled_sums_get_the_tolerance_they_need(reference_of: Callable[[str]
     assert limits[0] > 10 * limits[1]
 
 
-def test_where_pytorch_was_lucky_a_result_that_failed_is_judged_by_what_one_roundoff_does(
-    reference_of: Callable[[str], Reference],
-) -> None:
-    """Large scores that lie close together: their last bits decide how they share a row."""
-    made = reference_of("torch.softmax(1e3 * (x @ w), dim=-1)")
+def _close_scores(made: Reference) -> tuple[ReferenceResult, Callable[[float], Tensor]]:
+    """Large scores that lie close together: their last bits decide how they share a row. The expected result, and one
+    for other weights, which are off by a share of themselves."""
     x, w = 1 + 1e-7 * torch.arange(64.0 * 32).reshape(64, 32), torch.ones(32, 16)
     found = made.result_for_inputs(made.task.workloads[0], {"x": x, "w": w})
     assert found is not None
-    strict = error_limit(Errors(0.0, 0.0), found.baseline[0], made.task.precision, reduction=32, factor=3.0)
-    lucky = replace(found, baseline=(found.outputs[0].float(),), limits=(strict,))
 
     def off_by(relative: float) -> Tensor:
         moved = w.double() * (1 + relative * torch.linspace(-1, 1, 16, dtype=torch.float64))
         return torch.softmax(1e3 * (x.double() @ moved), dim=-1).float()
+
+    return found, off_by
+
+
+def test_where_pytorch_was_lucky_a_result_that_failed_is_judged_by_what_one_roundoff_does(
+    reference_of: Callable[[str], Reference],
+) -> None:
+    made = reference_of("torch.softmax(1e3 * (x @ w), dim=-1)")
+    found, off_by = _close_scores(made)
+    strict = error_limit(Errors(0.0, 0.0), found.baseline[0], made.task.precision, reduction=32, factor=3.0)
+    lucky = replace(found, baseline=(found.outputs[0].float(),), limits=(strict,))
 
     def passes(expected: ReferenceResult, result: Tensor) -> bool:
         return compare_output(made.task, expected, 0, result).ok
@@ -136,6 +143,21 @@ def test_where_pytorch_was_lucky_a_result_that_failed_is_judged_by_what_one_roun
     assert passes(fair, off_by(2.0**-24))
     assert not passes(fair, off_by(2.0**-11))  # that is another precision
     assert made.with_wider_limits(fair) is fair
+
+
+def test_where_few_draws_were_lucky_a_result_that_failed_is_judged_by_more(
+    reference_of: Callable[[str], Reference],
+) -> None:
+    made = reference_of("torch.softmax(1e3 * (x @ w), dim=-1)")
+    found, off_by = _close_scores(made)
+    strict = error_limit(Errors(0.0, 0.0), found.baseline[0], made.task.precision, reduction=32, factor=3.0)
+    lucky = replace(found, baseline=(off_by(2.0**-26),), limits=(strict,))  # and PyTorch was not
+
+    fair = made.with_wider_limits(lucky)
+
+    assert not compare_output(made.task, lucky, 0, off_by(2.0**-24)).ok
+    assert compare_output(made.task, fair, 0, off_by(2.0**-24)).ok
+    assert not compare_output(made.task, fair, 0, off_by(2.0**-11)).ok
 
 
 def test_where_nothing_hangs_on_the_last_bits_a_result_that_failed_gains_nothing(

@@ -33,6 +33,7 @@ _LAST_SHARE = 0.25  # of free memory: the last result
 _DRIFTING = frozenset({"sparse", "ties", "integers", "uneven", "one-sided", *HIDDEN, *HELD_OUT})
 _FEW = 64  # elements of an output: with fewer, its rms error is one random number rather than a mean of many
 _DRAWS = 4  # of inputs that are rounded at random
+_MORE_DRAWS = 16  # for a result that just failed: four may all happen to move a sensitive element by little
 _SLICE_COUNTS = (4, 16, 64)
 _FEW_SUMMED, _MANY_SUMMED = (
     1 << 22,
@@ -204,13 +205,15 @@ class Reference:
         failed.
 
         If a few elements depend on the last bits of the inputs, PyTorch may happen to be right in all of them, so that
-        its own error does not show the sensitivity. Finding out costs several references, so it is not done in advance.
-        The allowance for rounding in between stays the same: a lower precision gains nothing.
+        its own error does not show the sensitivity; and so may the few draws that the limits were found with. Finding
+        out costs many references, so it is not done in advance. The allowance for rounding in between stays the same:
+        a lower precision gains nothing.
         """
         if expected.widened:
             return expected
+        few = sum(tensor.numel() for tensor in expected.inputs.values()) <= _FEW_SUMMED
         try:
-            moved = self._moved(expected.inputs, expected)
+            moved = self._moved(expected.inputs, expected, _MORE_DRAWS if few else _DRAWS)
         except torch.OutOfMemoryError:
             return expected
         limits = list(expected.limits)
@@ -218,13 +221,15 @@ class Reference:
             if limit is None:
                 continue
             measured = tolerance.measure_errors(result, expected.outputs[position], result)
-            if isinstance(measured, Errors) and self._is_rounding(expected.case, result, measured):
-                larger = self._or_moved(measured, position, moved)
-                limits[position] = replace(
-                    limit,
-                    maximum=limit.maximum + self._factor * (larger.maximum - measured.maximum),
-                    rms=limit.rms + self._factor * (larger.rms - measured.rms),
-                )
+            if not isinstance(measured, Errors):
+                continue
+            larger, maximum, rms = self._or_moved(measured, position, moved), limit.maximum, limit.rms
+            if self._is_rounding(expected.case, result, measured):
+                maximum += self._factor * (larger.maximum - measured.maximum)
+                rms += self._factor * (larger.rms - measured.rms)
+            else:  # the limits allow for some draws already
+                maximum, rms = max(maximum, self._factor * larger.maximum), max(rms, self._factor * larger.rms)
+            limits[position] = replace(limit, maximum=maximum, rms=rms)
         wider = replace(expected, limits=tuple(limits), widened=True)
         if expected.case in self._kept:
             self._kept[expected.case] = wider
@@ -330,14 +335,14 @@ class Reference:
         """
         return self._moved(inputs, found) if _has_few_elements(found) or variant in HELD_OUT else []
 
-    def _moved(self, inputs: Tensors, found: ReferenceOutputs) -> list[Moved]:
+    def _moved(self, inputs: Tensors, found: ReferenceOutputs, draws: int = _DRAWS) -> list[Moved]:
         """The change of the reference in several draws: one may happen to change nothing. Each draw is measured at
         once, because several references would not fit into memory."""
         if found.how == BASELINE:
             return []
         moved: list[Moved] = []
         unmoved = Errors(0.0, 0.0)
-        for _ in range(_DRAWS):
+        for _ in range(draws):
             results = self._run_slices(inputs, found.outputs, found.slices, self._rounded_at_random)
             pairs = zip(results, found.outputs, strict=True)
             moved.append(
