@@ -2,6 +2,7 @@
 // keeps as much of it as shared memory holds, tells the others what it found, and reads what it could not keep once
 // more, last part first, while it is still in the second-level cache.
 #include <warpsmith/blocks.cuh>
+#include <warpsmith/bulk_copy.cuh>
 
 #ifndef TUNE_THREADS
 #define TUNE_THREADS 1024
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(TUNE_THREADS, 1)
   float4* held = kept + warp * kKept;
   if (lane == 0) {
     barrier_init(&arrived[warp], 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barriers_initialised();
   }
   __syncwarp();
   auto address = [&](unsigned p, int channel) -> int64_t {  // the element at which pack p of a channel begins
@@ -47,16 +48,11 @@ __global__ void __launch_bounds__(TUNE_THREADS, 1)
     return ((int64_t(image) * channels + channel) * plane_packs + inside) * 4;
   };
   auto fetch = [&](int channel) {  // by lane 0
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&arrived[warp])),
-                 "r"(unsigned(count) * 16)
-                 : "memory");
+    barrier_expect(&arrived[warp], unsigned(count) * 16);
     for (int i = 0; i < count;) {  // piece by piece where an image ends
       const unsigned p = unsigned(mine + i), left = unsigned(plane_packs) - p % unsigned(plane_packs);
       const int piece = unsigned(count - i) < left ? count - i : int(left);
-      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                       shared_address(held + i)),
-                   "l"(x + address(p, channel)), "r"(unsigned(piece) * 16), "r"(shared_address(&arrived[warp]))
-                   : "memory");
+      bulk_copy(held + i, x + address(p, channel), unsigned(piece) * 16, &arrived[warp]);
       i += piece;
     }
   };

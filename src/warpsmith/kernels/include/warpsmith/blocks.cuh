@@ -1,4 +1,4 @@
-// What blocks tell each other through device memory, and bulk copies into shared memory.
+// What blocks tell each other through device memory.
 #pragma once
 #include <warpsmith/rows.cuh>
 
@@ -27,37 +27,6 @@ __device__ __forceinline__ Stat load_stat(const Stat* from) {
 #pragma unroll
   for (int w = 0; w < int(sizeof(Stat) / 4); ++w) cell.words[w] = __ldcg(reinterpret_cast<const unsigned*>(from) + w);
   return cell.stat;
-}
-
-__device__ __forceinline__ unsigned shared_address(const void* p) { return unsigned(__cvta_generic_to_shared(p)); }
-__device__ __forceinline__ void barrier_init(uint64_t* barrier, unsigned count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, unsigned parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra out;\n"
-      "bra again;\n"
-      "out:\n"
-      "}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
-}
-// Starts a copy of `bytes` (a multiple of 16) from device memory; the barrier completes when it has arrived.
-__device__ __forceinline__ void bulk_fetch(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
-               : "memory");
-  if (bytes > 0)
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
-                 : "memory");
 }
 
 // Waits until all blocks have told what they found of a row, and merges it in the same order in every block. Called by a

@@ -28,6 +28,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <warpsmith/bulk_copy.cuh>
 #include <warpsmith/wgmma_f16.cuh>
 
 namespace warpsmith {
@@ -566,28 +567,6 @@ static __global__ void split_filter(const __grid_constant__ FilterArgs a, const 
 // --- the product ---------------------------------------------------------------------------------------------------------
 
 namespace ptx {
-__device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
-__device__ __forceinline__ void barrier_init(uint64_t* b, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count) : "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint64_t* b, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint64_t* b) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint64_t* b, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra DONE;\nbra AGAIN;\nDONE:\n}\n" ::"r"(
-          shared_address(b)),
-      "r"(parity)
-      : "memory");
-}
-__device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t bytes, uint64_t* b) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
-               "l"(from), "r"(bytes), "r"(shared_address(b))
-               : "memory");
-}
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N>
@@ -687,8 +666,8 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
   unsigned char* ring = memory + kHead + 2 * Columns * kPitch * 4;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < a.stages; ++s) ptx::barrier_init(full + s, 1), ptx::barrier_init(empty + s, kConsumers / 32);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    for (int s = 0; s < a.stages; ++s) barrier_init(full + s, 1), barrier_init(empty + s, kConsumers / 32);
+    barriers_initialised();
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
   __syncthreads();
@@ -713,14 +692,14 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
           const uint32_t filter_bytes = run.taps * a.steps * 64 * Columns;
           const uint32_t x_bytes = length > 0 ? length * 16 : 0;
           for (int chunk = 0; chunk < chunks; ++chunk) {
-            ptx::barrier_wait(empty + slot, parity ^ 1);
+            barrier_wait(empty + slot, parity ^ 1);
             unsigned char* to = ring + slot * a.stage_bytes;
-            ptx::barrier_expect(full + slot, filter_bytes + 4 * a.steps * x_bytes);
-            ptx::bulk_copy(to + a.x_bytes, filters + (int64_t(run.tap) * (a.k8 / 2) + chunk * run.taps * a.steps) * 4 * Columns,
+            barrier_expect(full + slot, filter_bytes + 4 * a.steps * x_bytes);
+            bulk_copy(to + a.x_bytes, filters + (int64_t(run.tap) * (a.k8 / 2) + chunk * run.taps * a.steps) * 4 * Columns,
                            filter_bytes, full + slot);
             if (x_bytes)
               for (int b = 0; b < 4 * a.steps; ++b)
-                ptx::bulk_copy(to + b * a.range * 16, from + int64_t(chunk * 4 * a.steps + b) * a.total + begin, x_bytes, full + slot);
+                bulk_copy(to + b * a.range * 16, from + int64_t(chunk * 4 * a.steps + b) * a.total + begin, x_bytes, full + slot);
             if (++slot == a.stages) slot = 0, parity ^= 1;
           }
         }
@@ -734,7 +713,7 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
   const int thread = threadIdx.x % 128;
   const uint64_t x_descriptor = (uint64_t(8) << 32) | (uint64_t(2 * a.range) << 16);
   const uint64_t w_descriptor = (uint64_t(8) << 32) | (uint64_t(2 * Columns) << 16);
-  const uint32_t ring_units = ptx::shared_address(ring) >> 4;
+  const uint32_t ring_units = shared_address(ring) >> 4;
   // hi*hi, then hi*lo; lo*hi. Sums of products of different widths may not share registers: they would wait for each other.
   float part[Columns], other[Columns / 2];
 #pragma unroll
@@ -763,7 +742,7 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
     for (int r = 0; r < q.runs; ++r) {
       const int first = a.run[q.run + r].tap, taps = a.run[q.run + r].taps;
       for (int chunk = 0; chunk < chunks; ++chunk) {
-        ptx::barrier_wait(full + slot, parity);
+        barrier_wait(full + slot, parity);
         const uint32_t base = ring_units + (slot * a.stage_bytes >> 4);
 #pragma unroll
         for (int m = 0; m < kRows; ++m) {
@@ -787,7 +766,7 @@ __global__ __launch_bounds__(kProductThreads, 1) void product(const __grid_const
 #pragma unroll
           for (int i = 0; i < Columns / 2; ++i) sums[m][i] += fmaf(part[Columns / 2 + i] + other[i], kLoUnscale, part[i]);
         }
-        if (lane == 0) ptx::barrier_arrive(empty + slot);
+        if (lane == 0) barrier_arrive(empty + slot);
         if (++slot == a.stages) slot = 0, parity ^= 1;
       }
     }

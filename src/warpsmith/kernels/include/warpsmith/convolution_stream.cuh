@@ -108,7 +108,7 @@ struct Plain {
   // Starts a copy of the value, or of 0, into shared memory.
   __device__ __forceinline__ void copy(Spot spot, int c, bool exists, float* to) const {
     const float* from = spot && exists ? spot + int64_t(c) * length : x;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(ptx::shared_address(to)), "l"(from),
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(spot && exists ? 4 : 0)
                  : "memory");
   }
@@ -164,9 +164,9 @@ __global__ __launch_bounds__(256 + kProducers, 1) void stream(const __grid_const
   unsigned char* ring = filters + a.filter_bytes;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < a.stages; ++s) ptx::barrier_init(full + s, kProducers), ptx::barrier_init(empty + s, 8);
-    ptx::barrier_init(ready, 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    for (int s = 0; s < a.stages; ++s) barrier_init(full + s, kProducers), barrier_init(empty + s, 8);
+    barrier_init(ready, 1);
+    barriers_initialised();
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
   __syncthreads();
@@ -180,9 +180,9 @@ __global__ __launch_bounds__(256 + kProducers, 1) void stream(const __grid_const
       asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
     const int thread = threadIdx.x - 256;
     if (thread == 0) {
-      ptx::barrier_expect(ready, a.filter_bytes);
+      barrier_expect(ready, a.filter_bytes);
       for (int at = 0; at < a.filter_bytes; at += 16384)
-        ptx::bulk_copy(filters + at, reinterpret_cast<const unsigned char*>(w) + at, min(16384, a.filter_bytes - at), ready);
+        bulk_copy(filters + at, reinterpret_cast<const unsigned char*>(w) + at, min(16384, a.filter_bytes - at), ready);
     }
     // Loads of the next batch are on their way while a batch is split and stored.
     constexpr int kAtOnce = kProducers == 128 ? 4 : 2;
@@ -213,7 +213,7 @@ __global__ __launch_bounds__(256 + kProducers, 1) void stream(const __grid_const
       }
     };
     const auto store = [&](const Batch& b, float (&v)[kAtOnce][8]) {
-      if (b.base == 0) ptx::barrier_wait(empty + slot, parity ^ 1);
+      if (b.base == 0) barrier_wait(empty + slot, parity ^ 1);
       uint4* to = reinterpret_cast<uint4*>(ring + slot * a.stage_bytes);
 #pragma unroll
       for (int q = 0; q < kAtOnce; ++q) {
@@ -230,7 +230,7 @@ __global__ __launch_bounds__(256 + kProducers, 1) void stream(const __grid_const
       }
       if (b.base + kAtOnce * kProducers >= items) {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        ptx::barrier_arrive(full + slot);
+        barrier_arrive(full + slot);
         if (++slot == a.stages) slot = 0, parity ^= 1;
       }
     };
@@ -294,19 +294,19 @@ __global__ __launch_bounds__(256 + kProducers, 1) void stream(const __grid_const
     places += group * 64;
     const int thread = threadIdx.x % 128;
     const uint64_t x_descriptor = (uint64_t(8) << 32) | (uint64_t(2 * a.range) << 16);
-    const uint64_t w_base = (uint64_t(8) << 32) | (uint64_t(2 * Columns) << 16) | (ptx::shared_address(filters) >> 4);
-    const uint32_t ring_units = ptx::shared_address(ring) >> 4;
+    const uint64_t w_base = (uint64_t(8) << 32) | (uint64_t(2 * Columns) << 16) | (shared_address(filters) >> 4);
+    const uint32_t ring_units = shared_address(ring) >> 4;
     float part[kRows][Columns / 2], other[kRows][Columns / 2];  // hi*hi; hi*lo + lo*hi
 #pragma unroll
     for (int m = 0; m < kRows; ++m)
 #pragma unroll
       for (int i = 0; i < Columns / 2; ++i) part[m][i] = other[m][i] = 0.0f;
-    ptx::barrier_wait(ready, 0);
+    barrier_wait(ready, 0);
     for (int index = blockIdx.x; index < a.all_tiles; index += gridDim.x) {
       const int image = index / a.tiles, first = index % a.tiles * (128 * kRows);
       int chunk = 0;
       do {
-        ptx::barrier_wait(full + slot, parity);
+        barrier_wait(full + slot, parity);
         const uint64_t xd = x_descriptor | (ring_units + (slot * a.stage_bytes >> 4) + group * kRows * 64);
         ptx::wgmma_fence();
         int tap = 0;
@@ -327,7 +327,7 @@ __global__ __launch_bounds__(256 + kProducers, 1) void stream(const __grid_const
         } while (++tap < a.taps);
         ptx::wgmma_commit();
         ptx::wgmma_wait<0>();
-        if (lane == 0) ptx::barrier_arrive(empty + slot);
+        if (lane == 0) barrier_arrive(empty + slot);
         if (++slot == a.stages) slot = 0, parity ^= 1;
       } while (++chunk < a.chunks);
 

@@ -5,36 +5,9 @@
 // The policy is that of rows.cuh, with `const float* x` as the only input that is read by row.
 #pragma once
 #include <warpsmith/blocks.cuh>
+#include <warpsmith/bulk_copy.cuh>
 
 namespace warpsmith {
-
-// Arrives at the barrier of another block of the cluster; what this thread wrote before is seen by who waits there.
-__device__ __forceinline__ void barrier_arrive_remote(uint64_t* barrier, unsigned rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-      "}\n" ::"r"(shared_address(barrier)),
-      "r"(rank)
-      : "memory");
-}
-__device__ __forceinline__ void barrier_wait_cluster(uint64_t* barrier, unsigned parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra out;\n"
-      "bra again;\n"
-      "out:\n"
-      "}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
-}
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
 
 // The part of a row that belongs to one of several blocks, in chunks of CHUNK packs.
 template <int CHUNK>
@@ -132,7 +105,7 @@ __global__ void __launch_bounds__(THREADS + 32, 1)
     }
     barrier_init(&told[0], unsigned(blocks));
     barrier_init(&told[1], unsigned(blocks));
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barriers_initialised();
   }
   cluster_sync();
 
@@ -247,7 +220,7 @@ __global__ void __launch_bounds__(THREADS + 64, 1)
       barrier_init(&found[k], WARPS);
       barrier_init(&known[k], 1);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barriers_initialised();
   }
   __syncthreads();
 

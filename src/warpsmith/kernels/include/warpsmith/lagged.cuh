@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(THREADS + 32, RESIDENT)
       barrier_init(&known[k], 1);
       barrier_init(&taken[k], THREADS);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barriers_initialised();
   }
   __syncthreads();
 
