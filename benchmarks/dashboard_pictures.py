@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.report import browser
 
 from warpsmith.server.live_page import LivePage, names_of, serving
-from warpsmith.server.watched import RunShelf
+from warpsmith.server.served_runs import ServedRuns
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 DESK, PHONE = ViewportSize(width=1200, height=1150), ViewportSize(width=390, height=844)
@@ -37,7 +37,7 @@ def main() -> None:
     found = browser.find()
     if found is None:
         raise SystemExit("no Chromium on this machine; install Debian's chromium package.")
-    page = LivePage(RunShelf([options.runs]), hosts=names_of("127.0.0.1"))
+    page = LivePage(ServedRuns([options.runs]), hosts=names_of("127.0.0.1"))
     with serving(page, "127.0.0.1", 0) as port, sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
         home = f"http://127.0.0.1:{port}/dashboard"

@@ -29,7 +29,7 @@ from tests.report import browser
 from tests.server.live_runs import go_on, open_session
 
 from warpsmith.server.live_page import LivePage, names_of, serving
-from warpsmith.server.watched import RunShelf
+from warpsmith.server.served_runs import ServedRuns
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def measure(folder: Path, trials: int, repeats: int) -> Measured:
         raise SystemExit("no Chromium on this machine; install Debian's chromium package.")
     with open_session(run, trials + 3 * repeats) as session:
         go_on(session, trials)
-        page = LivePage(RunShelf([folder / "runs"]), hosts=names_of("127.0.0.1"))
+        page = LivePage(ServedRuns([folder / "runs"]), hosts=names_of("127.0.0.1"))
         with serving(page, "127.0.0.1", 0) as port, sync_playwright() as driver:
             chromium = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
             reader = chromium.new_page(viewport={"width": 1280, "height": 900})
@@ -79,9 +79,9 @@ def measure(folder: Path, trials: int, repeats: int) -> Measured:
                 time.sleep(1.0)
             chromium.close()
         begun = time.process_time()
-        shelf, patches = RunShelf([folder / "runs"]), []
-        shelf.rows()
-        watched = shelf.run("runs/long")
+        served, patches = ServedRuns([folder / "runs"]), []
+        served.rows()
+        watched = served.run("runs/long")
         watched.document()
         server_cpu_s = time.process_time() - begun
         for number in range(trials + 1 + repeats, trials + 1 + 2 * repeats):

@@ -213,7 +213,7 @@ def test_a_verdict_is_remembered_unless_told_otherwise(
 # --- our own deaths -----------------------------------------------------------------------------------------
 
 
-def is_zygote(process: psutil.Process, kind: str) -> bool:
+def is_fork_server(process: psutil.Process, kind: str) -> bool:
     """Whether it is the parent process of "judges" (which imports torch) or of "hosts"."""
     words = process.cmdline()
     return "warpsmith.evaluator.supervisor.fork_server" in words and any('"torch"' in word for word in words) == (
@@ -234,7 +234,7 @@ def test_every_candidate_is_judged_though_our_workers_are_killed(
     killed: dict[int, str] = {}  # by candidate: one disturbance each
 
     def newest(kind: str) -> psutil.Process:
-        found = [p for p in psutil.Process().children() if p.pid not in ours and is_zygote(p, kind)]
+        found = [p for p in psutil.Process().children() if p.pid not in ours and is_fork_server(p, kind)]
         return found[-1]
 
     victims: list[tuple[str, Callable[[], list[psutil.Process]]]] = [

@@ -94,7 +94,7 @@ def test_a_host_answers_and_ends_when_its_judge_hangs_up(server: ForkServer) -> 
     assert not psutil.pid_exists(worker.pid)  # collected, not left as a zombie
 
 
-def test_a_host_is_the_zygotes_child_and_leads_a_group_of_its_own(server: ForkServer) -> None:
+def test_a_host_is_the_fork_servers_child_and_leads_a_group_of_its_own(server: ForkServer) -> None:
     worker, channel = new_host(server)
     ping(channel)
 
@@ -104,7 +104,7 @@ def test_a_host_is_the_zygotes_child_and_leads_a_group_of_its_own(server: ForkSe
     assert worker.wait(20.0)
 
 
-def test_a_host_holds_no_descriptor_of_the_zygote(server: ForkServer) -> None:
+def test_a_host_holds_no_descriptor_of_the_fork_server(server: ForkServer) -> None:
     worker, channel = new_host(server)
     ping(channel)
 
@@ -276,7 +276,7 @@ def test_closing_ends_every_worker() -> None:
             channel.close()
 
 
-def test_a_killed_zygote_takes_its_workers_along_and_is_an_error_of_ours() -> None:
+def test_a_killed_fork_server_takes_its_workers_along_and_is_an_error_of_ours() -> None:
     with started() as server:
         hosts = [new_host(server) for _ in range(3)]
         for _, channel in hosts:
@@ -333,7 +333,7 @@ def test_a_killed_supervisor_leaves_nothing_running_and_no_folder(tmp_path: Path
     assert eventually(lambda: not folder.exists())
 
 
-def test_a_zygote_that_cannot_import_what_it_should_is_an_error_of_ours() -> None:
+def test_a_fork_server_that_cannot_import_what_it_should_is_an_error_of_ours() -> None:
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(HarnessFault, match="did not start") as caught:
         ForkServer(("no_such_module_of_ours",), os.environ, start_timeout_s=60.0)

@@ -41,7 +41,7 @@ class Stage:
         # A call may take long: only then is the candidate still in its loop when the blow falls.
         command = self._world.start("-m", "warpsmith", "evaluate", self._task, kernel, "--timeout", "300")
         if stage == "opening":
-            until(lambda: len(self._world.processes()) > 1, "worker parent process")
+            until(lambda: len(self._world.processes()) > 1, "fork server")
         elif stage == "building":
             until(lambda: self._world.named("cc1plus"), "compiler")
         else:

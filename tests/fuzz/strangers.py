@@ -59,7 +59,7 @@ from warpsmith.runtime.bundle import MANIFEST
 from warpsmith.search.session import Session
 from warpsmith.search.trust import TASK_FILE
 from warpsmith.server.live_page import LivePage, create_dashboard
-from warpsmith.server.watched import PREFIX, RunShelf
+from warpsmith.server.served_runs import PREFIX, ServedRuns
 from warpsmith.system.signatures import SIGNATURES
 from warpsmith.verification.certificate import write_certificate
 
@@ -255,11 +255,11 @@ def read_pages(folder: Path, *pages: str) -> None:
     """The pages that `dashboard` and `serve` make of a folder: the list, and these. A page has text only, and the words
     of others in it are printable."""
     tried.add("dashboard")
-    shelf = RunShelf([folder])
-    served = create_dashboard(LivePage(shelf, KEY))
+    served = ServedRuns([folder])
+    application = create_dashboard(LivePage(served, KEY))
 
     async def asked() -> None:
-        transport = httpx.ASGITransport(served)
+        transport = httpx.ASGITransport(application)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             for path in ("", *pages):
                 answer = await client.get(f"{PREFIX}{path}")
@@ -267,7 +267,7 @@ def read_pages(folder: Path, *pages: str) -> None:
                 assert printable(answer.text) == answer.text, (path, ascii(answer.text)[:500])
                 assert KEY not in answer.text, path
             with suppress(WarpsmithError, OSError):
-                instance = shelf.run(f"{folder.name}/run").instance
+                instance = served.run(f"{folder.name}/run").instance
                 texts = f"{PREFIX}/texts/{folder.name}/run?instance={instance}&n=0,1,2,3,4,5,6,7,8,9"
                 for text in (await client.get(texts)).json().values():
                     assert printable(text) == text, ascii(text)[:500]

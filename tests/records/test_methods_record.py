@@ -1,4 +1,4 @@
-"""The record of methods: its plan, its parts for a journey, and the tables of the summary."""
+"""The record of methods: its plan, its parts, and the tables of the summary."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.server.live_runs import go_on, open_session
 from warpsmith.prompts.renderer import render
 from warpsmith.search.stop_request import NAME as STOP
 from warpsmith.server.live_page import LivePage, names_of, serving
-from warpsmith.server.watched import RunShelf
+from warpsmith.server.served_runs import ServedRuns
 
 LONG_MS = 30_000  # for what takes a second on a quiet machine
 TOKEN = "a-token"
@@ -91,7 +91,7 @@ def runs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def served(runs: Path) -> Iterator[str]:
-    with serving(LivePage(RunShelf([runs]), TOKEN, names_of("127.0.0.1")), "127.0.0.1", 0) as port:
+    with serving(LivePage(ServedRuns([runs]), TOKEN, names_of("127.0.0.1")), "127.0.0.1", 0) as port:
         yield f"http://127.0.0.1:{port}/dashboard"
 
 
@@ -338,4 +338,4 @@ def test_a_lost_server_is_said_and_found_again(chromium: Browser, runs: Path) ->
 
 
 def _server(runs: Path) -> Callable[[int], AbstractContextManager[int]]:
-    return lambda port: serving(LivePage(RunShelf([runs]), TOKEN, names_of("127.0.0.1")), "127.0.0.1", port)
+    return lambda port: serving(LivePage(ServedRuns([runs]), TOKEN, names_of("127.0.0.1")), "127.0.0.1", port)

@@ -23,11 +23,11 @@ from warpsmith.report.page import LIVE_POLICY
 from warpsmith.report.run_page import run_page
 from warpsmith.run_log.log import RunLog
 from warpsmith.search.stop_request import NAME as STOP
-from warpsmith.server import watched
+from warpsmith.server import served_runs
 from warpsmith.server.app import create_app
 from warpsmith.server.live_page import LivePage, create_dashboard, live_router
+from warpsmith.server.served_runs import PREFIX, ServedRun, ServedRuns
 from warpsmith.server.tokens import TokenHolder, TokenStore
-from warpsmith.server.watched import PREFIX, RunShelf, WatchedRun
 
 TOKEN = "a-token"
 HOME = "http://127.0.0.1:8323"
@@ -42,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(runs: Path) -> LivePage:
-    return LivePage(RunShelf([runs]), TOKEN, ("127.0.0.1",))
+    return LivePage(ServedRuns([runs]), TOKEN, ("127.0.0.1",))
 
 
 def ask(app: FastAPI, method: str, path: str, *, base: str = HOME, **more: Any) -> httpx.Response:
@@ -151,15 +151,15 @@ def test_links_out_of_the_folder_are_not_followed(runs: Path, tmp_path: Path) ->
     (root / "damaged").mkdir()
     (root / "damaged" / "run.db").write_bytes(b"no log of a run")
 
-    shelf = RunShelf([root])
-    assert shelf.rows() == ()
-    (said,) = shelf.faults()
+    served = ServedRuns([root])
+    assert served.rows() == ()
+    (said,) = served.faults()
     assert "cannot be read" in said
 
 
 def test_texts_belong_to_one_instance_of_the_server(page: LivePage) -> None:
     app = create_dashboard(page)
-    run = page.shelf.run("runs/one")
+    run = page.served.run("runs/one")
     number = json.loads(run.trial(1))["reply"]
     path = f"{PREFIX}/texts/runs/one"
     answer = ask(app, "GET", path, params={"instance": run.instance, "n": f"0,{number}"})
@@ -170,7 +170,7 @@ def test_texts_belong_to_one_instance_of_the_server(page: LivePage) -> None:
 
 
 def test_the_page_of_a_server_is_the_page_of_the_file(page: LivePage, runs: Path) -> None:
-    run = page.shelf.run("runs/one")
+    run = page.served.run("runs/one")
     live = json.loads(run.document())
     file, _ = run_page(runs / "one")
     wanted = {"instance": run.instance, "n": ",".join(str(trial.number) for trial in file.trials)}
@@ -194,7 +194,7 @@ def test_the_list_and_the_page_read_a_log_once(page: LivePage, monkeypatch: pyte
             read.append(folder.name)
             return RunLog.read(folder)
 
-    monkeypatch.setattr(watched, "RunLog", Counted)
+    monkeypatch.setattr(served_runs, "RunLog", Counted)
     app = create_dashboard(page)
     assert ask(app, "GET", PREFIX).status_code == 200
     assert ask(app, "GET", f"{PREFIX}/runs/runs/one").status_code == 200
@@ -204,10 +204,10 @@ def test_the_list_and_the_page_read_a_log_once(page: LivePage, monkeypatch: pyte
 def test_the_row_of_a_run_is_the_same_with_a_page_and_without(tmp_path: Path) -> None:
     with open_session(tmp_path / "one", 30) as session:
         go_on(session, 4)
-        run = WatchedRun("one", tmp_path / "one")
+        run = ServedRun("one", tmp_path / "one")
         run.update()
         go_on(session, 9)
-        assert run.row() == watched._Summary("one", tmp_path / "one").row()
+        assert run.row() == served_runs._Summary("one", tmp_path / "one").row()
         # The row has read on; the page is made anew for the same events.
         assert len(json.loads(run.document())["trials"]) == 9
 
@@ -223,7 +223,7 @@ def test_a_browser_keeps_style_and_script_as_long_as_they_are_the_same(page: Liv
 
 
 def test_a_stream_begins_after_the_event_that_the_page_has(tmp_path: Path) -> None:
-    page = LivePage(RunShelf([tmp_path]))
+    page = LivePage(ServedRuns([tmp_path]))
 
     async def next_patch(stream: AsyncIterator[str]) -> dict[str, Any]:
         lines = (await anext(stream)).splitlines()
@@ -234,7 +234,7 @@ def test_a_stream_begins_after_the_event_that_the_page_has(tmp_path: Path) -> No
     async def watch() -> None:
         with open_session(tmp_path / "one", 30) as session:
             go_on(session, 5)
-            run = WatchedRun("one", tmp_path / "one")
+            run = ServedRun("one", tmp_path / "one")
             stream = page.run_stream(run, run.update())
             first = await next_patch(stream)
             assert first["trials"] == []
@@ -253,7 +253,7 @@ def test_a_stream_begins_after_the_event_that_the_page_has(tmp_path: Path) -> No
 
 def test_a_patched_page_equals_a_new_one_after_every_event(tmp_path: Path) -> None:
     with open_session(tmp_path / "one", 8, "cupilot") as session:
-        watched = WatchedRun("one", tmp_path / "one")
+        watched = ServedRun("one", tmp_path / "one")
         document = json.loads(watched.document())
         for upto in range(1, 9):
             since = watched._maker.history.seq
@@ -263,7 +263,7 @@ def test_a_patched_page_equals_a_new_one_after_every_event(tmp_path: Path) -> No
             known = {trial["number"]: trial for trial in document["trials"]}
             known |= {trial["number"]: trial for trial in patch.pop("trials")}
             document = {**document, **patch, "trials": [known[number] for number in sorted(known)]}
-    fresh = json.loads(WatchedRun("one", tmp_path / "one").document())
+    fresh = json.loads(ServedRun("one", tmp_path / "one").document())
     for field in ("figures", "steps", "totals", "roofline", "effects", "models", "limits", "best"):
         assert document[field] == fresh[field], field
     assert document["trials"] == fresh["trials"]
@@ -293,14 +293,14 @@ def test_benches_are_listed_and_have_a_page_that_leads_to_their_runs(tmp_path: P
     folder.mkdir(parents=True)
     write_results(results, folder / RESULTS)
     make_run(folder / results.cells[0].run, 3, Maker(lines=4))
-    shelf = RunShelf([tmp_path / "benches"])
-    app = create_dashboard(LivePage(shelf))
+    served = ServedRuns([tmp_path / "benches"])
+    app = create_dashboard(LivePage(served))
 
-    (row,) = shelf.bench_rows()
+    (row,) = served.bench_rows()
     assert (row.bench, row.cells, row.words) == ("benches/first", len(results.cells), "not finished")
     answer = ask(app, "GET", row.address)
     assert answer.status_code == 200
-    (run,) = shelf.rows()
+    (run,) = served.rows()
     assert run.address in answer.text
     assert ask(app, "GET", run.address).status_code == 200
     assert ask(app, "GET", f"{PREFIX}/benches/benches/second").status_code == 404

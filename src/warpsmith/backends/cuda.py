@@ -88,7 +88,10 @@ DIALECT = CDialect(
         ("columns.cuh", "`reduce_columns(x, batch, rows, cols, policy, stream)`: a reduction over the middle axis"),
         ("whole.cuh", "`sum_all(policy, n, workspace, finish, stream)`: one number from all elements"),
         ("blocks.cuh", "`meet`: what blocks tell each other through device memory"),
-        ("bulk_copy.cuh", "`bulk_fetch`, `barrier_init`, `barrier_wait`: copies into shared memory, and their barriers"),
+        (
+            "bulk_copy.cuh",
+            "`bulk_fetch`, `barrier_init`, `barrier_wait`: copies into shared memory and their barriers",
+        ),
         ("group_norm.cuh", "`group_norm_policy` for `reduce_rows`"),
         ("scan.cuh", "`scan<Op, REVERSE, EXCLUSIVE, MASKED, THREADS, PACKS>(x, mask, out, rows, cols, stream)`"),
         ("pool.cuh", "`pool1`, `pool2`, `pool3` with `MaxPool` or `AvgPool`"),

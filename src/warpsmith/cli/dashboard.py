@@ -76,11 +76,11 @@ def serving_runs(
     """Serve the runs of folders while the block runs, and say where, or where the page of one run is."""
     check_installed("warpsmith dashboard")
     from warpsmith.server.live_page import LivePage, names_of, serving
-    from warpsmith.server.watched import PREFIX, RunShelf
+    from warpsmith.server.served_runs import PREFIX, ServedRuns
 
     given = os.environ.get(TOKEN, "")
     token = given or secrets.token_urlsafe(18)
-    page = LivePage(RunShelf(roots, peaks_of), token, names_of(host))
+    page = LivePage(ServedRuns(roots, peaks_of), token, names_of(host))
     with serving(page, host, port) as bound:
         at = f"[{host}]" if ":" in host else host
         address = f"http://{at}:{bound}{PREFIX}" + (f"/runs/{quote(run)}" if run else "")

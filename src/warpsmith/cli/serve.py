@@ -58,9 +58,9 @@ def serve_run(
     from warpsmith.server.journal import Journal
     from warpsmith.server.live_page import LivePage, live_router, names_of
     from warpsmith.server.routes import verdict_app
+    from warpsmith.server.served_runs import PREFIX, ServedRuns
     from warpsmith.server.service import VerdictService
     from warpsmith.server.task_catalogue import TaskCatalogue
-    from warpsmith.server.watched import PREFIX, RunShelf
 
     store, paths = _store(tokens, needed=True), writable_paths()
     folder = Path(state) if state else config_folder() / "serve"
@@ -73,7 +73,7 @@ def serve_run(
         lambda settings, on_progress: site.open(target, settings, paths=paths, name="serve", on_progress=on_progress),
         available=site.available,
     )
-    page = LivePage(RunShelf([Path(each) for each in runs]), hosts=names_of(host)) if runs else None
+    page = LivePage(ServedRuns([Path(each) for each in runs]), hosts=names_of(host)) if runs else None
     app = verdict_app(
         service,
         store,

@@ -320,7 +320,7 @@ class TaskEvaluator:
     precision: Precision | None
 
     def __call__(self, candidates: Sequence[Candidate], *, fresh: bool) -> Iterator[tuple[int, Evaluation]]:
-        """See `judging.Evaluate`."""
+        """See `evaluation_thread.Evaluate`."""
         return self.evaluator.evaluate(self.task, candidates, self.precision, fresh=fresh)
 
     def prepare(self, candidates: Sequence[Candidate]) -> None:

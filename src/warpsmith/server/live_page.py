@@ -34,7 +34,7 @@ from warpsmith.report.document import RunsPage, plain
 from warpsmith.report.page import LIVE_POLICY, SCRIPTS, asset, live_html, script_of, version_of
 from warpsmith.search.stop_request import request_stop
 from warpsmith.server.gate import HOLDER
-from warpsmith.server.watched import PREFIX, RunShelf, WatchedRun, rows_json
+from warpsmith.server.served_runs import PREFIX, ServedRun, ServedRuns, rows_json
 from warpsmith.system.locks import is_locked
 
 _POLL_S = 0.2  # between two looks at the log of a run
@@ -59,7 +59,7 @@ _HEADERS = {
 class LivePage:
     """What the router serves, and who may change something."""
 
-    shelf: RunShelf
+    served: ServedRuns
     token: str = ""  # for stop and resume; "": only holders of a token of the server around the router
     hosts: Collection[str] = ()  # names of this machine, besides its addresses and "localhost"
     ending: threading.Event = field(default_factory=threading.Event)  # set: open streams end
@@ -90,7 +90,7 @@ class LivePage:
 
     def resume(self, name: str, trials: int) -> str:
         """Continue a run in a process of its own."""
-        folder = self.shelf.folder(name)
+        folder = self.served.folder(name)
         if is_locked(folder):
             raise UsageError("a process works on this run already.")
         command = [sys.executable, "-m", "warpsmith", "optimize", "--resume", str(folder)]
@@ -111,7 +111,7 @@ class LivePage:
 
     # --- streams ---
 
-    async def run_stream(self, run: WatchedRun, since: int) -> AsyncIterator[str]:
+    async def run_stream(self, run: ServedRun, since: int) -> AsyncIterator[str]:
         """What happens in a run after an event, as server-sent events."""
         quiet, live = 0.0, ""
         while not self.ending.is_set():
@@ -136,8 +136,8 @@ class LivePage:
         sent: dict[str, str] = {}
         quiet = 0.0
         while not self.ending.is_set():
-            runs = rows_json(await asyncio.to_thread(self.shelf.rows, 1.0))
-            benches = rows_json(await asyncio.to_thread(self.shelf.bench_rows))
+            runs = rows_json(await asyncio.to_thread(self.served.rows, 1.0))
+            benches = rows_json(await asyncio.to_thread(self.served.bench_rows))
             now = {**{f"run {name}": text for name, text in runs}, **{f"bench {name}": text for name, text in benches}}
             if now != sent:
                 changed = [text for name, text in runs if sent.get(f"run {name}") != text]
@@ -146,7 +146,7 @@ class LivePage:
                 yield _message(
                     "rows",
                     f'{{"runs":[{",".join(changed)}],"benches":[{rows}],"gone":{json.dumps(gone)},'
-                    f'"remarks":{json.dumps(self.shelf.faults())}}}',
+                    f'"remarks":{json.dumps(self.served.faults())}}}',
                 )
                 sent, quiet = now, 0.0
             elif quiet >= _PING_S:
@@ -170,27 +170,27 @@ class LivePage:
 def live_router(page: LivePage) -> APIRouter:
     """The routes of the live page; all are below `PREFIX` and need no token of the server around them."""
     router = APIRouter(prefix=PREFIX, dependencies=[Depends(page.check_host)], include_in_schema=False)
-    shelf = page.shelf
+    served = page.served
 
     @router.get("")
     def runs() -> Response:
-        rows, benches = shelf.rows(_FIRST_ROWS_S), shelf.bench_rows()
-        where = ", ".join(str(root) for root in shelf.roots)
-        document = RunsPage("Runs", where, (), shelf.faults(), rows, benches)
+        rows, benches = served.rows(_FIRST_ROWS_S), served.bench_rows()
+        where = ", ".join(str(root) for root in served.roots)
+        document = RunsPage("Runs", where, (), served.faults(), rows, benches)
         page = _page("runs", document.title, where, json.dumps(plain(document), ensure_ascii=False))
-        page.background = BackgroundTask(shelf.read_ahead)
+        page.background = BackgroundTask(served.read_ahead)
         return page
 
     @router.get("/runs/{name:path}")
     def run(name: str) -> Response:
-        found = shelf.run(name)
+        found = served.run(name)
         document = found.document()
         title, subtitle = found.headline
         return _page("run", title, f"{name}: {subtitle}", document)
 
     @router.get("/benches/{name:path}")
     def bench(name: str) -> Response:
-        results = shelf.bench(name)
+        results = served.bench(name)
         reports = {cell.run: f"{PREFIX}/runs/{quote(f'{name}/{cell.run}')}" for cell in results.cells}
         document = bench_page(results, reports)
         return _page("bench", document.title, document.subtitle, json.dumps(plain(document), ensure_ascii=False))
@@ -215,8 +215,8 @@ def live_router(page: LivePage) -> APIRouter:
         made = ",".join(found.trial(each) for each in wanted)
         return Response(f"[{made}]", media_type="application/json", headers=_HEADERS)
 
-    def asked_for(name: str, instance: str, n: str) -> tuple[WatchedRun, list[int]]:
-        found = shelf.run(name)
+    def asked_for(name: str, instance: str, n: str) -> tuple[ServedRun, list[int]]:
+        found = served.run(name)
         if instance != found.instance or len(n) > _LONGEST:
             raise HTTPException(409, "the page is out of date; load it again.")
         return found, [int(each) for each in n.split(",") if each.isdecimal()]
@@ -227,14 +227,14 @@ def live_router(page: LivePage) -> APIRouter:
 
     @router.get("/events/{name:path}")
     def events(name: str, request: Request, after: str = "") -> Response:
-        found = shelf.run(name)
+        found = served.run(name)
         instance, _, seq = (request.headers.get("last-event-id") or after).partition(":")
         known = instance == found.instance and seq.isdecimal()
         return _stream(page, page.run_stream(found, int(seq) if known else 0))
 
     @router.post("/stop/{name:path}", dependencies=[Depends(page.check_token)])
     def stop(name: str) -> Response:
-        folder = shelf.folder(name)
+        folder = served.folder(name)
         if not is_locked(folder):
             raise UsageError("no process works on this run.")
         request_stop(folder)

@@ -29,7 +29,7 @@ from warpsmith.verification.standalone import StandaloneInputs, StandaloneProces
 
 
 class StandalonePython(StandaloneProcess):
-    """With a Python file."""
+    """Calls a Python candidate."""
 
     def __init__(self, start: StandaloneInputs) -> None:
         super().__init__(start)

@@ -222,10 +222,10 @@ class Verifier:
         self._on_event(VerificationEvent(SEEDS))
         with evaluator.verification_setup(task, candidate, precision, samples) as setup:
             host = setup.judge.take_host(1, python=setup.artifact.kind != "library")
-            findings = setup.judge.examine(host, setup.artifact.library, setup.contract, self._on_stage)
-            if findings.status is Status.NOT_JUDGED:
-                raise HarnessFault(findings.reason)
-            checks = self._report(_held_out_outcomes(findings))
+            report = setup.judge.examine(host, setup.artifact.library, setup.contract, self._on_stage)
+            if report.status is Status.NOT_JUDGED:
+                raise HarnessFault(report.reason)
+            checks = self._report(_held_out_outcomes(report))
             self._on_event(VerificationEvent(_SANITIZERS[self._evaluator.device.kind][0]))
             # A result that is wrong without a sanitizer is wrong under one too: it is reported once.
             right = all(check.outcome is not CheckStatus.FAILED for check in checks)
@@ -290,18 +290,18 @@ def evaluation_check(first: Evaluation, *, accept_uncalibrated: bool = False) ->
     return CheckOutcome(EVALUATION, outcome, detail, tuple(figures), first.seconds)
 
 
-def _held_out_outcomes(findings: JudgeReport) -> list[CheckOutcome]:
+def _held_out_outcomes(report: JudgeReport) -> list[CheckOutcome]:
     """The judge's outcomes, with the reason of a process that died, and one outcome for every check."""
-    checks = list(findings.checks)
-    if findings.died and checks:
-        checks[-1] = replace(checks[-1], detail=findings.reason or checks[-1].detail)
+    checks = list(report.checks)
+    if report.died and checks:
+        checks[-1] = replace(checks[-1], detail=report.reason or checks[-1].detail)
     for name in _HELD_OUT_CHECKS[len(checks) :]:
-        if findings.reason and not any(check.outcome is CheckStatus.FAILED for check in checks):
-            checks.append(CheckOutcome(name, CheckStatus.FAILED, f"{findings.status}: {findings.reason}"))
+        if report.reason and not any(check.outcome is CheckStatus.FAILED for check in checks):
+            checks.append(CheckOutcome(name, CheckStatus.FAILED, f"{report.status}: {report.reason}"))
         else:
             checks.append(CheckOutcome(name, CheckStatus.UNAVAILABLE, "not reached: the candidate failed earlier."))
-    if findings.status is not Status.OK and all(check.outcome is not CheckStatus.FAILED for check in checks):
-        checks[-1] = replace(checks[-1], outcome=CheckStatus.FAILED, detail=f"{findings.status}: {findings.reason}")
+    if report.status is not Status.OK and all(check.outcome is not CheckStatus.FAILED for check in checks):
+        checks[-1] = replace(checks[-1], outcome=CheckStatus.FAILED, detail=f"{report.status}: {report.reason}")
     return checks
 
 

@@ -4,7 +4,7 @@ Runs inside the candidate's process, so it catches candidates that do not tamper
 things: the dispatch mode sees the operators that remain of composite ones, the profiler sees operators that hide from
 the mode, in all threads, and the interpreter's profile hook sees tensors that leave torch. An operator that moves data
 must be PyTorch's own: registrations are compared with those from before the candidate was imported. None of the tools
-sees code of a library that is called directly: the judge looks at the process from outside (`code_looks`).
+sees code of a library that is called directly: the judge looks at the process from outside (`executed_code`).
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class TaskContext:
 
     @property
     def facts(self) -> TaskFacts:
-        """For the environment block of every result."""
+        """What the supervisor and proposers have to know of the task and the device."""
         config = self.config
         return TaskFacts(
             torch=torch.__version__,
@@ -176,7 +176,7 @@ class TaskContext:
         )
 
     def _busy_note(self) -> tuple[str, ...]:
-        """That the figures of the device may be too low, if they may."""
+        """A note if the machine was busy when the peaks were measured: the peaks may be too low."""
         if self.peaks.steady:
             return ()
         return (

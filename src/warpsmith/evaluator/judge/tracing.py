@@ -18,7 +18,7 @@ from pathlib import Path
 
 from warpsmith.backends.toolchain import TOOLKIT
 from warpsmith.evaluator.judge.check import Checker
-from warpsmith.evaluator.judge.code_looks import CodeLooks
+from warpsmith.evaluator.judge.executed_code import ExecutedCode
 from warpsmith.evaluator.judge.host_client import HostClient
 from warpsmith.evaluator.judge.numerics.compare import same_bits
 from warpsmith.evaluator.judge.numerics.reference import Case
@@ -87,9 +87,9 @@ class Tracing:
             return (f"kernel names were not traced: {report.problem}",)
         compares = python and "torch" not in self._context.task.allow
         special = compares and self._differs(host, buffers, case, checker, limit_s(buffers))
-        looks = None
+        code = None
         if compares and not on_gpu and not self._context.task.allow:
-            looks = self._look(host, buffers, limit_s(buffers))
+            code = self._look(host, buffers, limit_s(buffers))
         evidence = TracedCall(
             backend=contract.backend,
             calls=report.calls[:_MOST_NAMES],
@@ -98,7 +98,7 @@ class Tracing:
             own=_own(report.kernels, self._objects),
             operators=report.operators[:_MOST_NAMES],
             allow=self._context.task.allow,
-            library=looks.library() if looks is not None else None,
+            library=code.library() if code is not None else None,
             operators_ns=report.operators_ns * self._context.config.threads,
             special=special,
         )
@@ -110,26 +110,26 @@ class Tracing:
                     again = self._traced(host, other, self._case(other), checker, limit_s(other))
                 said = tuple(sorted(recorded[other.first_set]))
                 check_guards(RecordingComparison(again.kernels[:_MOST_NAMES], said), self._settings.without)
-        if looks is not None and looks.at_work < _FEWEST_LOOKS:
-            return (f"the machine was too busy to see whose code runs ({looks.at_work} looks of {_FEWEST_LOOKS})",)
+        if code is not None and code.at_work < _FEWEST_LOOKS:
+            return (f"the machine was too busy to see whose code runs ({code.at_work} looks of {_FEWEST_LOOKS})",)
         return (f"kernel names were not traced: {report.problem}",) if report.problem and on_gpu else ()
 
-    def _look(self, host: HostClient, buffers: WorkloadBuffers, limit_s: float) -> CodeLooks:
+    def _look(self, host: HostClient, buffers: WorkloadBuffers, limit_s: float) -> ExecutedCode:
         """Look at which code runs while calls are made like those that are timed, many in one request."""
-        looks, rng, numbers = CodeLooks(host.pid, self._library), random.SystemRandom(), tuple(buffers.set_numbers)
+        code, rng, numbers = ExecutedCode(host.pid, self._library), random.SystemRandom(), tuple(buffers.set_numbers)
         host.ask(FlushCaches(), Acknowledged, self._settings.limits.start_s)
         host.ask(CallSets(numbers), CallsMade, limit_s * len(numbers) + 1.0)
         numbers *= max(1, math.ceil(1e9 * _WATCHED_S / host.round_trip_ns))
         start = time.monotonic()
-        while looks.at_work < _WANTED_LOOKS and looks.count < _MOST_LOOKS:
-            if time.monotonic() - start > (_LOOKING_S if looks.at_work >= _FEWEST_LOOKS else _LONGEST_S):
+        while code.at_work < _WANTED_LOOKS and code.count < _MOST_LOOKS:
+            if time.monotonic() - start > (_LOOKING_S if code.at_work >= _FEWEST_LOOKS else _LONGEST_S):
                 break
             for index in range(len(buffers.sets)):
                 buffers.draw_arguments(index, rng)
-            with looks.request(len(numbers)):
+            with code.request(len(numbers)):
                 request, timeout_s = CallSets(numbers), 2 * limit_s * len(numbers) + 1.0
-                host.ask_watched(request, CallsMade, timeout_s, looks.look, _WATCHED_S / _LOOKS_PER_REQUEST)
-        return looks
+                host.ask_watched(request, CallsMade, timeout_s, code.look, _WATCHED_S / _LOOKS_PER_REQUEST)
+        return code
 
     def _case(self, buffers: WorkloadBuffers) -> Case:
         reference = self._context.reference

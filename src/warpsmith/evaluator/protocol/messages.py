@@ -113,7 +113,7 @@ class MemoryReleased:
 
 @dataclass(frozen=True)
 class Examined:
-    """The result of an examination: JSON of `findings.Findings`."""
+    """The result of an examination: JSON of `records.JudgeReport`."""
 
     host: int
     body: str

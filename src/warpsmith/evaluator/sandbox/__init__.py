@@ -1,1 +1,1 @@
-"""Keeps a candidate's process from everything but its work: sandbox, Landlock, seccomp."""
+"""Confines the process of a candidate: the policy, Landlock for files, seccomp for system calls."""

@@ -49,9 +49,9 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "process_mrelease": (448, 448),
     "tkill": (200, 130),
     "migrate_pages": (256, 238),
-    # A timer can send this process the signal that continues a stopped process (see `process_pause`).
+    # A timer can send this process the signal that continues a stopped process (see `host_client.ProcessPause`).
     "timer_create": (222, 107),
-    # One long system call that copies, reads or clears memory goes on while the process is stopped (`process_pause`).
+    # One long system call that copies, reads or clears memory goes on while the process is stopped (`ProcessPause`).
     "vmsplice": (278, 75),
     "splice": (275, 76),
     "tee": (276, 77),

@@ -1,1 +1,1 @@
-"""The supervisor's side: parents of workers, judges and their hosts, locks, cached verdicts. No torch, no device."""
+"""The supervisor: fork servers, the connection to judges, locks, cached evaluations. No torch, no device state."""

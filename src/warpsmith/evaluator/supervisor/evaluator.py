@@ -328,14 +328,14 @@ class Evaluator:
         while attempts < _ATTEMPTS:
             stages: list[str] = []
             try:
-                findings = self._attempt(task, precision, job, artifact, left, stages)
-                if findings.killed and not killed:  # perhaps other programs had used up the memory: once is no proof
+                report = self._attempt(task, precision, job, artifact, left, stages)
+                if report.killed and not killed:  # perhaps other programs had used up the memory: once is no proof
                     killed = True
-                    self._on_message(f"{job.candidate.main.name} was {findings.reason} Trying again.")
+                    self._on_message(f"{job.candidate.main.name} was {report.reason} Trying again.")
                     continue
-                if findings.status is not Status.NOT_JUDGED:
-                    return job.evaluation(self.device, findings, artifact)
-                fault = findings.reason
+                if report.status is not Status.NOT_JUDGED:
+                    return job.evaluation(self.device, report, artifact)
+                fault = report.reason
             except (HarnessFault, TaskError) as error:  # the task was opened before, so it is not at fault
                 fault = str(error)
             attempts += 1
@@ -362,7 +362,7 @@ class Evaluator:
     ) -> JudgeReport:
         """One examination; the stages that it reaches are added to `stages`."""
 
-        def report(stage: str) -> None:
+        def report_stage(stage: str) -> None:
             stages.append(stage)
             self._on_progress(Progress(job.index, stage))
 
@@ -371,7 +371,7 @@ class Evaluator:
             try:
                 with self._turns.turn():
                     host = judge.take_host(left, python=artifact.kind != "library")
-                    return judge.examine(host, artifact.library, job.contract, report)
+                    return judge.examine(host, artifact.library, job.contract, report_stage)
             except TooLittleMemory as short:
                 self.wait_for_memory(short)
 

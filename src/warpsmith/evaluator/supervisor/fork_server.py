@@ -259,7 +259,7 @@ class ForkServer:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=1.0)  # its exit status says why
             kind = CannotImport if self._end() == _CANNOT_IMPORT else HarnessFault
-            raise kind(f"the worker parent process did not start ({error}); see the messages above.") from None
+            raise kind(f"a fork server did not start ({error}); see the messages above.") from None
         except BaseException:  # Ctrl-C: do not leave the server running
             self._end()
             raise
@@ -289,9 +289,9 @@ class ForkServer:
                 self._channel.send(Spawn(role, payload), fds)
                 pid = self._spawned.get(timeout=30.0)
             except (WireClosed, WireTimeout, Empty):
-                raise HarnessFault("the worker parent process is gone.") from None
+                raise HarnessFault("a fork server has ended.") from None
             if pid < 0:
-                raise HarnessFault("the worker parent process is gone.")
+                raise HarnessFault("a fork server has ended.")
             worker = ForkedWorker(self, pid)
             with self._registry:
                 if pid in self._early:

@@ -63,25 +63,25 @@ class EvaluationJob:
         symbols, allowed = (read_symbols(path) for path in objects), self.contract.libraries
         return _first_objection((BuiltObject(kind, s.imports, s.needed, allowed) for s in symbols), without)
 
-    def evaluation(self, device: Device, findings: JudgeReport, artifact: Artifact | None) -> Evaluation:
-        """The evaluation that follows from the findings."""
+    def evaluation(self, device: Device, report: JudgeReport, artifact: Artifact | None) -> Evaluation:
+        """The evaluation that follows from the report."""
         return Evaluation(
             task=self.task.name,
             candidate=self.candidate.id,
-            status=findings.status,
-            reason=findings.reason,
-            environment=self._environment(device, findings, artifact),
+            status=report.status,
+            reason=report.reason,
+            environment=self._environment(device, report, artifact),
             precision=self.task.precision.value,
-            workloads=findings.workloads,
+            workloads=report.workloads,
             resources=artifact.resources if artifact else (),
-            notes=(*self.facts.notes, *findings.notes),
+            notes=(*self.facts.notes, *report.notes),
             without=self.key.settings.without,
             uncalibrated=self.facts.uncalibrated,
-            published=findings.published,
+            published=report.published,
             seconds=time.monotonic() - self.began,
         )
 
-    def _environment(self, device: Device, findings: JudgeReport, artifact: Artifact | None) -> Environment:
+    def _environment(self, device: Device, report: JudgeReport, artifact: Artifact | None) -> Environment:
         on_gpu = device.kind == "cuda"
         return Environment(
             device=device.label,
@@ -89,7 +89,7 @@ class EvaluationJob:
             compiler=artifact.compiler if artifact else "",
             torch=self.facts.torch,
             driver=next((g.driver for g in visible_gpus() if g.index == device.index), "") if on_gpu else "",
-            sandbox=findings.layers,
+            sandbox=report.layers,
             threads=self.facts.threads,
             harness=__version__,
         )

@@ -1,4 +1,4 @@
-"""The supervisor's connection to one judge: start it, give it hosts, wait for its findings, kill what hangs.
+"""The supervisor's connection to one judge: start it, give it hosts, wait for its report, kill what hangs.
 
 Holds no device state. Every failure of the judge is a HarnessFault, which the evaluator answers with a new judge; every
 failure of a host becomes a finding.
@@ -213,7 +213,7 @@ class JudgeClient:
         host: HostProcess,
         library: Path,
         contract: Contract,
-        report: Callable[[str], None] = lambda _: None,
+        report_stage: Callable[[str], None] = lambda _: None,
     ) -> JudgeReport:
         """Have the judge examine a candidate in this host; the host is ended afterwards."""
         copy = host.scratch / ("candidate" if library.is_dir() else "candidate.so")
@@ -247,15 +247,15 @@ class JudgeClient:
                     raise _refusal(message)
                 if isinstance(message, Examined):
                     break
-                report(message.name)
+                report_stage(message.name)
                 deadline = time.monotonic() + limit_s
         finally:
             host.worker.wait(0.05)  # a host that just died gets its own exit status; one that lives is killed next
             status = host.end()
-        findings = REPORT.validate_json(message.body)
+        report = REPORT.validate_json(message.body)
         if not host.removed:
-            findings = replace(findings, notes=(*findings.notes, _LEFT_BEHIND.format(folder=host.scratch)))
-        return _with_exit(findings, status) if findings.died else findings
+            report = replace(report, notes=(*report.notes, _LEFT_BEHIND.format(folder=host.scratch)))
+        return _with_exit(report, status) if report.died else report
 
     def check_results(self, folder: Path) -> str:
         """What is wrong with the results that a standalone process left in this folder; "" if they are right."""
@@ -302,25 +302,25 @@ def _full_disk(folder: Path, fault: OSError) -> str:
     return f"a candidate's folder in {folder} cannot be filled ({fault.strerror}); free some space or set TMPDIR."
 
 
-def _with_exit(findings: JudgeReport, status: int | None) -> JudgeReport:
+def _with_exit(report: JudgeReport, status: int | None) -> JudgeReport:
     """Give the reason for a host that ended by itself, from its wait status."""
     if status is None:
-        return replace(findings, status=Status.NOT_JUDGED, reason="the worker parent process was lost.")
-    if findings.stage == "starting":
-        return replace(findings, status=Status.NOT_JUDGED, reason="a worker process ended before it was ready.")
-    if findings.reason:
-        return findings
-    doing = f"while {findings.stage}"
+        return replace(report, status=Status.NOT_JUDGED, reason="the fork server of the candidate's process has ended.")
+    if report.stage == "starting":
+        return replace(report, status=Status.NOT_JUDGED, reason="a worker process ended before it was ready.")
+    if report.reason:
+        return report
+    doing = f"while {report.stage}"
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number == signal.SIGKILL:
             reason = f"killed by the system {doing}: probably out of memory."
-            return replace(findings, reason=reason, killed=True)
+            return replace(report, reason=reason, killed=True)
         if number == signal.SIGXFSZ:
-            return replace(findings, reason=f"stopped {doing}: it wrote a larger file than it may.")
-        return replace(findings, reason=f"{signal.strsignal(number) or number} {doing}.")
+            return replace(report, reason=f"stopped {doing}: it wrote a larger file than it may.")
+        return replace(report, reason=f"{signal.strsignal(number) or number} {doing}.")
     code = os.WEXITSTATUS(status)
     return replace(
-        findings,
+        report,
         reason=f"the candidate ended its own process with status {code} {doing}: it must return instead.",
     )

@@ -231,7 +231,8 @@ class Calibrator:
                     )
 
     def _catches(self, context: ImpostorContext, each: _Pending) -> bool:
-        """Whether this input set clearly shows that an impostor is wrong."""
+        """Whether this input set clearly shows that an impostor is wrong; no, where the time for kinds of which there
+        are many impostors is spent."""
         kind = each.impostor.kind
         if not kind.one_of_many:
             return self._shows(context, each)
@@ -241,7 +242,7 @@ class Calibrator:
         return found
 
     def _shows(self, context: ImpostorContext, each: _Pending) -> bool:
-        """The same, whatever it takes."""
+        """`_catches` without the time limit."""
         kind, position, expected = each.impostor.kind, each.impostor.position, context.expected
         try:
             each.lacks_memory = kind.costly and not context.has_memory

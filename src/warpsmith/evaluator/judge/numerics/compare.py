@@ -199,7 +199,7 @@ def _plain_norm(reference: Tensor, largest: float) -> float | None:
 
 
 def _norm_and_peak(reference: Tensor) -> tuple[float, float] | None:
-    """The same in PyTorch's operations; None if there is no element."""
+    """`gpu_passes.norm_and_peak` in PyTorch's operations; None if there is no element."""
     norms, peaks = [], []
     for _, (r,) in blocks(reference):
         exact = r.double()
@@ -304,7 +304,7 @@ def _plain_scan(pair: ComparedTensors) -> Scan | None:
 
 
 def _compared(pair: ComparedTensors) -> gpu_passes.DifferenceNorms | None:
-    """The same in PyTorch's operations; None if there is no element."""
+    """`gpu_passes.difference_norms` in PyTorch's operations; None if there is no element."""
     norms, errors, peaks = [], [], []
     for _, (c, r, _) in blocks(pair.result, pair.reference, pair.baseline):
         exact = r.double()

@@ -31,7 +31,7 @@ _NO_FILE = "code that no file holds"
 _OWN, _IDLE = "", "idle"  # kinds of code beside the names of libraries
 
 
-class CodeLooks:
+class ExecutedCode:
     """Counts in which code the threads of one process were found."""
 
     def __init__(self, pid: int, own: str) -> None:

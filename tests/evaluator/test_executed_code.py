@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from tests.processes import KilledProcess
 
-from warpsmith.evaluator.judge.code_looks import CodeLooks
+from warpsmith.evaluator.judge.executed_code import ExecutedCode
 from warpsmith.evaluator.judge.host_client import ProcessPause
 
 _COMPRESSES = "import zlib\ndata = bytes(1 << 20)\nprint(flush=True)\nwhile True: zlib.compress(data)"
@@ -30,27 +30,27 @@ _SLEEPS = "import time\nprint(flush=True)\ntime.sleep(600)"
 
 
 @contextmanager
-def looked_at(code: str, own: str = "/nowhere") -> Iterator[CodeLooks]:
-    """A process after forty looks."""
+def looked_at(code: str, own: str = "/nowhere") -> Iterator[ExecutedCode]:
+    """A process after forty executed."""
     with KilledProcess([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        pause, looks = ProcessPause(process.pid), CodeLooks(process.pid, own)
-        with looks.request(calls=10):
+        pause, executed = ProcessPause(process.pid), ExecutedCode(process.pid, own)
+        with executed.request(calls=10):
             for _ in range(40):
                 time.sleep(0.003)
                 pause.pause()
-                looks.look()
+                executed.look()
                 pause.resume()
-        yield looks
+        yield executed
         pause.close()
 
 
 @pytest.mark.parametrize("code", [_COMPRESSES, _IN_A_THREAD], ids=["main thread", "another thread"])
 def test_the_library_that_works_is_found_whatever_thread_calls_it(code: str) -> None:
-    with looked_at(code) as looks:
-        found = looks.library()
-        assert looks.count == 40
+    with looked_at(code) as executed:
+        found = executed.library()
+        assert executed.count == 40
         assert any("libz" in name for name in found.files), found
         assert found.share > 0.5
         assert found.looks > 5
@@ -59,22 +59,22 @@ def test_the_library_that_works_is_found_whatever_thread_calls_it(code: str) -> 
 
 @pytest.mark.parametrize("code", [_INTERPRETED, _SLEEPS], ids=["interpreter", "sleeps"])
 def test_the_interpreter_is_no_library(code: str) -> None:
-    with looked_at(code) as looks:
-        assert looks.library().files == ()
-        assert looks.library().share == 0.0
+    with looked_at(code) as executed:
+        assert executed.library().files == ()
+        assert executed.library().share == 0.0
 
 
 def test_files_of_the_candidate_are_its_own() -> None:
-    with looked_at(_COMPRESSES, own=os.sep) as looks:
-        assert looks.library().files == ()
+    with looked_at(_COMPRESSES, own=os.sep) as executed:
+        assert executed.library().files == ()
 
 
 def test_a_process_that_is_gone_shows_nothing() -> None:
     with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
         process.wait()
-        looks = CodeLooks(process.pid, "/nowhere")
-        looks.look()
-        assert looks.library().files == ()
+        executed = ExecutedCode(process.pid, "/nowhere")
+        executed.look()
+        assert executed.library().files == ()
 
 
 @pytest.mark.parametrize(
@@ -96,5 +96,5 @@ def test_a_process_that_is_gone_shows_nothing() -> None:
     ],
 )
 def test_the_kind_of_code_follows_from_its_file(path: str, kind: str) -> None:
-    found = CodeLooks(os.getpid(), "/scratch/candidate")._kind_of(path)
+    found = ExecutedCode(os.getpid(), "/scratch/candidate")._kind_of(path)
     assert (found or "own") == kind

@@ -79,7 +79,7 @@ def _words(state: RunState, now: str) -> str:
     return "Running." if now == RUNNING else "Not running: the process ended without closing the run."
 
 
-class WatchedRun:
+class ServedRun:
     """One run on a page: its log is read on, and what changed since an event is given as a patch."""
 
     def __init__(self, name: str, folder: Path, find_peaks: FindPeaks = no_peaks) -> None:
@@ -276,7 +276,7 @@ def _written(folder: Path) -> int:
     return max((at for at, *_ in _mark(folder)), default=0)
 
 
-class RunShelf:
+class ServedRuns:
     """The runs and benches of some folders, by name. A name never leads out of the folders: only names that were
     found there are known.
     """
@@ -290,7 +290,7 @@ class RunShelf:
         self._rows: dict[str, RunRow] = {}
         self._benches: dict[str, tuple[object, BenchResults]] = {}
         self._faults: dict[str, str] = {}  # by run: why it cannot be read
-        self._open: OrderedDict[str, WatchedRun] = OrderedDict()
+        self._open: OrderedDict[str, ServedRun] = OrderedDict()
 
     def folders(self) -> tuple[dict[str, Path], dict[str, Path]]:
         """The folders of runs and of benches, by name."""
@@ -387,14 +387,14 @@ class RunShelf:
             raise RunError(f"there is no run {name} here; the list of runs names them.")
         return found
 
-    def run(self, name: str) -> WatchedRun:
+    def run(self, name: str) -> ServedRun:
         """A run for its page; the runs looked at last stay in memory."""
         folder = self.folder(name)
         with self._guard:
             return self._opened(name, folder)
 
-    def _opened(self, name: str, folder: Path) -> WatchedRun:
-        found = self._open.pop(name, None) or WatchedRun(name, folder, self._find_peaks)
+    def _opened(self, name: str, folder: Path) -> ServedRun:
+        found = self._open.pop(name, None) or ServedRun(name, folder, self._find_peaks)
         self._open[name] = found
         while len(self._open) > _OPEN:
             self._open.popitem(last=False)
