@@ -288,7 +288,7 @@ def test_a_killed_fork_server_takes_its_workers_along_and_is_an_error_of_ours() 
         assert eventually(lambda: not any(running(worker.pid) for worker, _ in hosts))
         assert eventually(lambda: not server.alive)
         for _ in range(2):
-            with pytest.raises(HarnessFault, match="gone"):
+            with pytest.raises(HarnessFault, match="has ended"):
                 server.spawn("host", PAYLOAD, [])
         hosts[0][0].kill()  # harmless
         for _, channel in hosts:

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from tests.experiments.making import bench, best, cell
-from warpsmith.cli.bench_show import terminal_tables
+from warpsmith.cli.bench_show import TablePart, terminal_tables
 from warpsmith.experiments import formats
 from warpsmith.experiments.compare import compare
 from warpsmith.experiments.results import (
@@ -24,7 +24,7 @@ from warpsmith.experiments.results import (
     RefusedKernel,
     Versions,
 )
-from warpsmith.experiments.tables import PARTS, ColumnKind, Table, table_named, tables
+from warpsmith.experiments.tables import ColumnKind, Table, table_named, tables
 from warpsmith.report.bench_page import bench_page
 
 
@@ -234,7 +234,7 @@ def test_two_rules_of_validity_are_counted(papers: BenchResults) -> None:
 
 
 def test_every_table_has_every_format_and_the_page_has_the_new_ones(papers: BenchResults) -> None:
-    for part in PARTS:
+    for part in TablePart:
         table = table_named(papers, part)
         assert table.key == part
         assert formats.as_csv(table).count("\n") == 1 + len(table.rows)

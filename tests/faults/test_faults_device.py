@@ -91,7 +91,6 @@ def started_host(driver: Path, scratch: Path, calls: int, code: int = UNKNOWN) -
         messages.Prepare,
         kind="cuda",
         ipc_handle="00" * 64,
-        arena_bytes=1 << 20,
         flush_bytes=1 << 20,
         scratch=str(scratch),
         scratch_bytes=1 << 20,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.synthetic import FLOOR_MS, Maker, make_run, problem
+from tests.report.unpacking import unpacked
 from tests.searching import ScriptedJudge, new_session, proposed
 from warpsmith.methods.load import load
 from warpsmith.model import numbers
@@ -14,7 +15,7 @@ from warpsmith.model.evaluation import Status
 from warpsmith.model.settings import Settings
 from warpsmith.report import page as pages
 from warpsmith.report.document import RunPage, TrialView, to_json
-from warpsmith.report.page import ASSETS, unpacked
+from warpsmith.report.page import ASSETS
 from warpsmith.report.run_page import run_page
 from warpsmith.run_log.events import Budget, RunConfig, RunCreated
 from warpsmith.search.loop import judge_pending

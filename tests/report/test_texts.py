@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpsmith.report.page import Texts, unpacked
+from tests.report.unpacking import unpacked
+from warpsmith.report.page import Texts
 
 
 @given(st.lists(st.text(st.sampled_from("ab\n\t<é"), max_size=12), max_size=12))

@@ -211,7 +211,7 @@ class Driver:
 
 
 KERNEL, MEMCPY, MEMSET, EMPTY = 0, 1, 2, 5  # kinds of nodes
-HOST_MEMORY, DEVICE_MEMORY, ARRAY, UNIFIED = 1, 2, 3, 4  # sides of a copy
+HOST_MEMORY, DEVICE_MEMORY, ARRAY = 1, 2, 3  # sides of a copy
 
 # Attributes of a launch.
 ACCESS_POLICY, COOPERATIVE, CLUSTER = 1, 2, 4

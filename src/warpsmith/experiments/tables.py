@@ -68,10 +68,6 @@ class Table:
 
 
 _SHOWN = (0.0, 0.8, 1.0, 1.2, 1.5, 2.0, 5.0, 10.0)  # points of fast_p
-PARTS = (
-    *("speed", "baselines", "search", "rules", "tokens", "fast", "families", "epochs", "tasks", "products"),
-    *("pairs", "refused", "unverified", "empty", "failed", "differences", "cells"),
-)
 
 
 def tables(bench: BenchResults, *, unverified: bool = False) -> tuple[Table, ...]:

@@ -52,7 +52,7 @@ class Texts:
         return map(self.__getitem__, range(len(self)))
 
     def packed(self) -> str:
-        """All texts as base64 of deflated JSON, `{"lines": [...], "texts": [[...]]}`; see `unpacked`."""
+        """All texts as base64 of deflated JSON, `{"lines": [...], "texts": [[...]]}`."""
         lines: dict[str, int] = {"": 0}
         texts = [list(_steps(text, lines)) for text in self]
         document = json.dumps({"lines": list(lines), "texts": texts}, ensure_ascii=False, separators=(",", ":"))
@@ -66,19 +66,6 @@ def _steps(text: str, lines: dict[str, int]) -> Iterator[int]:
         number = lines.setdefault(line, len(lines))
         yield number - before
         before = number
-
-
-def unpacked(packed: str) -> list[str]:
-    """The texts by number, unpacked as in the browser."""
-    document = json.loads(zlib.decompress(base64.b64decode(packed)))
-    return ["\n".join(_lines(steps, document["lines"])) for steps in document["texts"]]
-
-
-def _lines(steps: list[int], lines: list[str]) -> Iterator[str]:
-    number = 0
-    for step in steps:
-        number += step
-        yield lines[number]
 
 
 ASSETS = Path(__file__).parent / "assets"

@@ -102,7 +102,6 @@ class Examiner:
         request = Prepare(
             kind=config.kind,
             device=config.index,
-            arena_bytes=arena.memory.numel(),
             ipc_handle=arena.handle,
             address=arena.window.address if arena.window else 0,
             shared_bytes=arena.window.nbytes if arena.window else 0,

@@ -150,7 +150,6 @@ class Prepare:
 
     kind: str
     device: int
-    arena_bytes: int
     ipc_handle: str  # hex; "" on the CPU and with shared blocks
     address: int  # the virtual address of the shared memory
     shared_bytes: int
