@@ -312,8 +312,8 @@ class Run:
             with ExitStack() as stack:
                 view = stack.enter_context(_watching(session, progress))
                 stack.enter_context(self._active.interruptible())
-                watcher = stack.enter_context(_logging(session, view, loggers))
-                ending = self._active.search(_Calling(self, watcher, callbacks), out=os.fspath(out))
+                observer = stack.enter_context(_logging(session, view, loggers))
+                ending = self._active.search(_Calling(self, observer, callbacks), out=os.fspath(out))
         finally:
             self._active = None
         return replace(self.result, stopped_because=ending.reason)
@@ -357,8 +357,8 @@ def optimize(
     `trials` is the number of kernels to try (45 where nothing is said), `proposer` who writes them ("auto": a model
     where a key is found, else the offline catalogue), `start` a kernel to start from ("auto": an offline one; judged
     first, spends no trial), `engine` where kernels are judged ("local", "ray", "ray://HOST:PORT", "http://HOST:PORT"),
-    `folder` where the run is kept. `progress` shows a live view; by
-    default on a terminal and in a notebook. `options` has the rarer options; what is given beside it wins.
+    `folder` where the run is kept. `progress` shows a live view; by default on a terminal and in a notebook. `options`
+    has the rarer options; what is given beside it wins.
     """
     given = _merged(
         options,

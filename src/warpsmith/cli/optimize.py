@@ -330,12 +330,12 @@ def _work(
                 stack.enter_context(serving_run(session.folder, console))
             relay.view = stack.enter_context(watching(console, session))
             stack.enter_context(active.interruptible())
-            watcher: SearchObserver = relay.view
+            observer: SearchObserver = relay.view
             if request.log:
                 from warpsmith.loggers.logged_search import logging_run
 
-                watcher = stack.enter_context(logging_run(session, relay.view, request.log))
-            ending = active.search(watcher, out=request.out)
+                observer = stack.enter_context(logging_run(session, relay.view, request.log))
+            ending = active.search(observer, out=request.out)
     finally:
         relay.view = None
     best, reason = ending.best, ending.reason

@@ -1,7 +1,7 @@
 """Observes a search and hands its figures to loggers.
 
-    with logging_run(session, view, ("mlflow",)) as watcher:
-        active.search(watcher)
+    with logging_run(session, view, ("mlflow",)) as observer:
+        active.search(observer)
 
 Per trial: speedup, validity, the best so far, and what was spent by then. At the beginning the parameters of the run,
 at the end the best kernel and the report.
@@ -41,11 +41,11 @@ def check_loggers(specs: Sequence[str]) -> None:
 @contextmanager
 def logging_run(session: Session, view: SearchObserver, specs: Sequence[str]) -> Iterator[SearchObserver]:
     """An observer that passes events on to a view and logs them."""
-    watcher = LoggedSearch(session, view, specs)
+    observer = LoggedSearch(session, view, specs)
     try:
-        yield watcher
+        yield observer
     finally:
-        watcher.end()
+        observer.end()
 
 
 class LoggedSearch(PassingObserver):

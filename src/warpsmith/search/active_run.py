@@ -63,7 +63,7 @@ class ActiveRun:
         self._loop: SearchLoop | None = None
         self._stopping = False
 
-    def search(self, watcher: SearchObserver, *, out: str = "") -> Ending:
+    def search(self, observer: SearchObserver, *, out: str = "") -> Ending:
         """Propose and judge until a budget is spent or `interrupt` is called, then tune and write the best kernel.
 
         `out` names a file for the best kernel's source or a folder for its bundle, instead of the run's folder.
@@ -83,7 +83,7 @@ class ActiveRun:
                 session,
                 proposer,
                 task_evaluator,
-                watcher,
+                observer,
                 parallel=self._parallel,
                 profile=profile,
                 prepare=task_evaluator.prepare,
@@ -94,7 +94,7 @@ class ActiveRun:
                 loop.interrupt()
             reason = loop.run()
             if self._tune and can_tune(session, reason):
-                self._tune_best(watcher)
+                self._tune_best(observer)
                 reason = StopReason.INTERRUPTED if self._retune and self._stopping else reason
         best, bundle, fault = write_best_somewhere(session, out)
         session.end(reason, loop.refused)
@@ -115,14 +115,14 @@ class ActiveRun:
         with handling_signals(self.interrupt):
             yield
 
-    def _tune_best(self, watcher: SearchObserver) -> None:
+    def _tune_best(self, observer: SearchObserver) -> None:
         """Try other values of the best kernel's tunables; an interrupt ends that, and the run keeps what it has."""
         before, stopped_before = self.session.state.best, self._stopping
-        watcher.message("tuning the best kernel's tunables (Ctrl-C ends the tuning)")
+        observer.message("tuning the best kernel's tunables (Ctrl-C ends the tuning)")
         tuned = tune_and_judge(self.session, self._evaluator, lambda: self._stopping and not stopped_before)
         values = ", ".join(f"{name}={value}" for name, value in tuned.best.defines) if tuned.best else ""
         found = f"faster with {values}" if self.session.state.best != before else "none is faster beyond doubt"
-        watcher.message(f"{tuned.tried} of {tuned.total} settings tried: {found}")
+        observer.message(f"{tuned.tried} of {tuned.total} settings tried: {found}")
 
 
 def write_best_somewhere(session: Session, out: str) -> tuple[Path | None, Path, str]:

@@ -98,7 +98,7 @@ class SearchLoop:
         session: Session,
         proposer: Proposer,
         evaluate: Evaluate,
-        watcher: SearchObserver,
+        observer: SearchObserver,
         *,
         parallel: int = 4,
         profile: ProfileKernel | None = None,  # profiles kernels that become parents
@@ -107,7 +107,7 @@ class SearchLoop:
     ) -> None:
         self._session = session
         self._proposer = proposer
-        self._watcher = watcher
+        self._observer = observer
         self._parallel = max(1, parallel)
         self._arrived: queue.SimpleQueue[_Arrival] = queue.SimpleQueue()
         self._with_proposer: set[int] = set()  # briefs with the proposer
@@ -122,7 +122,7 @@ class SearchLoop:
         self._profile = profile
         self._prepare = prepare
         self._width = max(1, min(width, self._parallel))
-        self._profiles = ProfileRecorder(session, watcher.message)
+        self._profiles = ProfileRecorder(session, observer.message)
         self._step_calls: StepCalls | None = None  # where the proposer uses the run's tools
 
     def run(self) -> StopReason:
@@ -151,7 +151,7 @@ class SearchLoop:
                 self._session,
                 self._arrived.put,
                 self._reason,
-                lambda record: self._watcher.recorded(record, None),
+                lambda record: self._observer.recorded(record, None),
                 (lambda trial: self._profile_trial(trial, thread)) if self._profile is not None else None,
             )
             self._proposer.bind(self._step_calls)
@@ -215,7 +215,7 @@ class SearchLoop:
             replies, them = (
                 ("1 reply", "it") if len(self._with_proposer) == 1 else (f"{len(self._with_proposer)} replies", "them")
             )
-            self._watcher.message(f"waiting for {replies} in progress (Ctrl-C again to leave {them})")
+            self._observer.message(f"waiting for {replies} in progress (Ctrl-C again to leave {them})")
 
     def _finish(self, thread: EvaluationThread) -> None:
         """Wait for what is in progress; ask for nothing new."""
@@ -248,7 +248,7 @@ class SearchLoop:
         if not again:
             return
         if not self._confirmations and self._hurried:
-            self._watcher.message(f"{self._hurried.words}: measuring the best kernel a second time")
+            self._observer.message(f"{self._hurried.words}: measuring the best kernel a second time")
         self._confirmations += 1
         self._submit(again, thread)
 
@@ -284,7 +284,7 @@ class SearchLoop:
                 return
             prompt = self._proposer.prompt(brief)
             self._session.sent(brief, prompt)
-            self._watcher.asked(brief)
+            self._observer.asked(brief)
             self._with_proposer.add(brief.number)
             pool.submit(self._propose, brief, prompt)
 
@@ -302,7 +302,7 @@ class SearchLoop:
             thread.submit([ProfileRequest(trial, self._session.candidate(trial), evaluation)])
 
     def _propose(self, brief: Brief, prompt: Prompt) -> None:
-        """In a thread of the pool."""
+        """Ask the proposer, in a thread of the pool, and put its answer into the queue."""
         try:
             reply: Reply | BaseException = self._proposer.propose(brief, prompt)
         except BaseException as error:  # noqa: BLE001  (a thread's top frame: the run's own thread raises it)
@@ -353,14 +353,14 @@ class SearchLoop:
         self._with_proposer.discard(brief.number)
         if isinstance(reply, Reply):
             self._session.received(brief, reply)
-            self._watcher.replied(brief, reply)
+            self._observer.replied(brief, reply)
             record = self._session.answer(brief, reply)
             if record.outcome is TrialOutcome.PENDING and self._with_evaluator:
                 self._prepare([self._session.candidate(record.trial)])
-            self._watcher.recorded(record, None)
+            self._observer.recorded(record, None)
         elif isinstance(reply, ProposerFault):
             self._session.failed(brief, str(reply), reply.usage)
-            self._watcher.failed(brief, str(reply))
+            self._observer.failed(brief, str(reply))
             if isinstance(reply, ProposerRefused):
                 self._refused = str(reply)
         else:
@@ -369,7 +369,7 @@ class SearchLoop:
     def _judged(self, verdict: JudgedTrial) -> None:
         self._with_evaluator.discard(verdict.job.trial)
         for record, evaluation in _records(self._session, verdict.job, verdict.evaluation):
-            self._watcher.recorded(record, evaluation)
+            self._observer.recorded(record, evaluation)
         if self._step_calls is not None:
             self._step_calls.judged(verdict.job.trial)
 
