@@ -2,7 +2,6 @@
 // keeps as much of it as shared memory holds, tells the others what it found, and reads what it could not keep once
 // more, last part first, while it is still in the second-level cache.
 #include <warpsmith/blocks.cuh>
-#include <warpsmith/bulk_copy.cuh>
 
 #ifndef TUNE_THREADS
 #define TUNE_THREADS 1024

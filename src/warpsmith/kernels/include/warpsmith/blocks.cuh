@@ -1,5 +1,6 @@
 // What blocks tell each other through device memory.
 #pragma once
+#include <warpsmith/bulk_copy.cuh>
 #include <warpsmith/rows.cuh>
 
 namespace warpsmith {

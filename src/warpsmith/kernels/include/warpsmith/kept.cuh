@@ -5,7 +5,6 @@
 // The policy is that of rows.cuh, with `const float* x` as the only input that is read by row.
 #pragma once
 #include <warpsmith/blocks.cuh>
-#include <warpsmith/bulk_copy.cuh>
 
 namespace warpsmith {
 
