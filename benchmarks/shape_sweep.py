@@ -70,7 +70,7 @@ _SAMPLE_MS = 0.4  # one sample takes about this long: it decides the number of s
 _MOST_SETS, _MOST_BYTES = 16, 8 << 30
 _GUARD = 1024  # elements before and after an output that a kernel must not write
 _SILENT_S = 90.0  # a measuring process that says nothing for so long is ended
-_NEARLY_RIGHT = 100.0  # times its limit, as in the evaluator
+_NEARLY_RIGHT = 1000.0  # times its limit, as in the evaluator
 
 
 @dataclass(frozen=True)
