@@ -45,6 +45,20 @@ struct QuickSilu {
 
 struct GroupSilu : GroupNorm<QuickSilu, true> {
   Divisor planes;
+  template <int PACKS>
+  static __device__ __forceinline__ Stat local(const float4 (&v)[PACKS], unsigned long long bits) {
+    if (PACKS > 8 || bits != (1ull << (4 * PACKS % 64)) - 1) return Moments::local<PACKS>(v, bits);
+    float sum = 0.0f, square = 0.0f, other = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PACKS; ++p) sum += (v[p].x + v[p].y) + (v[p].z + v[p].w);
+    const float mean = sum * (1.0f / (4 * PACKS));
+#pragma unroll
+    for (int p = 0; p < PACKS; ++p) {
+      const float a = v[p].x - mean, b = v[p].y - mean, c = v[p].z - mean, d = v[p].w - mean;
+      square = fmaf(a, a, fmaf(b, b, square)), other = fmaf(c, c, fmaf(d, d, other));
+    }
+    return {4.0f * PACKS, mean, square + other};
+  }
   __device__ __forceinline__ void store(int64_t p, unsigned mask, const float4& v, const Ready& r, int64_t row,
                                         int64_t column) const {
     if (mask == 0xfu && planes.by % 4 == 0) {  // all four in one channel

@@ -15,6 +15,15 @@ exec python3 -m benchmarks.kernel_variants "$@" \
   group_norm_silu \
   "group_norm_silu:$HERE/group_norm_silu.cu TUNE_DEEP=1,2 TUNE_SHORT=8192,16384" \
   "group_norm_silu:$HERE/group_norm_silu.cu TUNE_KEPT_THREADS=768 TUNE_KEPT_PACKS=1 TUNE_KEPT=17 TUNE_DEEP=1,2" \
+  group_norm \
+  "group_norm TUNE_KEPT_PACKS=4 TUNE_SPREAD=7 TUNE_KEPT=6" \
+  "group_norm:$HERE/group_norm.cu TUNE_KEPT_PACKS=2 TUNE_SPREAD=14" \
+  "group_norm:$HERE/group_norm.cu TUNE_KEPT_PACKS=4 TUNE_SPREAD=7 TUNE_KEPT=6" \
+  "group_norm:$HERE/group_norm.cu TUNE_KEPT_THREADS=672 TUNE_SPREAD=10 TUNE_KEPT=9" \
+  "instance_norm TUNE_KEPT_THREADS=512 TUNE_KEPT=13" \
+  "instance_norm TUNE_KEPT_THREADS=768 TUNE_KEPT=9 TUNE_SPREAD=9" \
+  "softmax TUNE_KEPT_THREADS=512 TUNE_KEPT=13" \
+  "softmax TUNE_KEPT_THREADS=768 TUNE_KEPT=9 TUNE_SPREAD=9" \
   top_k_softmax \
   "top_k_softmax:$HERE/top_k_softmax.cu TUNE_ROW_LANES=0,1,2 TUNE_ROW_THREADS=64,128" \
   softmax_cross_entropy \
