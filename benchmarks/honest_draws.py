@@ -5,8 +5,8 @@
 
 An evaluation checks some fifteen input sets and then times a kernel, which takes seconds; a limit that one honest
 result in a thousand exceeds is hardly found that way (`false_rejects.py`). Here every kernel is called in this process
-on new inputs of every variant, and its results are compared as the evaluator compares them. Exit status: 1 if a result
-is refused.
+on new inputs of every variant, those of verification among them, and its results are compared as the evaluator
+compares them. Exit status: 1 if a result is refused.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def draw(kernel: Path, device_name: str, draws: int, seconds: float) -> list[Dra
         fake = program.fake_inputs(workload)
         with fake.mode:
             work = count_work(program.run, fake.tensors, structured=program.structured(device=device))
-        for variant in dict.fromkeys((OWN, *program.variants(device=device), *RESERVE)):
+        usual, held_out = (program.variants(device=device, held_out=only) for only in (False, True))
+        for variant in dict.fromkeys((OWN, *usual, *RESERVE, *held_out)):
             kinds[workload.name, variant] = (
                 workload,
                 work.reduction,
