@@ -152,6 +152,18 @@ def cache_folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def same_environment(cache_folder: Path) -> Iterator[None]:
+    """What a file of tests changes in the environment does not reach the next one in the same process."""
+    before = {name: value for name, value in os.environ.items() if name.startswith("WARPSMITH_")}
+    yield
+    after = {name: value for name, value in os.environ.items() if name.startswith("WARPSMITH_")}
+    for name in after:
+        del os.environ[name]
+    os.environ.update(before)
+    assert after == before, "a test left this in the environment"
+
+
 @pytest.fixture(scope="session")
 def quick_settings() -> Settings:
     """Everything is done, none of it for long."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import socket
 from dataclasses import replace
 
@@ -61,6 +62,7 @@ def test_a_failure_is_one_short_sentence(error: Exception, said: str, monkeypatc
         raise error
 
     monkeypatch.setattr(process, "Judge", refuse)
+    monkeypatch.setenv("WARPSMITH_CACHE", os.environ["WARPSMITH_CACHE"])  # the process of a judge sets its own
     here, there = socket.socketpair()
     with here:
         assert process.main(CONFIG.dump_json(REQUEST).decode(), [there.detach()]) == 0
