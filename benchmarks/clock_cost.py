@@ -85,6 +85,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=8, help="kernels in a call")
     parser.add_argument("--json", type=Path, help="write the record here")
     options = parser.parse_args()
+    if not (options.before / "src" / "warpsmith").is_dir():
+        parser.error(f"{options.before} is no checkout of Warpsmith: it has no folder src/warpsmith")
     checkouts = {"before": options.before.resolve(), "after": ROOT}
     found: dict[str, dict[str, Side]] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -61,9 +61,11 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     suffix, found = {"cpu": ".cpp", "cuda": ".cu"}[options.device], list[Drawn]()
-    for path in sorted(HONEST.glob(f"*{suffix}")):
-        if options.kernels and path.stem not in options.kernels:
-            continue
+    known = {path.stem: path for path in sorted(HONEST.glob(f"*{suffix}"))}
+    for name in options.kernels:
+        if name not in known:
+            parser.error(f"tests/honest has no kernel {name}{suffix}; there are {', '.join(known)}")
+    for path in (known[name] for name in options.kernels or known):
         of_kernel = draw(path, options.device, options.draws, options.seconds)
         found += of_kernel
         total, refused = sum(each.draws for each in of_kernel), sum(each.refused for each in of_kernel)
