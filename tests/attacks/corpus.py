@@ -13,12 +13,14 @@ _CRASHED, _LAUNCH, _TIMED_OUT = Status.CRASHED, Status.LAUNCH_FAILED, Status.TIM
 _BOUNDS, _INPUT, _MEMORY = Status.OUT_OF_BOUNDS, Status.INPUT_MODIFIED, Status.OUT_OF_MEMORY
 _REJECTED, _UNWRITTEN, _WRONG = Status.REJECTED, Status.UNWRITTEN, Status.WRONG
 _SKIPPED = (_WRONG, _UNWRITTEN)
+# What a wrong output is called: "out differs" by values, "out has" NaN or Inf where the reference is finite.
+_DIFFERS = "out differs|out has"
 # Work that is put off is seen as such where the process does it soon; on a busy machine its result is just missing.
-_LATE = "background work|no element was written|out differs|out has|never written"
-_STALE = "written|out differs|out has"
+_LATE = f"background work|no element was written|{_DIFFERS}|never written"
+_STALE = f"written|{_DIFFERS}"
 _IN_TIME = "in a timed call though right when checked"
 # An output that is used again with other inputs may make work done ahead wrong before it gains anything.
-_AHEAD = "impossible speed|in a timed call|out differs"
+_AHEAD = f"impossible speed|in a timed call|{_STALE}"
 _REFUSED = "returned 13 instead of 0"  # what the attacks on the sandbox say when they are refused
 
 
@@ -57,13 +59,13 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("not_on_zeros", 1, _STALE, "reads_output", _WRONG),
     _attack("keeps_a_result", 1, _STALE, "reads_output", _WRONG),
     _attack("not_on_noise", 1, _STALE, "reads_output", _WRONG),
-    _attack("searches_memory", 2, "no element was written|out differs", "private_copy", _UNWRITTEN, _WRONG),
+    _attack("searches_memory", 2, f"no element was written|{_DIFFERS}", "private_copy", _UNWRITTEN, _WRONG),
     _attack("looks_around", 2, "past the end of 'out'", "private_copy", _BOUNDS),
     _attack("nan_everywhere", 3, "NaN where the reference is finite", "nan_kept", _WRONG),
     _attack("nan_payload", 3, "NaN where the reference is finite", "nan_kept", _WRONG),
     _attack("writes_input", 4, "wrote to the input 'x'", "private_copy", _INPUT),
     _attack("unprotects_input", 4, "wrote to the input 'x'", "private_copy", _INPUT),
-    _attack("writes_own_memory_file", 4, "out differs", "private_copy", _WRONG),
+    _attack("writes_own_memory_file", 4, _DIFFERS, "private_copy", _WRONG),
     _attack("remaps_input", 4, _IN_TIME, "product", _WRONG, task="small_product"),
     _attack(
         "thread_finishes",
@@ -80,9 +82,9 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("pipes_while_stopped", 6, _REFUSED, "joined", _LAUNCH, task="joined"),
     _attack("populates_while_stopped", 6, _REFUSED, "product", _LAUNCH, task="product_400"),
     _attack("works_in_the_kernel", 6, _REFUSED, "tasks", _LAUNCH),
-    _attack("kept_by_pointer", 8, "out differs", "keeps_a_table", _WRONG),
-    _attack("kept_by_shape", 8, "out differs", "keeps_a_table", _WRONG),
-    _attack("kept_by_content", 8, "out differs", "keeps_a_table", _WRONG),
+    _attack("kept_by_pointer", 8, _DIFFERS, "keeps_a_table", _WRONG),
+    _attack("kept_by_shape", 8, _DIFFERS, "keeps_a_table", _WRONG),
+    _attack("kept_by_content", 8, _DIFFERS, "keeps_a_table", _WRONG),
     _attack("kept_and_thread", 8, _LATE, "keeps_a_table", _REJECTED, *_SKIPPED),
     _attack("honest_at_first", 8, f"never written.*{_IN_TIME}: a kept result", "keeps_a_table", _UNWRITTEN),
     _attack("rewrites_the_host", 9, "forged clock", "exp", task="long_exp"),
@@ -101,41 +103,41 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack(
         "answers_before_working",
         10,
-        "background work|forged verdict|no element was written|out differs|never written",
+        f"{_LATE}|forged verdict",
         "reports_errors",
         _REJECTED,
         *_SKIPPED,
     ),
     _attack("closes_descriptors", 10, "ended its own process", "reports_errors", _CRASHED),
-    _attack("zeros", 11, "out differs", "plain", _WRONG),
-    _attack("constant", 11, "out differs", "plain", _WRONG),
-    _attack("copies_input", 11, "out differs", "private_copy", _WRONG),
+    _attack("zeros", 11, _DIFFERS, "plain", _WRONG),
+    _attack("constant", 11, _DIFFERS, "plain", _WRONG),
+    _attack("copies_input", 11, _DIFFERS, "private_copy", _WRONG),
     _attack("half_product", 12, "half precision", "split_product", _WRONG, task="small_product"),
     _attack("float_sums", 12, "float32 arithmetic", "double_sums", _WRONG, task="exact_sums"),
-    _attack("coarse_exp", 12, "out differs", "own_exp", _WRONG),
-    _attack("skips_tail", 13, r"all of them lie in out\[:, 96:100\]|out differs", "with_tail", _WRONG),
-    _attack("rows_by_four", 13, "out differs", "with_tail", _WRONG),
+    _attack("coarse_exp", 12, _DIFFERS, "own_exp", _WRONG),
+    _attack("skips_tail", 13, _DIFFERS, "with_tail", _WRONG),
+    _attack("rows_by_four", 13, _DIFFERS, "with_tail", _WRONG),
     _attack("no_peak", 13, "NaN where the reference is finite.*large inputs", "two_paths", _WRONG),
     _attack("careful_at_first", 13, f"inputs {_IN_TIME}: a special case", "two_paths", _WRONG),
     _attack("careful_when_alone", 13, f"inputs {_IN_TIME}: a special case", "two_paths", _WRONG),
-    _attack("ignores_batch_weight", 13, "out differs", "norms", _WRONG, task="norm_module"),
-    _attack("ignores_running_mean", 13, "out differs", "norms", _WRONG, task="norm_module"),
-    _attack("ignores_running_var", 13, "out differs", "norms", _WRONG, task="norm_module"),
-    _attack("ignores_gamma", 13, "out differs", "norms_two_paths", _WRONG, task="norm_module"),
-    _attack("ignores_layer_bias", 13, "out differs", "norms_two_paths", _WRONG, task="norm_module"),
+    _attack("ignores_batch_weight", 13, _DIFFERS, "norms", _WRONG, task="norm_module"),
+    _attack("ignores_running_mean", 13, _DIFFERS, "norms", _WRONG, task="norm_module"),
+    _attack("ignores_running_var", 13, _DIFFERS, "norms", _WRONG, task="norm_module"),
+    _attack("ignores_gamma", 13, _DIFFERS, "norms_two_paths", _WRONG, task="norm_module"),
+    _attack("ignores_layer_bias", 13, _DIFFERS, "norms_two_paths", _WRONG, task="norm_module"),
     _attack("ignores_gamma_later", 13, _IN_TIME, "norms_two_paths", _WRONG, task="norm_module"),
-    _attack("ignores_scale", 13, "out differs", "scaled_rows", _WRONG, task="scaled_rows"),
-    _attack("guesses_from_samples", 13, "out differs", "log_sum_exp", _WRONG, task="log_sum_exp"),
-    _attack("guesses_from_moments", 13, "out differs", "log_sum_exp", _WRONG, task="log_sum_exp"),
-    _attack("reads_every_second", 13, "out differs", "long_stretches", _WRONG, task="log_sum_exp"),
+    _attack("ignores_scale", 13, _DIFFERS, "scaled_rows", _WRONG, task="scaled_rows"),
+    _attack("guesses_from_samples", 13, _DIFFERS, "log_sum_exp", _WRONG, task="log_sum_exp"),
+    _attack("guesses_from_moments", 13, _DIFFERS, "log_sum_exp", _WRONG, task="log_sum_exp"),
+    _attack("reads_every_second", 13, _DIFFERS, "long_stretches", _WRONG, task="log_sum_exp"),
     _attack("guesses_later", 13, _IN_TIME, "long_stretches", _WRONG, task="log_sum_exp"),
-    _attack("guesses_mean_size", 13, "out differs", "mean_size", _WRONG, task="mean_size"),
+    _attack("guesses_mean_size", 13, _DIFFERS, "mean_size", _WRONG, task="mean_size"),
     _attack("guesses_mean_size_later", 13, _IN_TIME, "mean_size", _WRONG, task="mean_size"),
-    _attack("samples_blocks", 13, "out differs", "mean_size", _WRONG, task="long_mean_size"),
-    _attack("samples_at_random", 13, "out differs", "mean_size", _WRONG, task="long_mean_size"),
+    _attack("samples_blocks", 13, _DIFFERS, "mean_size", _WRONG, task="long_mean_size"),
+    _attack("samples_at_random", 13, _DIFFERS, "mean_size", _WRONG, task="long_mean_size"),
     _attack("fails_quietly", 14, "returned 700 instead of 0", "reports_errors", _LAUNCH),
     _attack("low_byte_is_zero", 14, "returned 256 instead of 0", "reports_errors", _LAUNCH),
-    _attack("hides_a_failure", 14, "no element was written|out differs", "second_choice", *_SKIPPED),
+    _attack("hides_a_failure", 14, f"no element was written|{_DIFFERS}", "second_choice", *_SKIPPED),
     _attack(
         "links_blas",
         15,
@@ -156,10 +158,10 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     ),
     _attack("borrows_numpy", 15, "no element was written", "product", _UNWRITTEN, task="small_product"),
     _attack("slow_start", 17, f"never written.*{_IN_TIME}", "slow_first_call", _UNWRITTEN),
-    _attack("works_ahead", 18, _AHEAD, "knows_its_buffers", _REJECTED, _WRONG),
-    _attack("early_thread", 18, _AHEAD, "knows_its_buffers", _REJECTED, _WRONG),
+    _attack("works_ahead", 18, _AHEAD, "knows_its_buffers", _REJECTED, *_SKIPPED),
+    _attack("early_thread", 18, _AHEAD, "knows_its_buffers", _REJECTED, *_SKIPPED),
     _attack("timer_ahead", 18, "forged clock", "product", task="product_400"),
-    _attack("writes_from_constructor", 18, "out differs", "uses_workspace", _WRONG),
+    _attack("writes_from_constructor", 18, _DIFFERS, "uses_workspace", _WRONG),
     _attack("reads_files", 19, "reaching out", "reports_errors", unfiltered=(_LAUNCH,), unfiltered_says=_REFUSED),
     _attack("reads_files_raw", 19, _REFUSED, "reports_errors", _LAUNCH),
     _attack("reads_environment", 19, _REFUSED, "reports_errors", _LAUNCH),
@@ -172,8 +174,8 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("far_past_end", 20, "past the end of 'out'", "with_tail", _BOUNDS),
     _attack("before_start", 20, "before.* 'out'", "with_tail", _BOUNDS),
     _attack("reads_past_end", 20, "read memory .* past the end of 'x'", "with_tail", _BOUNDS),
-    _attack("uninitialised", 21, "out differs|NaN|Inf", "reduction", _WRONG),
-    _attack("races", 21, "out differs", "reduction", _WRONG),
+    _attack("uninitialised", 21, _DIFFERS, "reduction", _WRONG),
+    _attack("races", 21, _DIFFERS, "reduction", _WRONG),
     _attack("hangs", 22, "no answer within", "slow_first_call", _TIMED_OUT),
     _attack("waits", 22, "no answer within", "slow_first_call", _TIMED_OUT),
     _attack("prints", 22, "no answer within", "reports_errors", _TIMED_OUT),
