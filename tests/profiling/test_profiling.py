@@ -138,6 +138,22 @@ kernel.cpp:8:32: optimized: loop vectorized using 32 byte vectors
         assert [loop.line for loop in found.scalar] == expected
 
 
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("_mm_stream_si128(to + i, _mm_loadu_si128(from + i));", []),
+        ("_mm512_storeu_ps(to + i, _mm512_loadu_ps(from + i));", []),
+        ("vst1q_f32(to + i, vld1q_f32(from + i));", []),
+        ("to[i] = my_mm_load(from[i]);", [1]),
+    ],
+)
+def test_a_loop_of_vector_instructions_by_hand_is_not_called_scalar(statement: str, expected: list[int]) -> None:
+    source = f"for (int i = 0; i < n; i += 4)\n  {statement}\n"
+    remarks = "kernel.cpp:1:1: missed: couldn't vectorize loop\n"
+    found = cpu_report.parse_report(remarks, Candidate((SourceFile("kernel.cpp", source),), "cpu"), "")
+    assert [loop.line for loop in found.scalar] == expected
+
+
 def test_strategies_that_a_kernel_has_are_not_advised() -> None:
     diagnosis = Diagnosis(Bottleneck.NOT_VECTORISED, "It is slow.", (), ("simd", "vector-exp"), Rank.WASTE, 0.5)
     digest = compose_digest([diagnosis], source="g++")

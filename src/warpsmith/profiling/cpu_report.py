@@ -45,6 +45,7 @@ _CALL = re.compile(
 )
 _LOOP = re.compile(r"^(?!\s*#).*\b(?:for|while|do)\b")
 _LOOP_WORD = re.compile(r"\b(?:for|while)\s*\(")
+_INTRINSIC = re.compile(r"\b(?:_mm(?:256|512)?_\w+|v(?:ld|st)[1-4]q?_\w+|sv(?:ld|st)\w+)\s*\(")
 _BACKWARD = re.compile(r"\[[^\]\n]*-\s*1\s*\]")
 _PARALLEL = re.compile(r"#\s*pragma\s+omp\b[^\n]*\b(?:parallel|taskloop|teams)\b|std::thread|omp_set_num_threads")
 
@@ -141,6 +142,7 @@ def parse_report(log: str, candidate: Candidate, compiler: str) -> Vectorisation
         if place not in done
         and not any(_OUTER.search(each) for each in said)
         and not _holds_loop(texts[place[0]], place[1])
+        and not _INTRINSIC.search(_body(texts[place[0]], place[1]))  # vector code by hand
     ]
     return VectorisationReport(compiler, tuple(scalar), len(done))
 
