@@ -71,6 +71,12 @@ def test_the_headline_says_what_was_measured(page: RunPage[TrialView]) -> None:
     assert any("not verified" in remark for remark in page.remarks)
 
 
+def test_a_run_without_a_model_costs_nothing_in_the_form_of_every_page(tmp_path: Path) -> None:
+    new_session(tmp_path / "run", load("evoengineer-full")).__exit__(None, None, None)
+    (spent,) = (figure for figure in run_page(tmp_path / "run")[0].figures if figure.label == "spent")
+    assert (spent.value, spent.note) == (numbers.dollars(0), "no model was used")
+
+
 @pytest.mark.parametrize(("speedup", "verdict"), [(0.359, "slower"), (1.0, "same"), (1.8, "faster")])
 def test_a_speedup_has_the_colour_of_its_verdict(speedup: float, verdict: str, tmp_path: Path) -> None:
     with new_session(tmp_path / "run", load("evoengineer-full")) as session:

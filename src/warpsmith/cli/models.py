@@ -14,6 +14,7 @@ from warpsmith.cli.options import AsJson, BaseUrl, Effort, KeyFile, MaxTokens, P
 from warpsmith.llm import spec as models
 from warpsmith.llm.endpoint import Endpoint
 from warpsmith.llm.model import ModelContext
+from warpsmith.model import numbers
 from warpsmith.model.errors import UsageError
 from warpsmith.proposers.choose import ProposerOptions
 from warpsmith.proposers.model_check import FeatureCheck, ModelCheck, check_model
@@ -67,8 +68,8 @@ def lines(found: ModelCheck) -> list[str]:
     tokens = f"{found.prompt_tokens} tokens in, {found.completion_tokens} out" if counted else "no token counts"
     latency = f"{found.latency_s:.2f} s for a short request" if found.latency_s is not None else "not measured"
     context = f"{found.context_tokens} tokens" if found.context_tokens else "not stated by the endpoint"
-    price = "price unknown" if run.usd is None else f"about ${run.usd:.2f} or more at list prices"
-    spent = "price unknown" if found.check_usd is None else f"${found.check_usd:.4f}"
+    price = "price unknown" if run.usd is None else f"about {numbers.dollars(run.usd)} or more at list prices"
+    spent = "price unknown" if found.check_usd is None else numbers.dollars(found.check_usd)
     later = "later prompts show kernels and are longer"
     return [
         found.model,

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from warpsmith.experiments.results import MeasuredSpeedup
 from warpsmith.experiments.statistics import Estimate
 from warpsmith.experiments.tables import Column, ColumnKind, Table, Value
+from warpsmith.model import numbers
 from warpsmith.model.evaluation import Interval
 
 _NUMBERS = frozenset(ColumnKind) - {ColumnKind.TEXT}
@@ -65,7 +66,7 @@ def figure(value: Value, kind: ColumnKind) -> str:
     if kind is ColumnKind.SECONDS:
         return f"{bare:.1f} s" if bare < 100 else f"{bare / 60:.1f} min" if bare < 6000 else f"{bare / 3600:.1f} h"
     if kind is ColumnKind.USD:
-        return f"${bare:.3f}" if bare < 1 else f"${bare:.2f}"
+        return numbers.dollars(bare)
     if kind is ColumnKind.COUNT:
         return f"{bare:,.0f}".replace(",", " ")
     return f"{bare:.0f}" if bare >= 1000 else f"{bare:.4g}"

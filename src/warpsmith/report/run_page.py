@@ -102,7 +102,7 @@ def _measured(evaluation: Evaluation) -> Iterator[Figure]:
 def _price(history: RunHistory) -> Figure:
     totals = history.state.totals
     if not totals.tokens:
-        return Figure("$0", "spent", "no model was used")
+        return Figure(numbers.dollars(0), "spent", "no model was used")
     tokens = f"{numbers.count(totals.tokens)} tokens"
     if totals.unpriced:
         return Figure(numbers.count(totals.tokens), "tokens", "the price is not known")
