@@ -17,6 +17,7 @@ from warpsmith.backends.cpu import CpuBackend
 from warpsmith.backends.elf import imported_symbols, read_symbols
 from warpsmith.model.build import Artifact, BuildFailure, DeviceKind, Target
 from warpsmith.model.candidate import Candidate, SourceFile
+from warpsmith.model.certificate import first_sentence
 from warpsmith.model.errors import HarnessFault, ToolMissing, UsageError
 from warpsmith.model.settings import Limits, Paths
 from warpsmith.model.task import Precision, Task, TaskKind, TensorRole, TensorSpec, Workload
@@ -151,7 +152,9 @@ def test_what_is_no_elf_is_our_own_fault(tmp_path: Path) -> None:
     ids=["other parameters", "other result", "overload", "missing"],
 )
 def test_a_wrong_entry_point_is_told_the_right_one(cpu: CpuBackend, softmax: Task, text: str) -> None:
-    assert EXPECTED in failed(cpu, softmax, text)
+    reason = failed(cpu, softmax, text)
+    assert EXPECTED in reason
+    assert not first_sentence(reason).endswith((":", "define"))  # what a certificate and a table quote
 
 
 def test_an_undefined_function_is_an_error_of_the_link(cpu: CpuBackend, softmax: Task) -> None:

@@ -35,7 +35,7 @@ from warpsmith.cli import ask_tell, cards, export, json_documents, optimize, tun
 from warpsmith.cli.checks import exit_status, parse_libraries
 from warpsmith.cli.contract import choose_backends
 from warpsmith.cli.json_documents import RunDocument
-from warpsmith.cli.live import LiveRun, best_line, verdict_line, watching
+from warpsmith.cli.live import LiveRun, best_line, spending, verdict_line, watching
 from warpsmith.cli.main import app
 from warpsmith.cli.runs import print_runs
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
@@ -55,6 +55,7 @@ from warpsmith.search.active_run import write_best_somewhere
 from warpsmith.search.loop import SearchLoop, SearchObserver, judge_pending
 from warpsmith.search.open_run import evaluator_for
 from warpsmith.search.session import Session
+from warpsmith.search.trials import RunTotals
 from warpsmith.search.tuning import MeasuredPoint, TuningResult, TuningRound
 
 FULL = load("evoengineer-full")
@@ -126,6 +127,13 @@ def test_a_run_that_was_cut_short_says_how_to_go_on(tmp_path: Path, monkeypatch:
     with finished(Path("run")) as session:
         pass
     assert "Next: warpsmith optimize --resume run" in CliRunner().invoke(app, show, prog_name="warpsmith").stdout
+    assert "can be resumed" in CliRunner().invoke(app, ["runs", "."], prog_name="warpsmith").stdout
+    with Session.resume(Path("run"), "template", session.budget):  # as another process would
+        running = CliRunner().invoke(app, show, prog_name="warpsmith").stdout
+        listed = CliRunner().invoke(app, ["runs", ".", "--json"], prog_name="warpsmith").stdout
+    assert "\nrunning\n" in running
+    assert "resume" not in running
+    assert json.loads(listed)["runs"][0]["state"] == "running"
     with Session.resume(Path("run"), "template", session.budget) as session:
         session.end(StopReason.INTERRUPTED)
     assert "it was interrupted\nNext: " in CliRunner().invoke(app, show, prog_name="warpsmith").stdout
@@ -171,10 +179,30 @@ def test_a_higher_speedup_that_is_not_the_best_says_why(tmp_path: Path) -> None:
         judged(session, lambda c: valid(c, speeds[factor(c)][0], Interval(speeds[factor(c)][1], 9.0)))
         lines = [verdict_line(session.record(n), session.evaluation(n), session.state) for n in (1, 2, 3)]
     said = [line.plain if line else "" for line in lines]
-    assert said[0].startswith("   1 ★ 2.00x  best so far")
+    assert said[0].startswith("   1 ★ 2.00x, at least 1.80x  best so far")
     assert said[1].startswith("   2 ✓ 3.10x, at least 0.970x: times varied")
     assert said[2].startswith("   3 ✓ 1.50x")
     assert "at least" not in said[2]
+
+
+def test_a_best_with_a_lower_speedup_than_another_says_why(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", FULL) as session:
+        said: list[str] = []
+        for speedup, low in ((2.61, 0.517), (1.3, 1.2)):
+            proposed(session, trial := len(said) // 2 + 1)
+            while jobs := session.pending():  # each is measured twice
+                session.judge(jobs[0], valid(jobs[0].candidate, speedup, Interval(low, 9.0)))
+                line = verdict_line(session.record(trial), session.evaluation(trial), session.state)
+                said.append(line.plain if line else "")
+    assert said[0].startswith("   1 · 2.61x, the best if")
+    assert said[1].startswith("   1 ★ 2.61x  best so far")
+    assert said[2].startswith("   2 · 1.30x, at least 1.20x, the best if")
+    assert said[3].startswith("   2 ★ 1.30x, at least 1.20x  best so far")
+
+
+@pytest.mark.parametrize(("tokens", "usd", "said"), [(12345, 0.0123, "tokens: 12 345, $0.012"), (0, 0.0, "")])
+def test_tokens_and_money_are_told_apart(tokens: int, usd: float, said: str) -> None:
+    assert spending(RunTotals(prompt_tokens=tokens, cost_usd=usd)) == said
 
 
 @pytest.mark.parametrize("gpus", [(), ("a GPU",)])

@@ -148,6 +148,7 @@ def test_help_and_version(desk: Desk) -> None:
             ["evaluate", "softmx", "right.cpp"],
             "error: there is no task file softmx; did you mean warpsmith-100/softmax?",
         ),
+        (["evaluate", "doubel.py", "right.cpp"], "error: there is no task file doubel.py; did you mean double.py?"),
         (["pool", "search"], "error: pool search needs a TASK"),
         (["evaluate", ".", "right.cpp"], "error: . is a folder; name a task file in it."),
         (
@@ -197,7 +198,7 @@ def test_a_mistake_gives_one_clear_line_before_anything_starts(desk: Desk, words
         ),
         (
             ["optimise"],
-            "error: no such command 'optimise'; did you mean 'optimize'; see `warpsmith --help`.",
+            "error: no such command 'optimise'; did you mean 'optimize'? See `warpsmith --help`.",
         ),
         (["evaluate", "double.py"], "error: evaluate needs at least one kernel FILE after the task, or --calibrate"),
     ],

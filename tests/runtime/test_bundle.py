@@ -15,6 +15,7 @@ from tests.searching import answered, judged, new_session, valid
 from warpsmith.cli.main import app
 from warpsmith.methods.load import load as method_named
 from warpsmith.model.errors import RunError, UsageError
+from warpsmith.run_log.log import RunLog
 from warpsmith.runtime.bundle import MANIFEST, read_bundle, write_bundle
 from warpsmith.search.best_kernel import best_contents, write_best
 
@@ -105,6 +106,16 @@ def test_the_source_beside_a_bundle_is_told_from_it(tmp_path: Path) -> None:
     for named in (source, bundle.with_suffix(".cu")):
         with pytest.raises(UsageError, match=f"; the bundle is {bundle}\\.$"):
             read_bundle(named)
+
+
+def test_a_run_without_a_best_kernel_is_told_from_an_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no bundle in .*; `warpsmith optimize` and"):
+        read_bundle(tmp_path)
+    with (
+        RunLog.create(tmp_path / "run"),
+        pytest.raises(UsageError, match="a run without a best kernel; "),
+    ):
+        read_bundle(tmp_path / "run")
 
 
 def test_only_a_bundle_is_replaced(tmp_path: Path) -> None:

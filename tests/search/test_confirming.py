@@ -181,11 +181,13 @@ def test_a_step_confirms_what_a_run_found(tmp_path: Path) -> None:
 def test_whoever_asks_for_the_best_is_told_what_is_missing(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with new_session(folder, FULL) as session:
-        assert why_no_best(session) == f"{folder} has no valid kernel yet."
+        assert (
+            why_no_best(session) == f"{folder} has no valid kernel yet; `warpsmith show {folder}` lists what was tried."
+        )
         assert best_line(session.state) == "best: none yet"
         found_six(session)
         session.end(StopReason.INTERRUPTED)
-        said = f"{folder} has 6 valid kernels, none of which was measured a second time yet; `warpsmith step {folder}`"
+        said = f"{folder} has 6 valid kernels, not measured a second time yet; `warpsmith step {folder}`"
         assert why_no_best(session) == f"{said} does that."
         assert best_line(session.state) == "best: none yet, 1.60x (trial 6) measured once"
         assert write_best(session) is None
@@ -209,7 +211,7 @@ def test_it_is_said_where_the_second_measurement_failed(tmp_path: Path) -> None:
         judge_pending(session, judge, lambda record, evaluation: None)
         assert judge.again == [6, 5, 4, 3, 2, 1]
         assert not session.state.best
-        assert "none of which could be measured a second time" in why_no_best(session)
+        assert "which could not be measured a second time" in why_no_best(session)
 
 
 def test_a_dropped_batch_ends_with_the_verdict_being_reached(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from warpsmith.model.certificate import (
     SHAPES,
     Certificate,
     CheckStatus,
+    objection,
     required,
 )
 from warpsmith.model.errors import UsageError
@@ -268,3 +269,12 @@ def test_a_kernel_of_a_task_that_is_not_calibrated_is_verified_only_on_demand() 
     accepted = evaluation_check(doubtful, accept_uncalibrated=True)
     assert accepted.outcome is CheckStatus.PASSED
     assert dict(accepted.figures)["calibrated"] == "no"
+
+
+def test_a_kernel_that_does_not_compile_is_called_by_the_words_of_its_verdict() -> None:
+    reason = "no function named launch is defined. Define:\nextern int launch();"
+    broken = replace(measured(2.0), status=Status.BUILD_ERROR, reason=reason, workloads=())
+    check = evaluation_check(broken)
+    assert check.detail == f"build error: {reason}"
+    said = objection(DeviceKind.CPU, [check])
+    assert said == "evaluation failed: build error: no function named launch is defined."

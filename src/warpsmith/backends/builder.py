@@ -345,9 +345,9 @@ def _judge(run: CompilerRun, job: _Job, library: Path) -> Artifact | BuildFailur
         return Artifact(library, compiler, resources(run.log), warnings_of(run.log), run.seconds)
     expected = declaration_of(job.contract)
     if any(name.startswith(f"_Z{len(entry)}{entry}") for name in functions):
-        reason = f"`{entry}` is defined with other parameters than the contract's: define\n{expected}"
+        reason = f"`{entry}` is defined with other parameters than the contract's. Define:\n{expected}"
     else:
-        reason = f"no function named {entry} is defined: define\n{expected}"
+        reason = f"no function named {entry} is defined. Define:\n{expected}"
     return BuildFailure(reason, run.seconds)
 
 

@@ -131,8 +131,9 @@ def _usage_error(error: Any) -> int:
         sys.stderr.write(f"{printable(text)}\n")
         return 2
     command = error.ctx.command_path if error.ctx else "warpsmith"
-    text = text.replace(". Did you mean", "; did you mean").replace("Value error, ", "").rstrip(".?")
-    _print_error(f"error: {text[:1].lower()}{text[1:]}; see `{command} --help`.")
+    text = text.replace(". Did you mean", "; did you mean").replace("Value error, ", "").rstrip(".")
+    see = " See" if text.endswith("?") else "; see"
+    _print_error(f"error: {text[:1].lower()}{text[1:]}{see} `{command} --help`.")
     return 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ def check_task_file(task: str) -> None:
     if folder:
         raise TaskError(f"{path} is a folder; name a task file in it.")
     if not exists:
-        raise TaskError(f"there is no task file {path}; {_suggestion(task)}.")
+        raise TaskError(f"there is no task file {path}; {_suggestion(task)}")
     if path.suffix == ".py":
         check_syntax(task)
         return
@@ -56,10 +57,14 @@ def check_task_file(task: str) -> None:
 
 def _suggestion(task: str) -> str:
     """What to write instead of a TASK that is no file."""
-    similar = similar_titles(Path(task).stem) if "/" not in task else ()
+    path = Path(task)
+    beside = {each.stem: each for each in path.parent.glob("*.py")}
+    if near := difflib.get_close_matches(path.stem, beside, n=3, cutoff=0.75):
+        return f"did you mean {' or '.join(str(beside[name]) for name in near)}?"
+    similar = similar_titles(path.stem) if "/" not in task else ()
     if similar:
-        return f"did you mean {' or '.join(similar)}? `warpsmith suite list` shows all"
-    return "TASK is a Python file, file.py::name for one of several, or SUITE/NAME from `warpsmith suite list`"
+        return f"did you mean {' or '.join(similar)}? `warpsmith suite list` shows all."
+    return "TASK is a Python file, file.py::name for one of several, or SUITE/NAME from `warpsmith suite list`."
 
 
 def writable_paths() -> Paths:

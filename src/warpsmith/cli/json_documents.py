@@ -171,7 +171,7 @@ class RunDocument:
     cost_usd: float
     tokens: int
     pending: int
-    state: str  # why the run was closed, or "open"
+    state: str  # why the run was closed; "running", or "open" if no process works on it
 
 
 def optimize_document(session: Session, best: Path | None, bundle: Path, reason: str) -> Document:

@@ -157,20 +157,18 @@ def verdict_line(record: TrialRecord, evaluation: Evaluation | None, state: RunS
         word = record.status.value.replace("_", " ")
         return Text(f"{number}✗ {word}: {cards.short(record.reason)}", "red")
     assert record.speedup is not None, "a valid one has a speedup"
-    if record.outcome is TrialOutcome.PENDING:
-        return Text(f"{number}· {numbers.ratio(record.speedup)}x, the best if a second measurement confirms it{what}")
-    mark, style = ("★", "bold green") if record.best else ("✓", "green")
-    note = "  best so far" if record.best else _why_not_best(record.speedup, evaluation, state)
-    return Text(f"{number}{mark} {numbers.ratio(record.speedup)}x{note}{what}", style)
-
-
-def _why_not_best(speedup: float, evaluation: Evaluation, state: RunState) -> str:
-    """The lower end of a speedup that is higher than the best kernel's: kernels are ranked by that end."""
+    speedup, interval = f"{numbers.ratio(record.speedup)}x", evaluation.interval()
+    # Kernels are ranked by the lower end of the interval; it is shown where the speedups give another order.
+    sure = f"{speedup}, at least {numbers.ratio(interval.low)}x" if interval is not None else speedup
+    scores = [each.score for each in state.trials.values() if each.score is not None]
+    if record.best or record.outcome is TrialOutcome.PENDING:
+        shown = sure if max(scores, default=0.0) > record.speedup else speedup
+        if record.best:
+            return Text(f"{number}★ {shown}  best so far{what}", "bold green")
+        return Text(f"{number}· {shown}, the best if a second measurement confirms it{what}")
     best = state.trials.get(state.best)
-    interval = evaluation.interval()
-    if best is None or best.score is None or interval is None or speedup <= best.score:
-        return ""
-    return f", at least {numbers.ratio(interval.low)}x: times varied"
+    higher = best is not None and best.score is not None and record.speedup > best.score
+    return Text(f"{number}✓ {f'{sure}: times varied' if higher else speedup}{what}", "green")
 
 
 def best_line(state: RunState) -> str:
@@ -197,9 +195,10 @@ def spending(totals: RunTotals) -> str:
     """Tokens and money so far."""
     if not totals.tokens:
         return ""
-    cost = f", ${totals.cost_usd:.3f}" if totals.cost_usd else ""
+    cost = f", {numbers.dollars(totals.cost_usd)}" if totals.cost_usd else ""
     unknown = " (price unknown)" if totals.unpriced else ""
-    return f"tokens: {totals.tokens:,}{cost}{unknown}".replace(",", " ")
+    tokens = f"{totals.tokens:,}".replace(",", " ")
+    return f"tokens: {tokens}{cost}{unknown}"
 
 
 def _clock(seconds: float) -> str:

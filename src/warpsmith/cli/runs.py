@@ -26,6 +26,10 @@ from warpsmith.search import open_run
 from warpsmith.search.best_kernel import why_no_best
 from warpsmith.search.options import BY_HAND
 from warpsmith.search.session import Session
+from warpsmith.system.locks import is_locked
+
+OPEN, RUNNING = "open", "running"
+"""The states of a run that was not closed: without a process that works on it, and with one."""
 
 
 class TrialPart(StrEnum):
@@ -82,7 +86,7 @@ def _row(document: RunDocument) -> dict[str, str]:
         "trials": f"{document.trials}/{document.budget}",
         "valid": str(document.valid),
         "best": f"{numbers.ratio(document.speedup['eager'])}x" if document.speedup else "–",
-        "state": document.state,
+        "state": document.state.replace("_", " ") if document.state != OPEN else "can be resumed",
     }
 
 
@@ -109,7 +113,7 @@ def _summary(folder: Path) -> RunDocument:
             cost_usd=state.totals.cost_usd,
             tokens=state.totals.tokens,
             pending=len(state.pending),
-            state=state.closed.reason if state.closed else "open",
+            state=state.closed.reason if state.closed else RUNNING if is_locked(folder) else OPEN,
         )
 
 
@@ -158,10 +162,11 @@ def _show_run(session: Session) -> None:
     )
     cards.say(console, about)
     cards.say(console, "; ".join(filter(None, (best_line(state), rates(state.totals), spending(state.totals)))))
-    ended = state.closed.words if state.closed else "can be resumed"
+    running = state.closed is None and is_locked(session.folder)
+    ended = state.closed.words if state.closed else "running" if running else "can be resumed"
     waiting = f", {len(state.pending)} verdict{'s' if len(state.pending) > 1 else ''} pending" if state.pending else ""
     console.print(Text(f"{ended}{waiting}"))
-    if state.closed is None or state.closed.reason is StopReason.INTERRUPTED:
+    if not running and (state.closed is None or state.closed.reason is StopReason.INTERRUPTED):
         by_hand = session.proposer == BY_HAND
         cards.say(console, f"Next: warpsmith {'ask' if by_hand else 'optimize --resume'} {session.folder}")
     console.print()

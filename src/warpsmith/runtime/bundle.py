@@ -269,6 +269,8 @@ def _hint(path: Path) -> str:
     beside = path.with_suffix("")
     if path.suffix and (beside / MANIFEST).is_file():
         return f"the bundle is {beside}"
+    if (path / "run.db").is_file():  # a run writes its bundle when it has a best kernel
+        return f"it is a run without a best kernel; `warpsmith show {path}` says how to go on"
     return "`warpsmith optimize` and `warpsmith export` write bundles"
 
 

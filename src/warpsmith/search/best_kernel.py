@@ -88,11 +88,11 @@ def why_no_best(session: Session) -> str:
     state, folder = session.state, session.folder
     valid = state.totals.valid
     if not valid:
-        return f"{folder} has no valid kernel yet."
+        return f"{folder} has no valid kernel yet; `warpsmith show {folder}` lists what was tried."
     found = f"{folder} has {valid} valid kernel{'s' if valid > 1 else ''}"
     if state.confirmation.waiting:
-        return f"{found}, none of which was measured a second time yet; `warpsmith step {folder}` does that."
-    return f"{found}, none of which could be measured a second time; `warpsmith optimize --resume {folder}` goes on."
+        return f"{found}, not measured a second time yet; `warpsmith step {folder}` does that."
+    return f"{found}, which could not be measured a second time; `warpsmith optimize --resume {folder}` goes on."
 
 
 def bundle_folder(session: Session, out: str = "") -> Path:

@@ -175,7 +175,7 @@ class Verifier:
         without = tuple(dict.fromkeys((*first.without, *self._evaluator.settings.without)))
         figures: tuple[tuple[str, Figure], ...] = (
             ("guards", ", ".join(name for name in sorted(all_guards()) if name not in without)),
-            ("sandbox", ", ".join(first.environment.sandbox) or "none"),
+            ("sandbox", ", ".join(first.environment.sandbox) or ("no sandbox" if first.ok else "nothing was executed")),
         )
         if without:
             return CheckOutcome(GUARDS, CheckStatus.FAILED, f"guards were left out: {', '.join(without)}.", figures)
@@ -273,7 +273,8 @@ def evaluation_check(first: Evaluation, *, accept_uncalibrated: bool = False) ->
     """The first check: whether the candidate is valid, for a task that is calibrated or accepted."""
     if not first.ok:
         outcome = CheckStatus.UNAVAILABLE if first.status is Status.NOT_JUDGED else CheckStatus.FAILED
-        return CheckOutcome(EVALUATION, outcome, f"{first.status}: {first.reason}", seconds=first.seconds)
+        status = first.status.value.replace("_", " ")
+        return CheckOutcome(EVALUATION, outcome, f"{status}: {first.reason}", seconds=first.seconds)
     figures: list[tuple[str, Figure]] = [
         ("workloads", len(first.workloads)),
         ("input sets", sum(w.checks for w in first.workloads)),
