@@ -28,6 +28,7 @@ from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.model.errors import WarpsmithError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.settings import Limits, Paths, Settings
+from warpsmith.system.files import put_in_place
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the attacks live with the tests
 from tests.attacks.corpus import CPU_ATTACKS
@@ -229,7 +230,7 @@ class Recorder:
         outcomes += ["passed" if h.status == "ok" else "failed" for h in record.honest]
         record.totals = summary_line(outcomes)
         if self._target is not None:
-            self._target.write_text(json.dumps(as_json(record), indent=2) + "\n", encoding="utf-8")
+            put_in_place(self._target, (json.dumps(as_json(record), indent=2) + "\n").encode(), 0o644)
         print(f"{record.seconds:.0f} s: {what}; {record.totals}", file=sys.stderr)
 
 

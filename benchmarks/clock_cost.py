@@ -15,10 +15,12 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +28,10 @@ from statistics import median
 
 from benchmarks.evaluator_throughput import TASK, make_candidates
 
+from warpsmith.system.files import put_in_place
+
 ROOT = Path(__file__).resolve().parents[1]
+_OWN_PATHS = ("", str(ROOT), str(ROOT / "src"))
 ORDER = ("before", "after", "after", "before")
 SIZES = {  # rows, columns: about 10 µs, 1 ms and 20 ms on two CPU cores; 5 µs, 50 µs and 1 ms on an H200
     "cpu": {"short": (4, 1024), "middle": (64, 16000), "long": (1024, 16384)},
@@ -47,7 +52,9 @@ class Side:
     def judge(self, checkout: Path, device: str, task: Path, kernels: list[Path]) -> None:
         """Judge all kernels in one call."""
         with tempfile.TemporaryDirectory() as cache:
-            environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "WARPSMITH_CACHE": cache}
+            installed = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in _OWN_PATHS]
+            search = os.pathsep.join([str(checkout / "src"), *installed])
+            environment = {**os.environ, "PYTHONPATH": search, "WARPSMITH_CACHE": cache}
             command = [sys.executable, "-m", "warpsmith", "evaluate", str(task), *map(str, kernels)]
             began = time.monotonic()
             called = subprocess.run(
@@ -103,23 +110,31 @@ def main() -> int:
                 sides[name].judge(checkouts[name], options.device, task, kernels)
             for name, side in sides.items():
                 print(f"{length:7} {name:7} {side.summary()}", flush=True)
+            if options.json:
+                put_in_place(options.json, record_of(found, checkouts, options.device).encode(), 0o644)
+    return 0
+
+
+def record_of(found: Mapping[str, Mapping[str, Side]], checkouts: Mapping[str, Path], device: str) -> str:
+    """The record so far."""
     record = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "device": options.device,
+        "device": device,
         "commits": {name: commit(checkout) for name, checkout in checkouts.items()},
         "load": os.getloadavg()[0],
         "summary": {length: {name: side.summary() for name, side in sides.items()} for length, sides in found.items()},
         "all": {length: {name: asdict(side) for name, side in sides.items()} for length, sides in found.items()},
     }
-    if options.json:
-        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 0
+    return json.dumps(record, indent=1) + "\n"
 
 
 def commit(checkout: Path) -> str:
-    """The commit that a checkout stands at."""
-    asked = subprocess.run(["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    """The commit that a checkout stands at; "" for a plain folder, or without git."""
+    git = shutil.which("git")
+    if git is None or not (checkout / ".git").exists():
+        return ""
+    asked = subprocess.run([git, "-C", str(checkout), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     return asked.stdout.strip()
 
 

@@ -9,19 +9,24 @@ Writes `src/warpsmith/kernels/facts/NAME-OF-THE-GPU.json` after every task, whic
 leaves out what the file has already, unless a kernel's source or a header that it includes has changed since: run it
 again until nothing is left. A kernel counts as verified only with a certificate. With `--verify`, kernels are judged
 and measured again one after the other, and the checks between, which take no times, are made of several at once.
+Compilers run beside the judge, as in every evaluation on a GPU. A batch is as large as the time left allows.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import os
 import re
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
+from multiprocessing.util import Finalize
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks.suite_sitting import versions
 
@@ -66,15 +71,23 @@ def main() -> None:
     chosen = [kernel for kernel in chosen if options.again or not settled(kernel, record, options.verify)]
     first = options.first.split(",")
     chosen.sort(key=lambda kernel: kernel.task.family not in first)
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
-        for fault in processes.map(build, chosen, [options.precision] * len(chosen)):
-            if fault:
-                print(fault, flush=True)
-    print(f"compiled after {time.monotonic() - began:.0f} s", flush=True)
-    sitting = Sitting(device, path, record, began, options.limit_s, options.precision)
-    while chosen:
-        batch, chosen = chosen[:BATCH], chosen[BATCH:]
-        sitting.record_batch(batch, options.at_once if options.verify else 0)
+    print(f"{len(chosen)} kernels to do", flush=True)
+    at_once = options.at_once if options.verify else 0
+    processes = ProcessPoolExecutor(compilers(), mp_context=get_context("spawn"))
+    try:
+        builds = {kernel.task.title: processes.submit(build, kernel, options.precision) for kernel in chosen}
+        sitting = Sitting(device, path, record, began, options.limit_s, options.precision, builds)
+        while count := sitting.fitting(len(chosen), at_once):
+            batch, chosen = chosen[:count], chosen[count:]
+            sitting.record_batch(batch, at_once)
+    finally:
+        processes.shutdown(wait=True, cancel_futures=True)
+    print(f"{len(chosen)} kernels not begun after {time.monotonic() - began:.0f} s", flush=True)
+
+
+def compilers() -> int:
+    """How many compilers run at once: some cores stay free for the judge and its candidate."""
+    return max(1, len(os.sched_getaffinity(0)) - 3)
 
 
 def kernels_in(precision: Precision | None) -> list[CollectedKernel]:
@@ -86,6 +99,15 @@ def kernels_in(precision: Precision | None) -> list[CollectedKernel]:
 
 
 BATCH = 16  # kernels judged before they are verified: what is found of a batch is kept if the next does not finish
+_TIMED_S = 9.0  # to judge a kernel and to measure it again, on an H200 on 2026-11-18
+_EXAMINED_S = 42.0  # to examine as many kernels as are examined at once
+
+
+def batch_seconds(count: int, at_once: int) -> float:
+    """How long a batch may take; 0 at once: kernels are judged only."""
+    if not at_once:
+        return count * _TIMED_S / 2
+    return count * _TIMED_S + math.ceil(count / at_once) * _EXAMINED_S
 
 
 class Sitting:
@@ -99,7 +121,10 @@ class Sitting:
         began: float,
         limit_s: float,
         precision: Precision | None,
+        builds: Mapping[str, Future[str]] = MappingProxyType({}),  # by task: a fault, or ""
     ) -> None:
+        self._builds = builds
+        self._slowness = 1.0  # of the last batch, against `batch_seconds`
         self._device = device
         self._precision = precision
         self._path = path
@@ -111,6 +136,17 @@ class Sitting:
 
     def record_batch(self, batch: Sequence[CollectedKernel], at_once: int) -> None:
         """Judge kernels, and verify them with the checks of `at_once` kernels side by side; 0: do not verify."""
+        begun = time.monotonic()
+        self._work_on(batch, at_once)
+        self._slowness = (time.monotonic() - begun) / batch_seconds(len(batch), at_once)
+
+    def fitting(self, count: int, at_once: int) -> int:
+        """How many of so many kernels make the next batch: no more than can be finished before the limit."""
+        left = self._limit_s - (time.monotonic() - self._began)
+        sizes = range(min(count, BATCH), 0, -1)
+        return next((size for size in sizes if batch_seconds(size, at_once) * self._slowness <= left), 0)
+
+    def _work_on(self, batch: Sequence[CollectedKernel], at_once: int) -> None:
         found: list[tuple[CollectedKernel, Evaluation]] = []
         with Evaluator(
             self._device, on_progress=lambda progress: self._reached(f"judge: {progress.stage}")
@@ -118,6 +154,8 @@ class Sitting:
             for kernel in batch:
                 if self._over():
                     break
+                self._reached("compile")
+                self._wait_for_build(kernel)
                 self._reached("judge: open")
                 evaluation = self._judge(evaluator, kernel)
                 if evaluation is not None and evaluation.ok:
@@ -126,10 +164,12 @@ class Sitting:
             return
         began = time.monotonic()
         self._reached("examine")
-        with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as processes:
-            many = [[each] * len(found) for each in (self._device, self._precision)]
-            checks = list(processes.map(examine, [kernel for kernel, _ in found], *many))
+        found.sort(key=lambda each: -each[1].seconds)  # the longest first: less waiting for the last one
+        checks = self._examined([kernel for kernel, _ in found], at_once)
         print(f"{len(found)} kernels examined in {time.monotonic() - began:.0f} s", flush=True)
+        for (kernel, _), outcomes in zip(found, checks, strict=True):
+            times = ", ".join(f"{each.name} {each.seconds:.0f} s" for each in outcomes if each.seconds >= 0.5)
+            print(f"    {kernel.task.title}: {times}", flush=True)
         with Evaluator(
             self._device, on_progress=lambda progress: self._reached(f"again: {progress.stage}")
         ) as evaluator:
@@ -146,11 +186,29 @@ class Sitting:
             flush=True,
         )
 
+    def _examined(self, kernels: Sequence[CollectedKernel], at_once: int) -> list[list[CheckOutcome]]:
+        """The checks without times of each kernel; none for kernels whose process was killed."""
+        with ProcessPoolExecutor(
+            min(at_once, len(kernels)), get_context("spawn"), start_examiner, (self._device,)
+        ) as processes:
+            begun = [processes.submit(examine, kernel, self._precision) for kernel in kernels]
+            wait(begun)
+        return [[] if isinstance(each.exception(), BrokenExecutor) else each.result() for each in begun]
+
     def _reached(self, stage: str) -> None:
         """Something new begins: the time until the next call is counted for it."""
         now = time.monotonic()
         self._stages[self._stage] = self._stages.get(self._stage, 0.0) + now - self._since
         self._stage, self._since = stage, now
+
+    def _wait_for_build(self, kernel: CollectedKernel) -> None:
+        building = self._builds.get(kernel.task.title)
+        try:
+            fault = building.result() if building else ""
+        except BrokenExecutor:
+            fault = f"{kernel.task.title}: the compilers' processes have ended; the evaluator compiles it."
+        if fault:
+            print(fault, flush=True)
 
     def _over(self) -> bool:
         return time.monotonic() - self._began > self._limit_s
@@ -184,7 +242,9 @@ class Sitting:
     ) -> None:
         """Measure again and make the certificate. What a neighbour on the GPU may have disturbed is checked alone."""
         began = time.monotonic()
-        passed = all(each.outcome in (CheckStatus.PASSED, CheckStatus.NOT_APPLICABLE) for each in examined)
+        passed = bool(examined) and all(
+            each.outcome in (CheckStatus.PASSED, CheckStatus.NOT_APPLICABLE) for each in examined
+        )
         try:
             verifier = Verifier(evaluator, paths=Paths.from_environment())
             certificate = verifier.verify(
@@ -224,12 +284,19 @@ def settled(kernel: CollectedKernel, record: DeviceFacts, verify: bool) -> bool:
     return known.verified is not None or not verify or known.status != "ok"
 
 
-def examine(kernel: CollectedKernel, device: Device, precision: Precision | None) -> list[CheckOutcome]:
+_examiners: list[Evaluator] = []  # in a process that examines: its evaluator
+
+
+def start_examiner(device: Device) -> None:
+    """Open the evaluator of a process that examines kernels: its fork servers start once for all of them."""
+    _examiners.append(Evaluator(device, shared=True))
+    Finalize(None, _examiners[0].close, exitpriority=10)  # at the end of the process
+
+
+def examine(kernel: CollectedKernel, precision: Precision | None) -> list[CheckOutcome]:
     """The checks of a verification that take no times, in a process of its own."""
-    with Evaluator(device, shared=True) as evaluator:
-        return Verifier(evaluator, paths=Paths.from_environment()).examine(
-            kernel.task.spec(), kernel.candidate, precision
-        )
+    verifier = Verifier(_examiners[0], paths=Paths.from_environment())
+    return verifier.examine(kernel.task.spec(), kernel.candidate, precision)
 
 
 def file_name(device: str) -> str:

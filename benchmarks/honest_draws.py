@@ -31,6 +31,7 @@ from warpsmith.hardware.device import select_device
 from warpsmith.hardware.work import count_work
 from warpsmith.model.build import BuildFailure, Target
 from warpsmith.model.settings import Settings
+from warpsmith.system.files import put_in_place
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.variants import OWN, RESERVE
 
@@ -133,7 +134,7 @@ def write(path: Path, device: str, found: list[Drawn]) -> None:
         "refused": sum(each.refused for each in found),
         "kernels": [asdict(each) for each in found],
     }
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    put_in_place(path, (json.dumps(record, indent=1) + "\n").encode(), 0o644)
 
 
 if __name__ == "__main__":

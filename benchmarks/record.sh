@@ -4,63 +4,136 @@
 #   bash benchmarks/record.sh FOLDER SECONDS STEP...
 #   bash benchmarks/record.sh runs/records 540 verify sweep
 #
-# Each step writes FOLDER/STEP.log, and its record into FOLDER. Where packages are missing and cannot be fetched, put their
-# wheels into .carry/wheels: they are installed apart, for this call only. A step that fails does not stop the next ones.
+# FOLDER gets two files, written anew every few seconds and at the end: h200.json, the facts of the collection, and
+# records.tar.gz (in parts of 15 MiB if it is large) with all other records and the log of each step. What a call leaves
+# is kept on the machine beside the caches, so that the same command goes on with it, also from a fresh copy of the tree.
+# Where packages are missing and cannot be fetched, put their wheels into .carry/wheels (those of Ray: .carry/ray_wheels):
+# they are installed apart. A step that fails does not stop the next ones, and none runs past SECONDS.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+[ $# -ge 3 ] || { echo "usage: record.sh FOLDER SECONDS STEP..."; exit 2; }
 out=$(realpath -m "$1") limit=$2
 shift 2
-mkdir -p "$out"
 export PYTHONUNBUFFERED=1 WARPSMITH_CACHE=${WARPSMITH_CACHE:-/tmp/warpsmith-records}
-if compgen -G '.carry/wheels/*.whl' >/dev/null; then
-  python3 -m pip install -q --no-index --no-deps --target /tmp/warpsmith-wheels .carry/wheels/*.whl
-  export PYTHONPATH=/tmp/warpsmith-wheels
-fi
-export PYTHONPATH=$PWD/src:$PWD:${PYTHONPATH:-}
+work=$WARPSMITH_CACHE/records  # what stays between calls
+mkdir -p "$out" "$work/logs" "$work/base"
+
+wheels=/tmp/warpsmith-wheels
+for folder in wheels ray_wheels; do
+  found=$(compgen -G ".carry/$folder/*.whl" | sort) || continue
+  [ "$found" != "$(cat "$wheels.$folder" 2>/dev/null)" ] || continue
+  # shellcheck disable=SC2086  # one word for each file
+  python3 -m pip install -q --no-index --no-deps --upgrade --target "$wheels" $found && echo "$found" >"$wheels.$folder"
+done
+export PYTHONPATH=$PWD/src:$PWD:$wheels:${PYTHONPATH:-}
 
 facts=src/warpsmith/kernels/facts/h200.json
+in_tree=("$facts" benchmarks/h200/{collection_tf32,shape_sweep,suite_calibration,suite}.json)
+
+# A record of the tree that is as it was before the last call is replaced by what that call made of it.
+for file in "${in_tree[@]}"; do
+  name=$(basename "$file")
+  if [ -e "$work/$name" ] && cmp -s "$file" "$work/base/$name" || { [ -e "$work/$name" ] && [ ! -e "$file" ]; }; then
+    cp "$work/$name" "$file"
+  elif [ -e "$file" ]; then
+    cp "$file" "$work/base/$name"
+  fi
+done
+
+collect() {
+  local file made
+  for file in "${in_tree[@]}"; do
+    [ ! -e "$file" ] || cmp -s "$file" "$work/base/$(basename "$file")" || cp "$file" "$work/$(basename "$file")"
+  done
+  [ -n "$(find "$work" "$facts" -type f -newer "$work/.collected" -print -quit 2>/dev/null)" ] ||
+    [ ! -e "$work/.collected" ] || [ ! -e "$out/h200.json" ] || return 0
+  touch "$work/.collected"
+  made=$(mktemp -d "$WARPSMITH_CACHE/collect.XXXX")
+  tar -C "$work" --exclude=./base --exclude=./.collected -czf - . 2>/dev/null | split -d -b 15M - "$made/records.tar.gz."
+  [ -e "$made/records.tar.gz.01" ] || mv "$made/records.tar.gz.00" "$made/records.tar.gz"
+  [ ! -e "$facts" ] || cp "$facts" "$made/h200.json"
+  for file in "$made"/*; do
+    cp "$file" "$out/.new" && mv "$out/.new" "$out/$(basename "$file")"
+  done
+  rm -r "$made"
+}
+
 left() { echo $((limit - SECONDS)); }
+begin_until() { local seconds=$(($(left) - $1)); echo $((seconds > 1 ? seconds : 1)); } # begin nothing later than that
+# Every program ends before the limit: the last seconds are for collecting.
+bounded() { local seconds=$(($(left) - 6)); timeout -k 3 "$((seconds > 1 ? seconds : 1))" "$@"; }
 step() {
+  local collection="python3 -m benchmarks.collection_record"
+  # shellcheck disable=SC2086  # several words
   case $1 in
-    judge) python3 -m benchmarks.collection_record --limit-s "$(left)" ;;
-    verify) python3 -m benchmarks.collection_record --verify --at-once 8 --limit-s "$(left)" ;;
-    verify:*) python3 -m benchmarks.collection_record --verify --at-once 8 --limit-s "$(left)" --only "${1#*:}" ;;
-    first:*) python3 -m benchmarks.collection_record --verify --at-once 8 --limit-s "$(left)" --first "${1#*:}" ;;
+    judge) bounded $collection --limit-s "$(begin_until 20)" ;;
+    verify) bounded $collection --verify --at-once 8 --limit-s "$(begin_until 10)" ;;
+    verify:*) bounded $collection --verify --at-once 8 --limit-s "$(begin_until 10)" --only "${1#*:}" ;;
+    first:*) bounded $collection --verify --at-once 8 --limit-s "$(begin_until 10)" --first "${1#*:}" ;;
     tf32)
-      python3 -m benchmarks.collection_record --precision tf32 --json benchmarks/h200/collection_tf32.json --limit-s "$(left)"
-      cp benchmarks/h200/collection_tf32.json "$out" ;;
-    sweep)
-      python3 -m benchmarks.shape_sweep --limit-s "$(left)"
-      cp benchmarks/h200/shape_sweep.json "$out" ;;
-    lineage)
-      python3 -m benchmarks.lineage_record --out "$out/lineage" --limit-s "$(left)" ;;
-    tests) timeout "$(left)" python3 -m pytest -q -m gpu tests/gpu -p no:cacheprovider ;;
-    attacks) timeout "$(left)" python3 benchmarks/attack_record.py --device cuda --json "$out/attacks.json" ;;
-    demo) timeout "$(left)" python3 -m warpsmith demo ;;
+      bounded $collection --precision tf32 --json benchmarks/h200/collection_tf32.json --limit-s "$(begin_until 20)" ;;
+    sweep) bounded python3 -m benchmarks.shape_sweep --limit-s "$(begin_until 15)" ;;
+    lineage) bounded python3 -m benchmarks.lineage_record --out "$work/lineage" --limit-s "$(begin_until 25)" ;;
+    variants:*) bounded python3 -m benchmarks.kernel_variants --limit-s "$(begin_until 15)" "${1#*:}" ;;
+    memory_bound) bounded sh benchmarks/probes/memory_bound/next.sh --limit-s "$(begin_until 15)" ;;
+    tests) bounded python3 -m pytest -q -m gpu tests/gpu -p no:cacheprovider ;;
+    attacks) bounded python3 benchmarks/attack_record.py --device cuda --json "$work/attacks.json" ;;
+    demo) bounded python3 -m warpsmith demo ;;
     throughput)
-      timeout "$(left)" python3 benchmarks/evaluator_throughput.py --device cuda --count 24 --guard-cost 12 \
-        --json "$out/evaluator_throughput.json" ;;
-    engines) timeout "$(left)" python3 benchmarks/engine_throughput.py --device cuda --json "$out/engine_throughput.json" ;;
-    sharing) timeout "$(left)" python3 -m pytest -q -m gpu tests/gpu/test_sharing_cuda.py -p no:cacheprovider ;;
+      bounded python3 benchmarks/evaluator_throughput.py --device cuda --count 24 --guard-cost 12 \
+        --json "$work/evaluator_throughput.json" ;;
+    engines) bounded python3 benchmarks/engine_throughput.py --device cuda --json "$work/engine_throughput.json" ;;
+    sharing) bounded python3 -m pytest -q -m gpu tests/gpu/test_sharing_cuda.py -p no:cacheprovider ;;
     rejects)
-      timeout "$(left)" python3 benchmarks/false_rejects.py --device cuda --quick --repeats 10 --json "$out/false_rejects.json" ;;
+      bounded python3 benchmarks/false_rejects.py --device cuda --quick --repeats 10 --json "$work/false_rejects.json" ;;
+    draws)
+      bounded python3 -m benchmarks.honest_draws --device cuda --draws 1000 --seconds 4 --json "$work/honest_draws.json" ;;
     clock:*)
-      timeout "$(left)" python3 -m benchmarks.clock_cost --before "${1#*:}" --device cuda --json "$out/clock_cost.json" ;;
+      bounded python3 -m benchmarks.clock_cost --before "${1#*:}" --device cuda --json "$work/clock_cost.json" ;;
     calibration)
-      python3 -m benchmarks.suite_calibration --json benchmarks/h200/suite_calibration.json --limit-s "$(left)"
-      cp benchmarks/h200/suite_calibration.json "$out" ;;
-    suite)
-      python3 -m benchmarks.suite_record --json benchmarks/h200/suite.json --again --limit-s "$(left)"
-      cp benchmarks/h200/suite.json "$out" ;;
+      bounded python3 -m benchmarks.suite_calibration --device cuda --json benchmarks/h200/suite_calibration.json \
+        --limit-s "$(begin_until 20)" ;;
+    suite) bounded python3 -m benchmarks.suite_record --json benchmarks/h200/suite.json --again --limit-s "$(begin_until 30)" ;;
     *) echo "no step '$1'; see the list in benchmarks/record.sh"; return 2 ;;
   esac
 }
 
+running= collector=
+own=$$
+stop() {
+  kill "$collector" 2>/dev/null
+  [ -z "$running" ] || { pkill -TERM -P "$running"; kill "$running"; wait "$running"; } 2>/dev/null
+  rm -f "$work/base/.step.$own"
+  collect
+  exit 143
+}
+trap stop TERM INT HUP
+
+# Collects while steps run. If this script is killed, its step is ended too.
+(
+  trap '' INT
+  while sleep 4; do
+    collect
+    kill -0 "$own" 2>/dev/null || { pkill -TERM -P "$(cat "$work/base/.step.$own")"; exit; } 2>/dev/null
+  done
+) &
+collector=$!
+
 for name in "$@"; do
-  [ "$(left)" -gt 5 ] || { echo "== $name: no time left"; continue; }
+  [ "$(left)" -gt 15 ] || { echo "== $name: no time left"; continue; }
+  log=$work/logs/${name%%:*}.log
   echo "== $name, after $SECONDS s"
-  step "$name" >"$out/${name%%:*}.log" 2>&1
+  date -u "+== $name, %F %T UTC" >>"$log"
+  step "$name" >>"$log" 2>&1 &
+  running=$!
+  echo "$running" >"$work/base/.step.$own"
+  wait "$running"
   echo "== $name: status $?, after $SECONDS s"
-  tail -n "${TAIL:-12}" "$out/${name%%:*}.log"
-  cp "$facts" "$out"
+  running=
+  tail -n "${TAIL:-12}" "$log"
 done
+kill "$collector" 2>/dev/null
+wait "$collector" 2>/dev/null
+rm -f "$work/base/.step.$own"
+collect
+echo "== end after $SECONDS s: $(ls "$out" | tr '\n' ' ')"

@@ -54,6 +54,7 @@ from warpsmith.model.evaluation import Status
 from warpsmith.model.settings import Settings
 from warpsmith.model.task import Task
 from warpsmith.strategies import plan_space
+from warpsmith.system.files import put_in_place
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.outline import outline
 from warpsmith.tasks.program import DTYPES, Program
@@ -187,10 +188,9 @@ def read_record(path: Path) -> dict[str, Measured]:
 
 def write_record(path: Path, known: dict[str, Measured], details: dict[str, Any]) -> None:
     """Write the whole record."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     rows = [asdict(known[entry.name]) for entry in entries() if entry.name in known]
     record = {"date": datetime.now(UTC).isoformat(timespec="seconds"), **details, "entries": rows}
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    put_in_place(path, (json.dumps(record, indent=1) + "\n").encode(), 0o644)
 
 
 def line_of(found: Measured) -> str:

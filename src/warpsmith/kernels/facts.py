@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from warpsmith.backends.library import library_digest, library_headers
 from warpsmith.model.candidate import Candidate
+from warpsmith.system.files import put_in_place
 
 FACTS = Path(__file__).resolve().parent / "facts"
 
@@ -79,9 +80,8 @@ def read_facts(folder: Path = FACTS) -> tuple[DeviceFacts, ...]:
 
 
 def write_facts(path: Path, facts: DeviceFacts) -> None:
-    """Write the file of one device."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(_FILE.dump_json(facts, indent=1) + b"\n")
+    """Write the file of one device, whole or not at all."""
+    put_in_place(path, _FILE.dump_json(facts, indent=1) + b"\n", 0o644)
 
 
 def read_device(path: Path) -> DeviceFacts | None:
