@@ -7,7 +7,8 @@ TASK:FILE is another kernel for the task than that of the collection. Arguments 
 make one table.
 
 For people who write kernels: one table in a minute instead of a judged candidate per variant. A variant is checked
-against PyTorch eager on one set of inputs only, so the one that is chosen has to be judged afterwards.
+against PyTorch eager on one set of inputs only, so the one that is chosen has to be judged afterwards. Variants run in
+a process of their own: one that breaks the GPU's context or never ends is named, and the others are timed all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import itertools
 import multiprocessing
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from warpsmith.tasks.load import load_task
 
 _PROCESSES: Any = multiprocessing.get_context("spawn")  # a forked process may not use the GPU
 _WARM_UPS, _SAMPLES = 2, 9
+_SILENT_S = 45.0  # a measuring process that comes no further for so long is ended
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,70 @@ def main() -> None:
         for variant, (_, fault) in zip(chosen, built, strict=True):
             print(f"{variant.task} {variant}: {fault or 'compiled'}")
         return
+    pairs = enumerate(zip(chosen, built, strict=True))
+    groups = [list(group) for _, group in itertools.groupby(pairs, key=lambda pair: pair[1][0].task)]
+    measure_all([[Job(number, *pair) for number, pair in group] for group in groups], began + options.limit_s)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A variant to be timed."""
+
+    number: int
+    variant: Variant
+    built: tuple[str, str]  # the library, and what went wrong
+
+
+class Position:
+    """Where a measuring process stands; in memory that both processes see."""
+
+    def __init__(self) -> None:
+        self.group = _PROCESSES.Value("i", 0)  # the first that is not finished
+        self.job = _PROCESSES.Value("i", -1)  # the variant in work
+        self.moves = _PROCESSES.Value("i", 0)
+
+    def reach(self, job: int) -> None:
+        """A variant begins, or -1: something else."""
+        self.job.value = job
+        self.moves.value += 1
+
+
+def measure_all(groups: list[list[Job]], end: float, work: Callable[..., None] | None = None) -> None:
+    """Time all groups in one process after another: a new process follows one that a variant has broken."""
+    position = Position()
+    while position.group.value < len(groups):
+        position.reach(-1)
+        process = _PROCESSES.Process(target=work or measure, args=(groups, position, end - time.monotonic()))
+        process.start()
+        seen, moved = -1, time.monotonic()
+        while process.is_alive():
+            if position.moves.value != seen:
+                seen, moved = position.moves.value, time.monotonic()
+            if time.monotonic() - moved > _SILENT_S:
+                process.kill()
+            process.join(0.1)
+        if process.exitcode == 0:
+            return
+        culprit, reason = position.job.value, "no end" if process.exitcode == -9 else f"status {process.exitcode}"
+        number = position.group.value
+        if culprit < 0:
+            print(f"{groups[number][0].variant.task}: the measuring process ended ({reason})", flush=True)
+            position.group.value += 1
+            continue
+        fault = ("", f"it broke the measuring process ({reason})")
+        groups[number] = [replace(job, built=fault) if job.number == culprit else job for job in groups[number]]
+
+
+def measure(groups: Sequence[Sequence[Job]], position: Position, limit_s: float) -> None:
+    """Time groups from the position on, until the time is over."""
+    end = time.monotonic() + limit_s
     set_up_torch()
-    for task, group in itertools.groupby(zip(chosen, built, strict=True), key=lambda pair: pair[0].task):
-        if time.monotonic() - began > options.limit_s:
+    for group in groups[position.group.value :]:
+        if time.monotonic() > end:
             break
-        for line in compare(task, list(group)):
+        for line in compare(group[0].variant.task, group, position):
             print(line, flush=True)
+        position.group.value += 1
 
 
 def variants(text: str) -> Iterator[Variant]:
@@ -100,7 +160,7 @@ def build(variant: Variant) -> tuple[str, str]:
     return ("", made.reason) if isinstance(made, BuildFailure) else (str(made.library), "")
 
 
-def compare(name: str, group: Sequence[tuple[Variant, tuple[str, str]]]) -> Iterator[str]:
+def compare(name: str, group: Sequence[Job], position: Position) -> Iterator[str]:
     """One line per workload and variant, the fastest first."""
     program = load_task(find_kernel(name).task.spec())
     for workload in program.task.workloads:
@@ -110,7 +170,9 @@ def compare(name: str, group: Sequence[tuple[Variant, tuple[str, str]]]) -> Iter
         expected = eager()
         yield f"{name} ({workload.name}): eager {timed(eager):.4f} ms"
         found = []
-        for variant, (library, fault) in group:
+        for job in group:
+            position.reach(job.number)
+            variant, (library, fault) = job.variant, job.built
             if fault:
                 found.append((float("inf"), f"{variant}: {fault[:200]}"))
                 continue
@@ -121,10 +183,12 @@ def compare(name: str, group: Sequence[tuple[Variant, tuple[str, str]]]) -> Iter
                 error = difference(call.outputs, expected)
                 taken = timed(call)
             except RuntimeError as failed:
+                torch.cuda.synchronize()  # raises again if the context is broken, which ends this process
                 found.append((float("inf"), f"{variant}: {str(failed)[:200]}"))
                 continue
             found.append((taken, f"{taken:.4f} ms  {variant}  largest difference {error:.2g}"))
             del call
+        position.reach(-1)
         yield from (f"  {text}" for _, text in sorted(found))
         del inputs, eager, expected
         torch.cuda.empty_cache()

@@ -47,6 +47,7 @@ SEVEN = (
 ABLATIONS = ("roofline", "retrieval", "alignment", "repairs", "profile")  # of cuPilot
 SERVER_FILE = "server.json"  # what the model server says of itself at the end of a sitting
 _PART_BYTES = 15 << 20
+_SHARD_CELLS = 3  # tasks are finished in turn: a record that is cut off has every method on its first tasks
 _GRACE_S = 20.0  # after the limit: replies in progress are waited for so long
 
 
@@ -123,7 +124,12 @@ def run(options: argparse.Namespace) -> int:
     plan = keep_plan(plan, options.out)
     with bench_lock(options.out):
         runner = BenchRunner(
-            options.out, plan, [select_device(options.device)], slots=options.jobs, retry_failed=options.retry_failed
+            options.out,
+            plan,
+            [select_device(options.device)],
+            slots=options.jobs,
+            retry_failed=options.retry_failed,
+            most_cells=_SHARD_CELLS,
         )
         runner.watch = _Lines(runner)
         print(f"{len(plan.cells)} cells, {runner.tally.settled} settled", flush=True)
@@ -159,7 +165,7 @@ def _note_server(options: argparse.Namespace) -> None:
 def pack(folder: Path, parts: Path) -> list[Path]:
     """The bench as compressed parts of at most 15 MiB each: logs, plan and results, without what can be made again."""
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:xz", preset=6) as archive:
+    with tarfile.open(fileobj=packed, mode="w:xz", preset=1) as archive:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.name not in ("lock", "run.db-shm") and "bundle" not in path.parts:
                 archive.add(path, path.relative_to(folder), recursive=False)
@@ -197,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     one.add_argument("--methods", default="", help="only these, with commas")
     one.add_argument("--seeds", type=int, default=1)
     one.add_argument("--trials", type=int, default=12)
-    one.add_argument("--tokens", type=int, default=150_000, help="of one cell")
+    one.add_argument("--tokens", type=int, default=250_000, help="of one cell")
     one.add_argument("--parallel", type=int, default=4, help="proposals under way in one cell")
     one.add_argument("--jobs", type=int, default=24, help="cells at a time")
     one.add_argument("--temperature", type=float, default=0.7)

@@ -1,7 +1,8 @@
 """Twelve operators of the suites at sizes of which many judges fit on one GPU: for `methods_record.py`.
 
 Each tensor has 64 MiB at most, more than a GPU's cache holds, except for the products, whose work is arithmetic. One
-workload each: `methods_start/` has a plain kernel to start from, one thread for each result.
+workload each: `methods_start/` has a plain kernel to start from, one thread for each result. Tasks are finished in this
+order, so the first ones differ most.
 """
 
 import torch
@@ -18,46 +19,16 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
     return F.gelu(x)
 
 
-@listed(family="reduction", tags=["rows", "memory"])
-@task(x=normal("rows, cols"), workloads=[{"rows": 8192, "cols": 2048}], precision="fp32")
-def max_rows(x: torch.Tensor) -> torch.Tensor:
-    return x.max(dim=1).values
-
-
-@listed(family="reduction", tags=["columns", "memory"])
-@task(x=normal("batch, rows, cols"), workloads=[{"batch": 16, "rows": 1024, "cols": 1024}], precision="fp32")
-def sum_columns(x: torch.Tensor) -> torch.Tensor:
-    return x.sum(dim=1)
+@listed(family="matmul", tags=["product", "compute"])
+@task(a=normal("m, k"), b=normal("k, n"), workloads=[{"m": 1024, "n": 1024, "k": 1024}], precision="fp32")
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b
 
 
 @listed(family="normalisation", tags=["rows", "memory"])
 @task(x=normal("rows, cols"), weight=normal("cols"), workloads=[{"rows": 8192, "cols": 2048}], precision="fp32")
 def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
-
-
-@listed(family="normalisation", tags=["rows", "memory"])
-@task(x=normal("rows, cols"), workloads=[{"rows": 8192, "cols": 2048}], precision="fp32")
-def log_softmax(x: torch.Tensor) -> torch.Tensor:
-    return F.log_softmax(x, dim=-1)
-
-
-@listed(family="scan", tags=["rows", "memory"])
-@task(x=normal("rows, cols"), workloads=[{"rows": 8192, "cols": 2048}], precision="fp32")
-def cumsum(x: torch.Tensor) -> torch.Tensor:
-    return x.cumsum(dim=1)
-
-
-@listed(family="pooling", tags=["window", "memory"])
-@task(x=normal("rows, length"), workloads=[{"rows": 2048, "length": 8192}], precision="fp32")
-def avg_pool(x: torch.Tensor) -> torch.Tensor:
-    return F.avg_pool1d(x, kernel_size=8, stride=4)
-
-
-@listed(family="matmul", tags=["product", "compute"])
-@task(a=normal("m, k"), b=normal("k, n"), workloads=[{"m": 1024, "n": 1024, "k": 1024}], precision="fp32")
-def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return a @ b
 
 
 @listed(family="convolution", tags=["direct", "2d", "depthwise"])
@@ -71,10 +42,10 @@ def depthwise(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return F.conv2d(x, weight, groups=64)
 
 
-@listed(family="fused", tags=["elementwise", "memory"])
-@task(x=normal("rows, cols"), bias=normal("cols"), workloads=[{"rows": 8192, "cols": 2048}], precision="fp32")
-def bias_silu_scale(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return F.silu(x + bias) * 0.5
+@listed(family="reduction", tags=["columns", "memory"])
+@task(x=normal("batch, rows, cols"), workloads=[{"batch": 16, "rows": 1024, "cols": 1024}], precision="fp32")
+def sum_columns(x: torch.Tensor) -> torch.Tensor:
+    return x.sum(dim=1)
 
 
 @listed(family="loss", tags=["scalar-result", "memory"])
@@ -93,3 +64,33 @@ def huber_loss(predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor
 )
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(q, k, v)
+
+
+@listed(family="scan", tags=["rows", "memory"])
+@task(x=normal("rows, cols"), workloads=[{"rows": 8192, "cols": 2048}], precision="fp32")
+def cumsum(x: torch.Tensor) -> torch.Tensor:
+    return x.cumsum(dim=1)
+
+
+@listed(family="pooling", tags=["window", "memory"])
+@task(x=normal("rows, length"), workloads=[{"rows": 2048, "length": 8192}], precision="fp32")
+def avg_pool(x: torch.Tensor) -> torch.Tensor:
+    return F.avg_pool1d(x, kernel_size=8, stride=4)
+
+
+@listed(family="normalisation", tags=["rows", "memory"])
+@task(x=normal("rows, cols"), workloads=[{"rows": 8192, "cols": 2048}], precision="fp32")
+def log_softmax(x: torch.Tensor) -> torch.Tensor:
+    return F.log_softmax(x, dim=-1)
+
+
+@listed(family="fused", tags=["elementwise", "memory"])
+@task(x=normal("rows, cols"), bias=normal("cols"), workloads=[{"rows": 8192, "cols": 2048}], precision="fp32")
+def bias_silu_scale(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return F.silu(x + bias) * 0.5
+
+
+@listed(family="reduction", tags=["rows", "memory"])
+@task(x=normal("rows, cols"), workloads=[{"rows": 8192, "cols": 2048}], precision="fp32")
+def max_rows(x: torch.Tensor) -> torch.Tensor:
+    return x.max(dim=1).values

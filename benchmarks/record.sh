@@ -62,6 +62,32 @@ left() { echo $((limit - SECONDS)); }
 begin_until() { local seconds=$(($(left) - $1)); echo $((seconds > 1 ? seconds : 1)); } # begin nothing later than that
 # Every program ends before the limit: the last seconds are for collecting.
 bounded() { local seconds=$(($(left) - 6)); timeout -k 3 "$((seconds > 1 ? seconds : 1))" "$@"; }
+# The record of methods with the model of a GGUF file, beside which NAME.tokenizer may lie (--save-tokenizer). The server
+# outlives this call, for the next one. FOLDER gets the packed bench; .carry/methods may hold that of another machine.
+methods() {
+  local bench=$WARPSMITH_CACHE/methods given=$WARPSMITH_CACHE/methods_given name tokenizer=()
+  name=$(basename "$1" .gguf)
+  [ ! -d "${1%.gguf}.tokenizer" ] || tokenizer=(--tokenizer "${1%.gguf}.tokenizer")
+  if [ ! -d "$bench" ] && [ -d .carry/methods ]; then
+    python3 -m benchmarks.methods_record unpack .carry/methods "$bench"
+  fi
+  mkdir -p "$given" # a bench names its tasks by their paths: these are the same on every machine
+  cp -r benchmarks/methods_tasks.py benchmarks/methods_start "$given"
+  if ! health; then
+    setsid python3 -m benchmarks.model_server --model "$1" --name "$name" "${tokenizer[@]}" </dev/null \
+      >"$work/logs/model_server.log" 2>&1 &
+    until health; do
+      { [ "$(left)" -gt 90 ] && kill -0 $! 2>/dev/null; } || { tail "$work/logs/model_server.log"; return 1; }
+      sleep 1
+    done
+  fi
+  OPENAI_API_KEY=none bounded python3 -m benchmarks.methods_record run --out "$bench" --model "openai:$name" \
+    --tasks-file "$given/methods_tasks.py" --starts "$given/methods_start" --limit-s "$(begin_until 70)"
+  bounded python3 -m benchmarks.methods_record pack "$bench" "$out"
+}
+health() {
+  python3 -c 'import urllib.request as u; u.urlopen("http://127.0.0.1:8011/health", timeout=2)' 2>/dev/null
+}
 step() {
   local collection="python3 -m benchmarks.collection_record"
   # shellcheck disable=SC2086  # several words
@@ -94,6 +120,7 @@ step() {
       bounded python3 -m benchmarks.suite_calibration --device cuda --json benchmarks/h200/suite_calibration.json \
         --limit-s "$(begin_until 20)" ;;
     suite) bounded python3 -m benchmarks.suite_record --json benchmarks/h200/suite.json --again --limit-s "$(begin_until 30)" ;;
+    methods:*) methods "${1#*:}" ;;
     *) echo "no step '$1'; see the list in benchmarks/record.sh"; return 2 ;;
   esac
 }

@@ -250,6 +250,17 @@ def test_tasks_are_divided_among_devices_only_where_there_are_too_few() -> None:
     assert len(sharded(cells, 99)) == 6
 
 
+def test_shards_of_few_cells_keep_the_order_of_tasks() -> None:
+    cells = [CellKey(task, method, "template", 0) for task in ("a", "b") for method in ("v", "w", "x", "y", "z")]
+
+    shards = sharded(cells, 3, most=2)
+
+    assert [[key.task + key.method for key in shard] for shard in shards] == [
+        *(["av", "ay"], ["aw", "az"], ["ax"]),
+        *(["bv", "by"], ["bw", "bz"], ["bx"]),
+    ]
+
+
 def test_a_model_for_a_role_goes_only_to_methods_with_that_role() -> None:
     plan = planned(methods=["evoengineer-free", "cupilot"])
     plan = replace(plan, options=replace(plan.options, models=("translator=openai:other",)))

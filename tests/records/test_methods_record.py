@@ -37,7 +37,7 @@ def test_the_plan_has_every_method_on_every_task_with_a_starting_kernel(tmp_path
     assert tuple(method.name for method in plan.methods) == METHODS
     assert len(plan.tasks) == 12
     assert len({task.family for task in plan.tasks}) >= 9
-    assert (plan.budget.trials, plan.budget.tokens, plan.settings.published_rule) == (12, 150_000, True)
+    assert (plan.budget.trials, plan.budget.tokens, plan.settings.published_rule) == (12, 250_000, True)
     assert all(Path(start_of(plan, task.name)).is_file() for task in plan.tasks)
     assert plan.id == methods_record.make_plan(options(tmp_path)).id
 

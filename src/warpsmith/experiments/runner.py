@@ -114,11 +114,13 @@ class BenchRunner:
         engine: str = LOCAL,
         slots: int = 1,  # cells worked on at the same time on each device
         retry_failed: bool = False,
+        most_cells: int = 0,  # of a shard: tasks are then finished one after the other; 0: as many as there are
     ) -> None:
         self.watch = BenchObserver()  # replace before `run` to get events
         self._folder = folder
         self._plan = plan
         self._engine = engine
+        self._most_cells = most_cells
         self._places = tuple(_Place(each, number) for each in devices for number in range(slots))
         self._wanted = WantedChecks(plan.verify, plan.compile_baseline, accept_uncalibrated=plan.accept_uncalibrated)
         self._precision = Precision(plan.precision) if plan.precision else None
@@ -159,7 +161,7 @@ class BenchRunner:
     def run(self) -> BenchResults:
         """Work until all cells are finished or `interrupt` is called."""
         pool.copy_pool(self._folder / POOL)
-        shards = deque(sharded(self._open_cells(), len(self._places)))
+        shards = deque(sharded(self._open_cells(), len(self._places), self._most_cells))
         threads = [
             threading.Thread(target=self._serve, args=(place, shards), name=f"bench-{place.name}", daemon=True)
             for place in self._places[: len(shards)]
@@ -359,12 +361,18 @@ class BenchRunner:
                 self._publish_at = time.monotonic() + max(1.0, 20 * (time.monotonic() - begun))
 
 
-def sharded(cells: Sequence[CellKey], devices: int) -> list[tuple[CellKey, ...]]:
-    """The cells of each task as one shard; tasks are divided only if there are fewer tasks than devices."""
+def sharded(cells: Sequence[CellKey], devices: int, most: int = 0) -> list[tuple[CellKey, ...]]:
+    """The cells of each task as one shard; tasks are divided only if there are fewer tasks than devices.
+
+    With `most`, every task is divided into shards of at most so many cells. Tasks keep their order.
+    """
     grouped: dict[str, list[CellKey]] = {}
     for key in cells:
         grouped.setdefault(key.task, []).append(key)
-    shards = [tuple(group) for group in grouped.values()]
+    shards = []
+    for group in grouped.values():
+        parts = -(-len(group) // most) if most else 1
+        shards += [tuple(group[number::parts]) for number in range(parts)]
     while len(shards) < devices and any(len(shard) > 1 for shard in shards):
         largest = max(shards, key=len)
         shards.remove(largest)
