@@ -156,6 +156,7 @@ def test_a_run_without_a_valid_kernel_and_one_just_begun_have_pages(tmp_path: Pa
         session.judge(job, failed)
     page, texts = run_page(tmp_path / "run")
 
+    assert "<dt>speedup</dt><dd>–</dd>" in pages.html(empty)  # in no colour of a verdict
     assert (empty.trials, empty.best, empty.roofline, empty.steps) == ((), 0, None, ())
     assert [trial.status for trial in pending.trials] == ["pending"]
     assert any("1 verdicts" in remark or "1 verdict" in remark for remark in pending.remarks)

@@ -29,6 +29,7 @@ from warpsmith.strategies.pool import (
     pool_matches,
     pool_path,
     pool_records,
+    remove_from_pool,
     search_pool,
     shipped_records,
 )
@@ -97,6 +98,16 @@ def test_the_same_kernel_twice_is_one_record(path: Path) -> None:
     (second,) = add_to_pool(harvest(elsewhere, better(1, 1.5)), path)
     assert second.device == "another device"
     assert add_to_pool(harvest(replace(elsewhere, device="another device (cuda:0)"), better(1, 1.5)), path) == ()
+
+
+def test_a_record_is_removed_by_its_key_and_a_run_by_its_name(path: Path) -> None:
+    kept = add_to_pool(harvest(SOFTMAX, better(1, 1.5), better(2, 1.6)), path)
+    other = add_to_pool(PoolSubmission(NORM, (better(3, 2.0),), "runs/other"), path)
+    assert remove_from_pool("no such", path) == ()
+    assert remove_from_pool(kept[0].key, path) == (kept[0],)
+    assert pool_records(path) == (kept[1], *other)
+    assert remove_from_pool("runs/other", path) == other
+    assert pool_records(path) == (kept[1],)
 
 
 def test_search_prefers_the_same_kind_of_work_then_likeness(path: Path) -> None:
