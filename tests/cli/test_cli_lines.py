@@ -115,8 +115,8 @@ def test_an_export_is_used_by_a_line_that_can_be_copied(place: Path, screen: io.
     (place / "run" / "task.py").write_text("")
     export.export(f"{LONG}/run", out=f"{LONG}/bundle")
     used = f'Use it: from warpsmith import load; op = load("{LONG}/bundle")'
-    assert unbroken(screen.getvalue()) == [f"{LONG}/bundle:", used]
-    assert "`warpsmith export … --verify`" in screen.getvalue()
+    verified = f"To verify it: warpsmith export {LONG}/run --out {LONG}/bundle --verify"
+    assert unbroken(screen.getvalue()) == [f"{LONG}/bundle:", verified, used]
 
 
 def test_a_certificate_names_its_file_whole(screen: io.StringIO) -> None:

@@ -195,6 +195,10 @@ def test_two_measurements_must_agree(
     assert check.outcome is outcome
     assert dict(check.figures)["second speedup over eager"] == pytest.approx(second.speedup())
     assert dict(check.figures)["difference allowed"] == tolerance
+    speedups = [e.speedup() or 0.0 for e in (first, second)]
+    assert check.outcome is CheckStatus.FAILED or (max(speedups) / min(speedups) > 1 + tolerance) is (
+        "intervals" in dict(check.figures)
+    )
     assert ("new process" in check.detail) is (outcome is CheckStatus.FAILED)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -155,6 +156,8 @@ def _written(request: ExportRequest, folder: Path, made: BundleContents) -> int:
     else:
         for line in _lines(bundle):
             cards.say(cards.console(), line)
+        if not request.verify:
+            cards.say(cards.console(), f"To verify it: {_verify_command(request)}", whole=True)
         cards.say(cards.console(), f'Use it: from warpsmith import load; op = load("{bundle.folder}")', whole=True)
     return 1 if request.verify and not bundle.manifest.verified else 0
 
@@ -185,11 +188,21 @@ def _lines(bundle: Bundle) -> list[str]:
         lines.append("Verified." if bundle.any_shape else "Verified; its shapes are fixed.")
     else:
         why = f" ({certificate.reason.rstrip('.')})" if certificate else ""
-        lines.append(
-            f"Not verified{why}: at shapes that are no workload of the task, `load` calls the PyTorch reference. "
-            "To verify it: `warpsmith export … --verify`"
-        )
+        lines.append(f"Not verified{why}: at shapes that are no workload of the task, `load` calls PyTorch.")
     return lines
+
+
+def _verify_command(request: ExportRequest) -> str:
+    """The same command, with a certificate."""
+    given = {
+        "--task": request.task,
+        "--entry": request.entry,
+        "--precision": request.precision,
+        "--device": request.device,
+        "--out": request.out,
+    }
+    options = [word for option, value in given.items() if value for word in (option, value)]
+    return shlex.join(["warpsmith", "export", request.what, *options, "--verify"])
 
 
 def _measured(measurement: Measurement | None) -> str:
