@@ -18,6 +18,7 @@ import platform
 import secrets
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,7 +67,9 @@ def main() -> int:
     for name in options.kernels:
         if name not in known:
             parser.error(f"tests/honest has no kernel {name}{suffix}; there are {', '.join(known)}")
-    for path in (known[name] for name in options.kernels or known):
+    chosen = [known[name] for name in options.kernels or known]
+    build_all(chosen, options.device)
+    for path in chosen:
         of_kernel = draw(path, options.device, options.draws, options.seconds)
         found += of_kernel
         total, refused = sum(each.draws for each in of_kernel), sum(each.refused for each in of_kernel)
@@ -79,6 +82,14 @@ def main() -> int:
             write(options.json, options.device, found)
     print(f"{sum(each.draws for each in found)} results, {sum(each.refused for each in found)} refused")
     return int(any(each.refused for each in found))
+
+
+def build_all(kernels: list[Path], device_name: str) -> None:
+    """Fill the build cache, a compiler per core; what does not compile is said when its turn comes."""
+    device, backend = select_device(device_name), backend_named(device_name)
+    jobs = [(read_candidate(path), backend.contract(load_task(path.with_suffix(".py")).task)) for path in kernels]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(lambda job: backend.build(job[0], job[1], Target(device.kind, device.arch)), jobs))
 
 
 def draw(kernel: Path, device_name: str, draws: int, seconds: float) -> list[Drawn]:

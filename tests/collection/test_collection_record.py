@@ -1,0 +1,27 @@
+"""The record of the collection: how many kernels are begun in the time that is left."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from benchmarks.collection_record import BATCH, Sitting, batch_seconds
+
+from warpsmith.hardware.device import select_device
+from warpsmith.kernels.facts import DeviceFacts
+
+
+@pytest.mark.parametrize("at_once", [0, 8])
+@pytest.mark.parametrize("limit_s", [5.0, 40.0, 150.0, 5000.0])
+def test_a_batch_is_the_largest_that_can_be_finished_before_the_limit(
+    tmp_path: Path, limit_s: float, at_once: int
+) -> None:
+    nothing = DeviceFacts("cpu", "", {}, {})
+    sitting = Sitting(select_device("cpu"), tmp_path / "facts.json", nothing, time.monotonic(), limit_s, None)
+
+    count = sitting.fitting(50, at_once)
+
+    assert not count or batch_seconds(count, at_once) <= limit_s
+    assert count == BATCH or batch_seconds(count + 1, at_once) > limit_s - 1  # a second may have passed
+    assert sitting.fitting(0, at_once) == 0
