@@ -135,6 +135,8 @@ CPU_ATTACKS: tuple[Attack, ...] = (
     _attack("guesses_mean_size_later", 13, _IN_TIME, "mean_size", _WRONG, task="mean_size"),
     _attack("samples_blocks", 13, _DIFFERS, "mean_size", _WRONG, task="long_mean_size"),
     _attack("samples_at_random", 13, _DIFFERS, "mean_size", _WRONG, task="long_mean_size"),
+    _attack("guesses_cross_entropy", 13, _DIFFERS, "cross_entropy", _WRONG, task="cross_entropy"),
+    _attack("largest_of_a_part", 13, _DIFFERS, "largest", _WRONG, task="largest"),
     _attack("fails_quietly", 14, "returned 700 instead of 0", "reports_errors", _LAUNCH),
     _attack("low_byte_is_zero", 14, "returned 256 instead of 0", "reports_errors", _LAUNCH),
     _attack("hides_a_failure", 14, f"no element was written|{_DIFFERS}", "second_choice", *_SKIPPED),

@@ -423,6 +423,9 @@ PYTHON_ON_CPU: tuple[Attack, ...] = (
     _python("calls_symbols", 15, "library call: .* of its work", task="wide_softmax", twin="moves"),
     _python("redispatched", 15, "library call: .* of its work", task="wide_softmax", twin="own_operator"),
     _python("recording_off", 15, "library call: .* of its work", task="wide_softmax", twin="own_operator"),
+    _python("own_copy", 15, "library call: .* of its work", task="wide_product", twin="own_product"),
+    _python("borrowed_name", 15, "library call: .* of its work", task="wide_product", twin="own_product"),
+    _python("mostly_borrowed", 15, "library call: .* of its work", task="wide_product", twin="own_product"),
     _python("copies_by_name", 15, "library call", task="rows_softmax", twin="moves"),
 )
 

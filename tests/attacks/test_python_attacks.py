@@ -34,7 +34,8 @@ pytestmark = pytest.mark.timeout(1500)  # one batch: a busy machine needs its ti
 
 @pytest.fixture(scope="module")
 def patient(quick_settings: Settings) -> Settings:
-    limits = replace(quick_settings.limits, start_s=20.0, launch_s=1.0, total_s=200.0)
+    most = 64 << 20  # of a file: a copy of a library fits
+    limits = replace(quick_settings.limits, start_s=20.0, launch_s=1.0, total_s=200.0, scratch_bytes=most)
     return replace(quick_settings, limits=limits)
 
 

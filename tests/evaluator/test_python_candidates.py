@@ -79,6 +79,22 @@ def test_a_valid_module_is_timed_against_pytorch(softmax_verdicts: Mapping[str, 
     assert "seccomp" in verdict.environment.sandbox
 
 
+def test_a_view_is_made_contiguous_within_the_call(evaluator: Evaluator, tmp_path: Path) -> None:
+    """Copying it after the call took processor time that no clock of the process explained."""
+    task, module = tmp_path / "turned.py", tmp_path / "view.py"
+    task.write_text(
+        "import torch\nfrom warpsmith import normal, task\n\n\n"
+        '@task(x=normal("m, n"), workloads=[{"m": 2048, "n": 2048}])\n'
+        "def turned(x):\n    return x.t().contiguous()\n"
+    )
+    module.write_text(
+        "from torch import nn\n\n\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return x.t()\n"
+    )
+    verdict = evaluator.evaluate_one(task, read_candidate(module))
+    assert verdict.status is Status.OK, verdict.reason
+    assert verdict.workloads[0].baselines[0].speedup < 4
+
+
 def test_operators_of_pytorch_are_a_library_that_a_task_must_allow(evaluator: Evaluator) -> None:
     (verdict,) = judged(evaluator, STRICT_TASK, ("softmax.py",)).values()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional
 
 from warpsmith.evaluator.judge.numerics import tolerance
 from warpsmith.evaluator.judge.numerics.compare import Errors
@@ -66,6 +67,60 @@ def test_what_cannot_be_replaced_is_noted(operator: Callable[[torch.Tensor], tor
         operator(drawn(8, 8)).sum()
     assert order.replaced == 1
     assert not order.complete
+
+
+LOSSES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cross entropy": lambda x: functional.cross_entropy(x, torch.arange(len(x))),
+    "smoothed": lambda x: functional.cross_entropy(x, torch.arange(len(x)), label_smoothing=0.1),
+    "weighted": lambda x: functional.cross_entropy(x, torch.arange(len(x)), torch.full_like(x[0], 2.0)),
+    "squares": lambda x: functional.mse_loss(x, torch.zeros_like(x)),
+    "summed squares": lambda x: functional.mse_loss(x, torch.zeros_like(x), reduction="sum"),
+    "smooth": lambda x: functional.smooth_l1_loss(x, torch.zeros_like(x)),
+    "Huber": lambda x: functional.huber_loss(x, torch.zeros_like(x), delta=0.5),
+    "binary": lambda x: functional.binary_cross_entropy(x.sigmoid(), torch.full_like(x, 0.25)),
+    "logits": lambda x: functional.binary_cross_entropy_with_logits(x, torch.full_like(x, 0.25)),
+    "divergence": lambda x: functional.kl_div(x.log_softmax(-1), x.flip(-1).softmax(-1), reduction="batchmean"),
+    "Poisson": lambda x: functional.poisson_nll_loss(x, torch.ones_like(x)),
+    "margin": lambda x: functional.soft_margin_loss(x, torch.ones_like(x)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_is_taken_apart(name: str) -> None:
+    x, loss = drawn(24, 3000) + 0.5, LOSSES[name]
+    with OtherOrder(Order(1)) as order:
+        found = loss(x)
+    assert order.complete
+    assert order.replaced >= 1
+    assert (found.dtype, found.shape) == (torch.float32, ())
+    assert float(found) == pytest.approx(float(loss(x.double())), rel=1e-4)
+
+
+def test_a_guessed_cross_entropy_fails_and_honest_sums_pass(tmp_path: Path) -> None:
+    """Rows as long as a large vocabulary: from the moments of each row, the mean loss is known to five digits."""
+    path = tmp_path / "loss.py"
+    path.write_text(
+        "import torch\nfrom warpsmith import integers, normal, task\n\n\n"
+        '@task(x=normal("n, v"), y=integers("n", high="v"), workloads=[{"n": 16, "v": 262144}])\n'
+        "def loss(x, y):\n    return torch.nn.functional.cross_entropy(x, y)\n"
+    )
+    program = load_task(path)
+    workload = program.task.workloads[0]
+    reference = Reference(program, CPU, {workload.name: workload.sizes["v"]}, 3.0)
+    guesses, honest = [], []
+    with torch.no_grad():
+        for seed in range(4):
+            expected = reference.compute(Case(workload, "own", seed))
+            assert expected is not None
+            x, y = expected.inputs["x"], expected.inputs["y"]
+            rows = math.log(x.shape[1]) + x.double().mean(-1) + x.double().var(-1) / 2
+            guess = (rows - x.gather(1, y[:, None])[:, 0]).mean().float()
+            guesses.append(output_share(program.task, expected, 0, guess))
+            for order in (*ORDERS, Order(64)):
+                with OtherOrder(order):
+                    honest.append(output_share(program.task, expected, 0, functional.cross_entropy(x, y)))
+    assert max(guesses) > 1
+    assert max(honest) < 0.7
 
 
 def test_measured_orders_lower_a_limit_and_never_raise_it() -> None:

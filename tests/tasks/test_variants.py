@@ -282,6 +282,17 @@ def test_a_stretch_or_a_spike_hides_from_samples_and_decides_a_sum() -> None:
         assert float(inside.max()) <= 1
 
 
+@pytest.mark.parametrize("variant", HIDDEN)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_largest_of_many_bounded_values_is_not_found_by_samples(variant: str, dtype: torch.dtype) -> None:
+    """The largest of many values between bounds is the bound but for the last digits, in any large part of them."""
+    own, domain = torch.rand(1 << 18, generator=torch.Generator().manual_seed(0)).to(dtype), Domain(0.0, 1.0, 0.5, 0.3)
+    drawn = [apply_variant(variant, own, domain, torch.Generator().manual_seed(seed)) for seed in range(8)]
+    assert all(bool((made >= 0).all()) and float(made.max()) == 1 for made in drawn)
+    in_a_part = [float(made[: made.numel() // 2].max()) for made in drawn]
+    assert min(in_a_part) < 0.95
+
+
 @pytest.mark.parametrize(("dtype", "count"), [(torch.bfloat16, 1 << 22), (torch.float16, 1 << 20)])
 def test_a_spike_decides_a_long_mean_in_few_digits(dtype: torch.dtype, count: int) -> None:
     own = torch.randn(count, generator=torch.Generator().manual_seed(0)).to(dtype)

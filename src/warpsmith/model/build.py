@@ -17,6 +17,7 @@ from warpsmith.model.task import Task
 MAIN = "main"  # a file that holds the name of the file to import
 SOURCES = "sources"  # the folder of the candidate's files
 EXTENSIONS = "extensions"  # the folder of compiled extensions
+EXTENSION_RECORD = "record.json"  # in that folder: for each name, the libraries built under it, in the order of calls
 TRITON = "triton"  # the folder of Triton's cache
 
 

@@ -159,20 +159,27 @@ def _stretch(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     count = x.shape[-1]
     length = max(1, count // _SHORT_STRETCH)
     start = int(torch.randint(count - length + 1, (1,), generator=generator, device=x.device))
-    result = x.clone()
+    result = _below_bound(x, domain, generator)
     part = result[..., start : start + length]
     part.copy_(torch.full_like(part, domain.high) if domain.high < math.inf else part * _STRETCH_SIZE)
     return result
 
 
 def _spike(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
-    """As usual, but for one value of each row, which decides a sum over it."""
+    """As usual, but for one value of each row, which decides a sum over it, and is the largest by far."""
     if not x.dim():
         return x
+    x = _below_bound(x, domain, generator)
     where = torch.randint(x.shape[-1], (*x.shape[:-1], 1), generator=generator, device=x.device)
     size = min(max(x.shape[-1] / 4, 16.0), _LARGEST_SPIKE)
     value = domain.centre + size * (domain.scale or 1.0)
     return x.scatter(-1, where, min(value, domain.high))
+
+
+def _below_bound(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """A copy, scaled a little if the domain is bounded, as inputs of timed calls are: its largest value is then not the
+    bound, which the largest of many values comes arbitrarily near to."""
+    return _move(x.clone(), domain, generator) if domain.high < math.inf else x.clone()
 
 
 _CHANGES: Mapping[str, Change] = {

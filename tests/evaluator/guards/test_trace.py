@@ -135,6 +135,9 @@ def test_work_of_a_library_needs_an_operator_that_explains_it() -> None:
     assert hidden(100_000, operators_ns=60_000) == "", "large copies"
     assert hidden(100_000, looks=4) == "", "not enough to be sure"
     assert hidden(100_000, share=0.1) == "", "most of the work is its own"
+    assert re.search("12 % of its work", hidden(300_000, share=0.12)), "nobody's call of an operator takes so long"
+    assert hidden(300_000, share=0.05) == "", "most of the work is its own"
+    assert hidden(300_000, share=0.12, operators_ns=80_000) == "", "large copies"
 
 
 def test_an_operator_that_was_replaced_is_no_longer_pytorchs() -> None:

@@ -22,7 +22,7 @@ from typing import NoReturn
 
 import torch
 
-from warpsmith.evaluator.candidate.extensions import RECORD, build_into
+from warpsmith.evaluator.candidate.extensions import build_into
 from warpsmith.evaluator.candidate.python_module import (
     NamedTensor,
     PythonCallable,
@@ -33,7 +33,7 @@ from warpsmith.evaluator.protocol.compile_request import CompileCall, CompileReq
 from warpsmith.evaluator.protocol.messages import Compiled
 from warpsmith.evaluator.protocol.wire import Channel
 from warpsmith.evaluator.sandbox import policy as sandbox
-from warpsmith.model.build import EXTENSIONS, MAIN, SOURCES
+from warpsmith.model.build import EXTENSION_RECORD, EXTENSIONS, MAIN, SOURCES
 from warpsmith.model.contract import CallForm, PythonCall
 
 _PR_SET_PDEATHSIG = 1
@@ -172,7 +172,7 @@ def _work(request: CompileRequest) -> None:
         for given in request.calls:
             callee.bind(_tensors(given, device), given.numbers).call()
             torch.cuda.synchronize()
-    elif call.form is CallForm.MODULE and not (folder / EXTENSIONS / RECORD).exists():
+    elif call.form is CallForm.MODULE and not (folder / EXTENSIONS / EXTENSION_RECORD).exists():
         PythonCallable(module, call, torch.device("cpu"))  # some candidates build their extension in the constructor
 
 

@@ -20,6 +20,7 @@ import torch
 from warpsmith.backends.toolchain import find_cxx
 from warpsmith.evaluator.candidate.light_headers import write_light_headers
 from warpsmith.evaluator.candidate.python_module import PythonFault
+from warpsmith.model.build import EXTENSION_RECORD
 
 
 def _import_without_a_device() -> Any:
@@ -34,12 +35,10 @@ def _import_without_a_device() -> Any:
 
 
 cpp_extension = _import_without_a_device()
-RECORD = "record.json"
-"""A file in the folder of extensions: for each name, the libraries built under it, in the order of the calls."""
 
 
 def build_into(folder: Path) -> None:
-    """In the compile worker: build extensions below this folder and list them in RECORD."""
+    """In the compile worker: build extensions below this folder and list them in its record."""
     built: dict[str, list[str]] = {}
     original: dict[str, Callable[..., Any]] = {"load": cpp_extension.load, "load_inline": cpp_extension.load_inline}
 
@@ -57,7 +56,7 @@ def build_into(folder: Path) -> None:
             made = load(**settled) if made is None else made
             library = made if isinstance(made, str) else made.__file__
             built.setdefault(name, []).append(os.path.relpath(library, folder))
-            (folder / RECORD).write_text(json.dumps(built), encoding="utf-8")
+            (folder / EXTENSION_RECORD).write_text(json.dumps(built), encoding="utf-8")
             return made
 
         return build
@@ -96,7 +95,7 @@ def _shared_stdlib() -> list[str]:
 
 def load_from(folder: Path) -> None:
     """In the host: load what the compile worker built, in the same order."""
-    record = folder / RECORD
+    record = folder / EXTENSION_RECORD
     built: dict[str, list[str]] = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
 
     def load(name: str, *_args: Any, is_python_module: bool = True, **_kwargs: Any) -> Any:

@@ -135,7 +135,8 @@ CLASSES: tuple[AttackClass, ...] = (
         "constant inputs and state (a new module's weights of 1 and biases of 0) are drawn at random in checked and "
         "timed calls, and a task on which an input can be ignored is not calibrated; a result cannot be guessed "
         "from the distribution: inputs of timed calls are moved and scaled at random, some differ from usual data in "
-        "one short stretch or one value only, and limits of long sums follow from the measured error of honest orders; "
+        "one short stretch or one value only, and limits of long sums, of losses too, follow from the measured error of "
+        "honest orders; "
         "held-out shapes, seeds and distributions, some with usual moments, for winners",
         "a shape or a value nobody tried; whole numbers and patterns that are the same in every draw",
     ),
@@ -152,11 +153,12 @@ CLASSES: tuple[AttackClass, ...] = (
         "calls a library, openly or as a fallback, instead of computing",
         "the built object's imports are allow-listed; CPU: no library can be opened once the process is set up; traced "
         "kernel and operator names, of all threads, and a traced call gives the same bits as others; Python on the "
-        "CPU: looks from outside, as root, at which file's code the stopped process executes; operators of PyTorch "
-        "must not be replaced",
-        "a library's kernel copied into the candidate's own source; Python: a call that notices the trace and then "
-        "computes the same bits by itself; Python on the CPU where the judge is not root: functions of libraries that "
-        "are loaded anyway, called by their address",
+        "CPU: looks from outside, as root, at which file's code the stopped process executes, where only extensions "
+        "whose imports were checked are the candidate's own; operators of PyTorch must not be replaced",
+        "a library's kernel copied into the candidate's own source, or into the memory of its extension; Python: a "
+        "library that takes less than a tenth of the time of a call, or 0.2 ms beside much work of its own; a call "
+        "that notices the trace and then computes the same bits by itself; Python on the CPU where the judge is not "
+        "root: functions of libraries that are loaded anyway, called by their address",
     ),
     AttackClass(
         16,

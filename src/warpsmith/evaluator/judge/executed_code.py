@@ -3,13 +3,15 @@
 Whatever runs inside the process can be hidden from tools inside the process: in another thread, below the dispatcher,
 by calling a symbol. But while a process is stopped, /proc/PID/task/TID/syscall shows where each thread was in its
 program, and /proc/PID/maps shows the file of that code. The interpreter, the C and C++ runtime and the bindings of
-PyTorch are nobody's kernels, and the candidate's own files are its own; OpenMP's threads wait in the code of OpenMP;
-all other code is a library's. The looks need the right to read about the host's process, as root has: without it they
-see nothing.
+PyTorch are nobody's kernels, and the extensions that were built for the candidate are its own; OpenMP's threads wait
+in the code of OpenMP; all other code is a library's. So is every other file in a folder that the candidate can write
+to: it may be a copy of a library, under any name. The looks need the right to read about the host's process, as root
+has: without it they see nothing.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_right
 from collections import Counter
@@ -18,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
+from warpsmith.model.build import EXTENSIONS
 from warpsmith.model.evidence import LibraryTime
 
 _NEUTRAL = re.compile(
@@ -34,9 +37,11 @@ _OWN, _IDLE = "", "idle"  # kinds of code beside the names of libraries
 class ExecutedCode:
     """Counts in which code the threads of one process were found."""
 
-    def __init__(self, pid: int, own: str) -> None:
+    def __init__(self, pid: int, candidate: str) -> None:
+        """`candidate`: the folder of its files, which lies in the folder that its process can write to."""
         self._pid = pid
-        self._own = f"{own.rstrip('/')}/"
+        self._written = f"{Path(candidate).parent}/"
+        self._built = f"{candidate}/{EXTENSIONS}/"
         self._usage = ProcessUsage(pid)
         self._starts: list[int] = []
         self._code: list[tuple[int, str]] = []  # the end and the kind of each mapping
@@ -107,8 +112,18 @@ class ExecutedCode:
 
     def _kind_of(self, path: str) -> str:
         name = path.rpartition("/")[2]
-        if path.startswith(self._own) or _NEUTRAL.fullmatch(name) or _STANDARD.search(path):
+        if path.startswith(self._written):
+            return _OWN if path.startswith(self._built) and _is_ours(path) else name
+        if _NEUTRAL.fullmatch(name) or _STANDARD.search(path):
             return _OWN
         if _WAITING.fullmatch(name):
             return _IDLE
         return name if path.startswith(("/", "[")) else _NO_FILE
+
+
+def _is_ours(path: str) -> bool:
+    """Whether a file is a library that this user has put there, after its imports were checked, and no other."""
+    try:
+        return path.endswith(".so") and os.stat(path, follow_symlinks=False).st_uid == os.geteuid()
+    except OSError:
+        return False

@@ -41,7 +41,7 @@ from warpsmith.model.settings import Settings
 _NATIVE = "cuda"  # the backend whose object file names all kernels of the candidate
 _MOST_NAMES = 20_000
 _LOOKING_S, _LONGEST_S = 1.0, 20.0  # the longer time is for a busy machine
-_WANTED_LOOKS, _FEWEST_LOOKS, _MOST_LOOKS = 40, 20, 400  # the first two at a process that works, and does not wait
+_WANTED_LOOKS, _FEWEST_LOOKS, _MOST_LOOKS = 80, 20, 400  # the first two at a process that works, and does not wait
 _LOOKS_PER_REQUEST = 10
 _WATCHED_S = 0.025  # the length of a request in which looks are taken: the kernel counts CPU time in ticks
 _OBJECTS = (".so", ".cubin")  # extensions, and kernels that Triton compiled

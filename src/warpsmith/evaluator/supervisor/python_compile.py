@@ -26,7 +26,7 @@ from warpsmith.evaluator.protocol.compile_request import CompileCall, CompileReq
 from warpsmith.evaluator.protocol.messages import Compiled
 from warpsmith.evaluator.protocol.wire import Channel, WireClosed, WireError, WireTimeout
 from warpsmith.evaluator.supervisor.worker_pool import HostSpec
-from warpsmith.model.build import EXTENSIONS, TRITON, Artifact, ArtifactKind, BuildFailure, Target
+from warpsmith.model.build import EXTENSION_RECORD, EXTENSIONS, TRITON, Artifact, ArtifactKind, BuildFailure, Target
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.contract import Contract
 from warpsmith.model.errors import HarnessFault, ToolMissing
@@ -41,7 +41,6 @@ _POLL_S = 0.1
 _MOST_BYTES = 1 << 30
 _MOST_LEFT = 20_000, 32  # files and folders that compiling may leave, and how deep
 _NOBODY = 65534
-_KEPT = (".so", ".json")  # files of an extension's folder that are stored: no objects, no ninja files
 
 
 @dataclass(frozen=True)
@@ -208,7 +207,9 @@ def _gather(sources: Path, compiled: Path, built: Sequence[Path], made: Path) ->
     total = 0
     for path in built:
         mode, relative = path.lstat(), path.relative_to(compiled)
-        if not stat.S_ISREG(mode.st_mode) or (relative.parts[0] == EXTENSIONS and path.suffix not in _KEPT):
+        # Of extensions, the libraries whose imports will be checked, and the list of them; no other file can be loaded.
+        kept = path.suffix == ".so" or relative == Path(EXTENSIONS, EXTENSION_RECORD)
+        if not stat.S_ISREG(mode.st_mode) or (relative.parts[0] == EXTENSIONS and not kept):
             continue
         total += mode.st_size
         if total > _MOST_BYTES:
