@@ -135,9 +135,8 @@ CLASSES: tuple[AttackClass, ...] = (
         "constant inputs and state (a new module's weights of 1 and biases of 0) are drawn at random in checked and "
         "timed calls, and a task on which an input can be ignored is not calibrated; a result cannot be guessed "
         "from the distribution: inputs of timed calls are moved and scaled at random, some differ from usual data in "
-        "one short stretch or one value only, and limits of long sums, of losses too, follow from the measured error of "
-        "honest orders; "
-        "held-out shapes, seeds and distributions, some with usual moments, for winners",
+        "one short stretch or one value only, and limits of long sums and losses follow from the measured error of "
+        "honest orders; held-out shapes, seeds and distributions, some with usual moments, for winners",
         "a shape or a value nobody tried; whole numbers and patterns that are the same in every draw",
     ),
     AttackClass(
@@ -197,7 +196,8 @@ CLASSES: tuple[AttackClass, ...] = (
         "out of bounds",
         "writes or reads outside its buffers",
         "CPU: guard pages; CUDA: red zones; sanitizers for winners",
-        "reads out of bounds that do not change the result (CUDA; on the CPU just before a buffer) are found by "
+        "reads out of bounds that do not change the result (CUDA; on the CPU just before a buffer, or by a kernel that "
+        "handles its own faults, without importing what that needs) are found by "
         "verification only",
     ),
     AttackClass(
