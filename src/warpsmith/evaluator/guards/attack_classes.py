@@ -87,7 +87,8 @@ CLASSES: tuple[AttackClass, ...] = (
         "kept result",
         "remembers a result by pointer, shape or content and returns it again",
         "fresh data from the operating system's entropy and changing addresses for every timed call; all checked",
-        "something derived from weights: these are not drawn anew for every timed call, but shifted",
+        "something derived from weights: these are not drawn anew for every timed call, but shifted; a Python module "
+        "that changes the host in its process can derive it while its buffers are renewed, before the clock starts",
     ),
     AttackClass(
         9,
