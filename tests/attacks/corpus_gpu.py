@@ -409,6 +409,7 @@ PYTHON_ON_GPU: tuple[Attack, ...] = (
 
 PYTHON_ON_CPU: tuple[Attack, ...] = (
     _python("lazy_device", 7, "lazy tensor"),
+    _python("derives_ahead", 8, "in a timed call", Status.WRONG, task="norm_module", twin="state"),
     _python("deep_while_compiled", 22, "left folders more than 32 deep", Status.BUILD_ERROR, twin="scratch"),
     _python("works_while_preparing", 18, _LATE, Status.WRONG, twin="plain", names_harness=True),
     _python("detects_trace", 15, "library call", task="rows_softmax", twin="extension"),

@@ -281,6 +281,11 @@ class KernelBenchProgram:
             for spec in (self._specs[name],)
         }
 
+    def written_state(self) -> frozenset[str]:
+        """State that forward writes to."""
+        layout = self._layout
+        return frozenset(layout.state_names[index] for index in layout.statistics | layout.written)
+
     def structured(self, *, device: torch.device | None = None) -> frozenset[str]:
         """What a sample shows to have a structure."""
         self.variants(device=device)

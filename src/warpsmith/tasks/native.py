@@ -256,6 +256,10 @@ class NativeProgram:
         """Nothing: a function has no state."""
         return {}
 
+    def written_state(self) -> frozenset[str]:
+        """None: a function has no state."""
+        return frozenset()
+
     def structured(self, *, device: torch.device | None = None) -> frozenset[str]:
         """What is declared with a structure."""
         return frozenset(name for name, domain in self._domains(device).items() if distributions.is_constrained(domain))

@@ -60,6 +60,9 @@ class Program(Protocol):
     def redrawn_state(self, *, seed: int, device: torch.device) -> dict[str, Tensor]:
         """Random values for the state tensors that a new module fills with one value, e.g. the bias of a norm."""
 
+    def written_state(self) -> frozenset[str]:
+        """State tensors that the reference writes to, e.g. the running mean of a norm."""
+
     def structured(self, *, device: torch.device | None = None) -> frozenset[str]:
         """Floating inputs with constrained values (triangular, probabilities, masks), which a kernel may exploit."""
 

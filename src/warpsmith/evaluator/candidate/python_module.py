@@ -2,7 +2,7 @@
 
 Runs only in processes of the candidate (its host, the compile worker); nothing is trusted once `import_candidate` has
 run. Parameters of a module become views of the judge's buffers. Buffers of a module, which layers such as BatchNorm
-write to, become private copies that are reset before every call.
+write to, become private copies that are reset before every call, unless the task never writes to them.
 
 `copy_results` accepts plain tensors only, because a subclass of Tensor can postpone its work until somebody reads it.
 This check helps honest candidates; against the others, the judge's clock also covers the time of the copies.
@@ -41,7 +41,7 @@ class NamedTensor:
     """One tensor of a set of buffers."""
 
     name: str
-    role: str  # "input", "state" or "output"
+    role: str  # "input", "state", "weights" (state that the reference only reads) or "output"
     origin: str  # its name inside a module; "" if it has none
     tensor: Tensor
 
@@ -94,7 +94,7 @@ class PythonCallable:
         if self._model is None:
             target = self._target
             return BoundCall(lambda: target(*args, **kwargs), lambda: None, lambda: target(*args, **kwargs))
-        state = [each for each in given if each.role == "state"]
+        state = [each for each in given if each.role in ("state", "weights")]
         model, copies = module_with_state(self._model, state, self._construct)
         # A module may keep the buffer of its result, so timed calls use one module per set. A module that keeps the
         # addresses of its first arguments, for example in a CUDA graph, is wrong: untimed calls with a common module
@@ -136,7 +136,7 @@ def _silence_dropout(model: nn.Module) -> None:
 def module_with_state(
     model: nn.Module, state: Sequence[NamedTensor], construct: Callable[[], nn.Module]
 ) -> tuple[nn.Module, list[tuple[Tensor, Tensor]]]:
-    """A copy of the module that uses these tensors, and (private copy, original) for each of its buffers."""
+    """A copy of the module that uses these tensors, and (private copy, original) of its written buffers."""
     try:
         return _copied(model, state)
     except (
@@ -153,10 +153,10 @@ def _rebuilt(model: nn.Module, state: Sequence[NamedTensor]) -> tuple[nn.Module,
     buffers = {id(buffer) for buffer in model.buffers()}
     copies: list[tuple[Tensor, Tensor]] = []
     for own, each in _matched(model, state):
-        private = each.tensor.clone() if id(own) in buffers else each.tensor
-        own.data = private
-        if id(own) in buffers:
-            copies.append((private, each.tensor))
+        is_copied = id(own) in buffers and each.role == "state"
+        own.data = each.tensor.clone() if is_copied else each.tensor
+        if is_copied:
+            copies.append((own.data, each.tensor))
     return model, copies
 
 
@@ -165,7 +165,7 @@ def _copied(model: nn.Module, state: Sequence[NamedTensor]) -> tuple[nn.Module, 
     memo: dict[int, object] = {id(kept): kept for kept in _shared(model)}
     copies: list[tuple[Tensor, Tensor]] = []
     for own, each in _matched(model, state):
-        if id(own) in buffers:
+        if id(own) in buffers and each.role == "state":
             private = each.tensor.clone()
             copies.append((private, each.tensor))
             memo[id(own)] = private

@@ -86,9 +86,10 @@ CLASSES: tuple[AttackClass, ...] = (
         8,
         "kept result",
         "remembers a result by pointer, shape or content and returns it again",
-        "fresh data from the operating system's entropy and changing addresses for every timed call; all checked",
-        "something derived from weights: these are not drawn anew for every timed call, but shifted; a Python module "
-        "that changes the host in its process can derive it while its buffers are renewed, before the clock starts",
+        "fresh data from the operating system's entropy and changing addresses for every timed call, new weights only "
+        "after the last request that no clock covers; all checked",
+        "something derived from weights that shifting does not change (for timed calls they are shifted, not drawn "
+        "anew), or from state that the module itself writes to",
     ),
     AttackClass(
         9,

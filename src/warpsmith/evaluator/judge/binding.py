@@ -92,7 +92,7 @@ class CandidateBinder:
                     dtypes=tuple(t.dtype for t in specs),
                     shapes=tuple(t.shape(sizes) for t in specs),
                     starts=tuple(starts[t.name] for t in specs),
-                    roles=tuple(t.role.value for t in specs),
+                    roles=tuple("weights" if t.name in buffers.weights else t.role.value for t in specs),
                     origins=tuple(t.origin for t in specs),
                     numbers=json.dumps({**numbers, **sizes}),
                 )

@@ -81,6 +81,10 @@ class WorkloadBuffers:
         read_only = [slot for slots in layout.sets for slot in slots if not slot.writable]
         self._inputs_start = min((slot.region_start for slot in read_only), default=0)
         self._inputs_end = max((slot.region_end for slot in read_only), default=0)
+        inputs = program.task.inputs
+        self.arguments = frozenset(spec.name for spec in inputs if spec.role is TensorRole.INPUT)
+        self.written_state = program.written_state()  # a host has copies of it
+        self.weights = frozenset(spec.name for spec in inputs) - self.arguments - self.written_state
         self._poison = PoisonPattern.draw()
         self._used: set[int] = set()  # sets whose outputs were filled with something else than the pattern
 
@@ -99,27 +103,29 @@ class WorkloadBuffers:
 
     # --- writing ---
 
-    def write_inputs(self, index: int, values: Mapping[str, torch.Tensor], role: TensorRole | None = None) -> None:
-        """Write inputs into a set; only those of one role, if it is given."""
-        for spec in self.program.task.inputs:
-            if role is None or spec.role is role:
-                self.sets[index].inputs[spec.name].copy_(values[spec.name])
+    def write_inputs(
+        self, index: int, values: Mapping[str, torch.Tensor], names: Collection[str] | None = None
+    ) -> None:
+        """Write inputs into a set; only those with these names, if they are given."""
+        for name, target in self.sets[index].inputs.items():
+            if names is None or name in names:
+                target.copy_(values[name])
 
     def draw_arguments(self, index: int, rng: random.Random) -> None:
         """Write arguments that no call has seen into a set."""
         drawn = self.program.arguments(self.workload, seed=rng.getrandbits(62), device=self._memory.device)
-        self.write_inputs(index, drawn, TensorRole.INPUT)
+        self.write_inputs(index, drawn, self.arguments)
 
-    def shift_state(self, index: int, rng: random.Random) -> None:
-        """Change the state (weights) of a set. State is costly to draw again: rotating it keeps its distribution and
+    def shift_state(self, index: int, names: Collection[str], rng: random.Random) -> None:
+        """Change state (weights) of a set. State is costly to draw again: rotating it keeps its distribution and
         changes every element, so that nothing derived from it earlier can be used. Constant state, which rotating does
         not change, is drawn at random."""
-        redrawn = self.program.redrawn_state(seed=rng.getrandbits(62), device=self._memory.device)
-        for spec in self.program.task.inputs:
-            target = self.sets[index].inputs[spec.name]
-            if spec.name in redrawn:
-                target.copy_(redrawn[spec.name])
-            elif spec.role is TensorRole.STATE and target.numel() > 1:
+        redrawn = self.program.redrawn_state(seed=rng.getrandbits(62), device=self._memory.device) if names else {}
+        for name in names:
+            target = self.sets[index].inputs[name]
+            if name in redrawn:
+                target.copy_(redrawn[name])
+            elif target.numel() > 1:
                 flat = target.view(-1)
                 flat.copy_(flat.roll(rng.randrange(1, flat.numel())))
 

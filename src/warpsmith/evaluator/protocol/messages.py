@@ -383,7 +383,7 @@ class BindTensors:
     dtypes: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     starts: tuple[int, ...]  # arena offsets
-    roles: tuple[str, ...]  # "input", "state" or "output"
+    roles: tuple[str, ...]  # "input", "state", "weights" or "output", see NamedTensor
     origins: tuple[str, ...]  # names inside a module, e.g. "layer1.0.weight"; "" where there is none
     numbers: str  # JSON: scalars and axes by name
 

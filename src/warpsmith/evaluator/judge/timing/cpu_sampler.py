@@ -162,7 +162,7 @@ class CpuSampler(Sampler):
         with self._affinity.pin_process(self.host.pid):
             self.host.ask(WakeThreads(_WAKE_MS), Acknowledged, self.limit_s)
 
-    def after_new_state(self) -> None:
+    def after_written_state(self) -> None:
         if self.host.copies_state:
             self.host.ask(FlushCaches(), Acknowledged, self.limit_s)
 
@@ -189,6 +189,7 @@ class CpuSampler(Sampler):
             return self.time_candidate(called)
         undone: set[tuple[int, int]] = set()
         self.runner.flush()
+        time.sleep(CPU_SETTLE_S)  # as before a timed sample: the candidate cannot tell them apart
         reply = self.host.ask_watched(
             CallSets(self.set_numbers(called)),
             CallsMade,

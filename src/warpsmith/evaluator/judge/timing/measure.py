@@ -33,7 +33,7 @@ from warpsmith.hardware.peaks import remeasure_peaks
 from warpsmith.hardware.roofline import floor_ms, reject_below_ms
 from warpsmith.model.evaluation import Baseline, Interval, Status, WorkloadResult
 from warpsmith.model.evidence import MeasuredSpeed
-from warpsmith.model.task import TensorRole, Workload
+from warpsmith.model.task import Workload
 
 _WARM_UP_PAIRS = 2
 _UNUSUAL_S = 0.2  # per measurement for pairs with unusual inputs, if that is enough for the fewest
@@ -271,19 +271,22 @@ class _PairedTiming:
         return baseline_ns, candidate_ns
 
     def _write_new_data(self, unusual: Mapping[int, ReferenceResult]) -> None:
-        """Write new data to all sets. The host copies state before any new argument is in the buffers, and all other
-        requests come before any new data: a candidate could work ahead in a request that no clock covers."""
+        """Write new data to all sets. The host copies state that it may write to before any new weight or argument is
+        in the buffers, and all other requests come before any new data: a candidate could work ahead in a request that
+        no clock covers."""
         buffers = self._buffers
         self._sampler.before_new_data()
+        if buffers.written_state:
+            for index in self._indices:
+                buffers.shift_state(index, buffers.written_state, self._rng)
+            for index, expected in unusual.items():
+                buffers.write_inputs(index, expected.inputs, buffers.written_state)
+            self._sampler.after_written_state()
         for index in self._indices:
-            buffers.shift_state(index, self._rng)
-        for index, expected in unusual.items():
-            buffers.write_inputs(index, expected.inputs, TensorRole.STATE)
-        self._sampler.after_new_state()
-        for index in self._indices:
+            buffers.shift_state(index, buffers.weights, self._rng)
             buffers.draw_arguments(index, self._rng)
         for index, expected in unusual.items():
-            buffers.write_inputs(index, expected.inputs, TensorRole.INPUT)
+            buffers.write_inputs(index, expected.inputs, buffers.weights | buffers.arguments)
 
     def _check_time(self) -> None:
         """Fail a candidate whose calls are too slow to be timed; the judge's own work does not count."""

@@ -65,8 +65,8 @@ class Sampler(ABC):
     def before_new_data(self) -> None:  # noqa: B027  an optional step
         """Make the requests that must precede new data: the candidate could work ahead in any untimed request."""
 
-    def after_new_state(self) -> None:  # noqa: B027
-        """New state is in the buffers; new arguments are not."""
+    def after_written_state(self) -> None:  # noqa: B027
+        """New values of the state that may be written are in the buffers; new weights and arguments are not."""
 
     @abstractmethod
     def time_candidate(self, called: Sequence[int]) -> int:
