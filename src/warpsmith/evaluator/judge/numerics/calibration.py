@@ -98,7 +98,8 @@ class _Pending:
         """Whether another input set, or one of the reserve, may still catch it."""
         if not self.made or self.excused or (self.looks > _SECOND_LOOKS and not reserve):
             return False
-        return self.differed or not self.impostor.kind.equal
+        kind = self.impostor.kind
+        return self.differed or not kind.equal or (reserve and kind.costly)  # parts of a long mean show in the reserve
 
 
 class Calibrator:
