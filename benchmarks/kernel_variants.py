@@ -62,9 +62,15 @@ def main() -> None:
     options = parser.parse_args()
     began = time.monotonic()
     chosen = [variant for text in options.kernels for variant in variants(text)]
+    for variant in chosen:
+        try:
+            find_kernel(variant.task)
+        except WarpsmithError as error:
+            parser.error(str(error))
     with ProcessPoolExecutor(options.processes, mp_context=_PROCESSES) as pool:
         built = list(pool.map(build, chosen))
-    print(f"{len(chosen)} variants compiled after {time.monotonic() - began:.0f} s", flush=True)
+    compiled = sum(not fault for _, fault in built)
+    print(f"{compiled} of {len(chosen)} variants compiled after {time.monotonic() - began:.0f} s", flush=True)
     if options.compile_only:
         for variant, (_, fault) in zip(chosen, built, strict=True):
             print(f"{variant.task} {variant}: {fault or 'compiled'}")

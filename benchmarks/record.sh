@@ -8,12 +8,21 @@
 # records.tar.gz (in parts of 15 MiB if it is large) with all other records and the log of each step. What a call leaves
 # is kept on the machine beside the caches, so that the same command goes on with it, also from a fresh copy of the tree.
 # Where packages are missing and cannot be fetched, put their wheels into .carry/wheels (those of Ray: .carry/ray_wheels):
-# they are installed apart. A step that fails does not stop the next ones, and none runs past SECONDS.
+# they are installed apart. A step that fails does not stop the next ones, and none runs past SECONDS. Exit status: 1 if a
+# step failed or had no time left.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 [ $# -ge 3 ] || { echo "usage: record.sh FOLDER SECONDS STEP..."; exit 2; }
 out=$(realpath -m "$1") limit=$2
 shift 2
+steps="judge verify tf32 sweep lineage memory_bound tests attacks demo throughput engines sharing rejects draws calibration suite"
+for name in "$@"; do
+  case $name in
+    verify:?* | first:?* | variants:?* | clock:?* | methods:?*) ;;
+    *) [[ " $steps " == *" $name "* ]] || { echo "no step '$name'; there are $steps verify:NAMES first:FAMILIES" \
+      "variants:KERNEL clock:CHECKOUT methods:FILE"; exit 2; } ;;
+  esac
+done
 export PYTHONUNBUFFERED=1 WARPSMITH_CACHE=${WARPSMITH_CACHE:-/tmp/warpsmith-records}
 work=$WARPSMITH_CACHE/records  # what stays between calls
 mkdir -p "$out" "$work/logs" "$work/base"
@@ -121,11 +130,10 @@ step() {
         --limit-s "$(begin_until 20)" ;;
     suite) bounded python3 -m benchmarks.suite_record --json benchmarks/h200/suite.json --again --limit-s "$(begin_until 30)" ;;
     methods:*) methods "${1#*:}" ;;
-    *) echo "no step '$1'; see the list in benchmarks/record.sh"; return 2 ;;
   esac
 }
 
-running= collector=
+running= collector= failed=0
 own=$$
 stop() {
   kill "$collector" 2>/dev/null
@@ -147,7 +155,7 @@ trap stop TERM INT HUP
 collector=$!
 
 for name in "$@"; do
-  [ "$(left)" -gt 15 ] || { echo "== $name: no time left"; continue; }
+  [ "$(left)" -gt 15 ] || { echo "== $name: no time left"; failed=1; continue; }
   log=$work/logs/${name%%:*}.log
   echo "== $name, after $SECONDS s"
   date -u "+== $name, %F %T UTC" >>"$log"
@@ -155,7 +163,9 @@ for name in "$@"; do
   running=$!
   echo "$running" >"$work/base/.step.$own"
   wait "$running"
-  echo "== $name: status $?, after $SECONDS s"
+  status=$?
+  [ $status -eq 0 ] || failed=1
+  echo "== $name: status $status, after $SECONDS s"
   running=
   tail -n "${TAIL:-12}" "$log"
 done
@@ -164,3 +174,4 @@ wait "$collector" 2>/dev/null
 rm -f "$work/base/.step.$own"
 collect
 echo "== end after $SECONDS s: $(ls "$out" | tr '\n' ' ')"
+exit $failed

@@ -99,7 +99,8 @@ class _Pending:
         if not self.made or self.excused or (self.looks > _SECOND_LOOKS and not reserve):
             return False
         kind = self.impostor.kind
-        return self.differed or not kind.equal or (reserve and kind.costly)  # parts of a long mean show in the reserve
+        unread = reserve and kind.costly  # a part of a long mean may change no bit of it on usual inputs
+        return self.differed or not kind.equal or unread
 
 
 class Calibrator:
