@@ -18,12 +18,15 @@ import argparse
 import math
 import os
 import re
+import signal
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import MappingProxyType
@@ -101,6 +104,7 @@ def kernels_in(precision: Precision | None) -> list[CollectedKernel]:
 BATCH = 16  # kernels judged before they are verified: what is found of a batch is kept if the next does not finish
 _TIMED_S = 9.0  # to judge a kernel and to measure it again, on an H200 on 2026-11-18
 _EXAMINED_S = 42.0  # to examine as many kernels as are examined at once
+_MEASURED_S = 6.0  # to measure a kernel again
 
 
 def batch_seconds(count: int, at_once: int) -> float:
@@ -166,18 +170,16 @@ class Sitting:
         self._reached("examine")
         found.sort(key=lambda each: -each[1].seconds)  # the longest first: less waiting for the last one
         checks = self._examined([kernel for kernel, _ in found], at_once)
-        print(f"{len(found)} kernels examined in {time.monotonic() - began:.0f} s", flush=True)
-        for (kernel, _), outcomes in zip(found, checks, strict=True):
-            times = ", ".join(f"{each.name} {each.seconds:.0f} s" for each in outcomes if each.seconds >= 0.5)
-            print(f"    {kernel.task.title}: {times}", flush=True)
+        print(f"{len(checks)} of {len(found)} kernels examined in {time.monotonic() - began:.0f} s", flush=True)
+        found = [each for each in found if each[0].task.title in checks]
         with Evaluator(
             self._device, on_progress=lambda progress: self._reached(f"again: {progress.stage}")
         ) as evaluator:
-            for (kernel, evaluation), examined in zip(found, checks, strict=True):
+            for kernel, evaluation in found:
                 if self._over():
                     break
                 self._reached("again: open")
-                self._certify(evaluator, kernel, evaluation, examined)
+                self._certify(evaluator, kernel, evaluation, checks[kernel.task.title])
         self._reached("")
         print(
             "; ".join(
@@ -186,14 +188,30 @@ class Sitting:
             flush=True,
         )
 
-    def _examined(self, kernels: Sequence[CollectedKernel], at_once: int) -> list[list[CheckOutcome]]:
-        """The checks without times of each kernel; none for kernels whose process was killed."""
+    def _examined(self, kernels: Sequence[CollectedKernel], at_once: int) -> dict[str, list[CheckOutcome]]:
+        """The checks without times, by task; none of a kernel whose process was killed.
+
+        Kernels that are not through when the others have to be measured again are left for another call.
+        """
+        left = self._limit_s - (time.monotonic() - self._began) - len(kernels) * _MEASURED_S
+        pids = get_context("spawn").SimpleQueue()
+        examined: dict[str, list[CheckOutcome]] = {}
         with ProcessPoolExecutor(
-            min(at_once, len(kernels)), get_context("spawn"), start_examiner, (self._device,)
+            min(at_once, len(kernels)), get_context("spawn"), start_examiner, (self._device, pids)
         ) as processes:
-            begun = [processes.submit(examine, kernel, self._precision) for kernel in kernels]
-            wait(begun)
-        return [[] if isinstance(each.exception(), BrokenExecutor) else each.result() for each in begun]
+            begun = {processes.submit(examine, kernel, self._precision): kernel.task.title for kernel in kernels}
+            try:
+                for each in as_completed(begun, timeout=max(1.0, left)):
+                    broken = isinstance(each.exception(), BrokenExecutor)
+                    examined[begun[each]] = [] if broken else each.result()
+                    print(f"    {begun[each]}: {summary(examined[begun[each]])}", flush=True)
+            except TimeoutError:
+                for each in begun:
+                    each.cancel()
+                while not pids.empty():
+                    with suppress(ProcessLookupError):
+                        os.kill(pids.get(), signal.SIGKILL)
+        return examined
 
     def _reached(self, stage: str) -> None:
         """Something new begins: the time until the next call is counted for it."""
@@ -287,8 +305,9 @@ def settled(kernel: CollectedKernel, record: DeviceFacts, verify: bool) -> bool:
 _examiners: list[Evaluator] = []  # in a process that examines: its evaluator
 
 
-def start_examiner(device: Device) -> None:
+def start_examiner(device: Device, pids: SimpleQueue[int]) -> None:
     """Open the evaluator of a process that examines kernels: its fork servers start once for all of them."""
+    pids.put(os.getpid())
     _examiners.append(Evaluator(device, shared=True))
     Finalize(None, _examiners[0].close, exitpriority=10)  # at the end of the process
 
@@ -297,6 +316,17 @@ def examine(kernel: CollectedKernel, precision: Precision | None) -> list[CheckO
     """The checks of a verification that take no times, in a process of its own."""
     verifier = Verifier(_examiners[0], paths=Paths.from_environment())
     return verifier.examine(kernel.task.spec(), kernel.candidate, precision)
+
+
+def summary(outcomes: Sequence[CheckOutcome]) -> str:
+    """The times of checks, and what was found against the kernel."""
+    said = [f"{each.name} {each.seconds:.0f} s" for each in outcomes if each.seconds >= 0.5]
+    said += [
+        f"{each.name} {each.outcome.value}: {each.detail[:300]}"
+        for each in outcomes
+        if each.outcome not in (CheckStatus.PASSED, CheckStatus.NOT_APPLICABLE)
+    ]
+    return ", ".join(said) or ("passed" if outcomes else "its process was killed")
 
 
 def file_name(device: str) -> str:

@@ -37,7 +37,7 @@ SUITE = {  # what the form writes for each task: the values that were tuned by h
     "conv2d_5x9_dilated": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3", "{1, 1, 1}, {0, 2, 4}, {1, 2, 3}"),
     "conv2d_depthwise": ("launch<3, 3, TUNE_ROWS>", "TUNE_ROWS = 16, 8"),
     "conv2d_depthwise_3x1": ("launch<3, 1, TUNE_ROWS>", "TUNE_ROWS = 8, 16"),
-    "conv2d_depthwise_3x7": ("launch<3, 7, TUNE_ROWS>", "TUNE_ROWS = 8, 16"),
+    "conv2d_depthwise_3x7": ("launch<3, 7, TUNE_ROWS>", "TUNE_ROWS = 6, 8"),
     "conv2d_depthwise_oblong": ("launch<3, 3, TUNE_ROWS>", "TUNE_ROWS = 16, 8"),
     "conv2d_depthwise_separable": ("launch_separable<kColumns, kRows, 256>", "kColumns = 128, kRows = 1"),
     "conv2d_oblong": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3"),

@@ -78,6 +78,7 @@ DIALECT = CDialect(
             "packs.cuh",
             "`float4` packs: `load_once`, `store_once`, `load_masked`, `store_masked`; `exp_near`",
         ),
+        ("divisor.cuh", "`Divisor`: division by a number that does not change"),
         ("elementwise.cuh", "`map<F, THREADS, PACKS>(x, out, n, stream)`: a function of single elements"),
         ("rows.cuh", "`reduce_rows(policy, rows, cols, stream)`: a reduction over each row, then a value per element"),
         (

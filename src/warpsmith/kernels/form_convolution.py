@@ -249,7 +249,7 @@ def _is_depthwise(found: Convolution) -> bool:
 def _depthwise(task: FormTask, found: Convolution) -> str:
     height, width = found.kernel
     padded = "_padded" if any(found.padding) else ""
-    rows = (16, 8) if (height, width) == (3, 3) and not padded else (8, 16)
+    rows = (16, 8) if (height, width) == (3, 3) and not padded else (6, 8) if width > 3 else (8, 16)
     return text(
         f"// {_words(found)}\n#include <warpsmith/depthwise.cuh>",
         tunable("TUNE_ROWS", rows),

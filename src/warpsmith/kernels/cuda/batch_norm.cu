@@ -1,10 +1,17 @@
 // Batch normalisation with the statistics of the batch. All blocks of the device share a channel: each reads its part,
-// keeps as much of it as shared memory holds, tells the others what it found, and reads what it could not keep once
-// more, last part first, while it is still in the second-level cache.
+// keeps as much of it as shared memory and registers hold, tells the others what it found, and reads what it could not
+// keep once more, last part first, while it is still in the second-level cache. Hints keep everything else out of there.
 #include <warpsmith/blocks.cuh>
+#include <warpsmith/divisor.cuh>
 
 #ifndef TUNE_THREADS
-#define TUNE_THREADS 1024
+#define TUNE_THREADS 512
+#endif
+#ifndef TUNE_HELD
+#define TUNE_HELD 16  // packs of a thread that stay in registers
+#endif
+#ifndef TUNE_TOGETHER
+#define TUNE_TOGETHER 1  // steps that are read again together
 #endif
 #ifndef TUNE_KEPT
 #define TUNE_KEPT 216  // KB of shared memory
@@ -17,10 +24,37 @@ constexpr int N = 4;  // packs of a thread that are loaded together
 constexpr int kWarps = TUNE_THREADS / 32;
 constexpr int kKept = TUNE_KEPT * 1024 / 16 / kWarps;  // packs that a warp keeps
 constexpr int kStep = TUNE_THREADS * N;                // packs of a block that are loaded together
+constexpr int kHeld = TUNE_HELD;
+constexpr int kTogether = TUNE_TOGETHER;
+static_assert(kHeld <= 16, "a bit for each element");
 
+__device__ __forceinline__ uint64_t leaves_first() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ float4 load_hinted(const float* from, uint64_t policy) {
+  float4 v;
+  asm volatile("ld.global.nc.L2::cache_hint.v4.f32 {%0,%1,%2,%3}, [%4], %5;"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(from), "l"(policy));
+  return v;
+}
+__device__ __forceinline__ void store_hinted(float* to, const float4& v, uint64_t policy) {
+  asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1,%2,%3,%4}, %5;" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z),
+               "f"(v.w), "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void copy_hinted(void* to, const void* from, unsigned bytes, uint64_t* barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+          shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+}
 __global__ void __launch_bounds__(TUNE_THREADS, 1)
     normalise(const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-              float* __restrict__ out, float eps, int batch, int channels, int plane_packs, unsigned* counters,
+              float* __restrict__ out, float eps, int batch, int channels, Divisor planes, unsigned* counters,
               Moments::Stat* cells) {
   using Stat = Moments::Stat;
   extern __shared__ __align__(128) float4 kept[];
@@ -29,29 +63,35 @@ __global__ void __launch_bounds__(TUNE_THREADS, 1)
   __shared__ __align__(8) uint64_t arrived[kWarps];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int blocks = int(gridDim.x), rank = int(blockIdx.x);
+  const unsigned plane_packs = planes.by;
   const int64_t packs = int64_t(batch) * plane_packs;
   // The first packs of a channel are kept, kKept of them by each warp; the others are shared out in steps.
   const int64_t mine = (int64_t(rank) * kWarps + warp) * kKept;
   const int count = int(packs <= mine ? 0 : packs - mine < kKept ? packs - mine : kKept);
-  const int64_t all_kept = int64_t(blocks) * kWarps * kKept;
+  // Behind them come those that stay in registers, kHeld of each thread.
+  unsigned in_registers = unsigned(blocks * kWarps * kKept + rank * (TUNE_THREADS * kHeld)) + threadIdx.x;
+  const int64_t all_kept = int64_t(blocks) * (kWarps * kKept + TUNE_THREADS * kHeld);
+  const uint64_t soon = leaves_first();
   const int64_t steps = packs > all_kept ? ceil_div(packs - all_kept, kStep) : 0;
   const int turns = int(steps > rank ? (steps - rank + blocks - 1) / blocks : 0);
   float4* held = kept + warp * kKept;
   if (lane == 0) {
     barrier_init(&arrived[warp], 1);
-    barriers_initialised();
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncwarp();
   auto address = [&](unsigned p, int channel) -> int64_t {  // the element at which pack p of a channel begins
-    const unsigned image = p / unsigned(plane_packs), inside = p - image * unsigned(plane_packs);
+    const unsigned image = planes.quotient(p), inside = p - image * plane_packs;
     return ((int64_t(image) * channels + channel) * plane_packs + inside) * 4;
   };
   auto fetch = [&](int channel) {  // by lane 0
-    barrier_expect(&arrived[warp], unsigned(count) * 16);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&arrived[warp])),
+                 "r"(unsigned(count) * 16)
+                 : "memory");
     for (int i = 0; i < count;) {  // piece by piece where an image ends
-      const unsigned p = unsigned(mine + i), left = unsigned(plane_packs) - p % unsigned(plane_packs);
+      const unsigned p = unsigned(mine + i), left = plane_packs - p % plane_packs;
       const int piece = unsigned(count - i) < left ? count - i : int(left);
-      bulk_copy(held + i, x + address(p, channel), unsigned(piece) * 16, &arrived[warp]);
+      copy_hinted(held + i, x + address(p, channel), unsigned(piece) * 16, &arrived[warp], soon);
       i += piece;
     }
   };
@@ -66,6 +106,15 @@ __global__ void __launch_bounds__(TUNE_THREADS, 1)
     auto take = [&](const float4 (&v)[N], unsigned long long bits) {
       stat = Moments::merge(stat, Moments::local<N>(v, bits));
     };
+    float4 own[kHeld > 0 ? kHeld : 1];
+    unsigned long long own_bits = 0;
+    asm volatile("" : "+r"(in_registers));  // or the addresses of all channels would be computed beforehand, and spilled
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) {
+      const unsigned p = in_registers + h * TUNE_THREADS;
+      own[h] = make_float4(0, 0, 0, 0);
+      if (p < packs) own[h] = load_hinted(x + address(p, channel), soon), own_bits |= 0xfull << (4 * h);
+    }
 #pragma unroll 1
     for (int turn = 0; turn < turns; ++turn) {
       float4 v[N];
@@ -78,6 +127,7 @@ __global__ void __launch_bounds__(TUNE_THREADS, 1)
       }
       take(v, bits);
     }
+    if (kHeld > 0) stat = Moments::merge(stat, Moments::local<(kHeld > 0 ? kHeld : 1)>(own, own_bits));
     barrier_wait(&arrived[warp], channel & 1);
 #pragma unroll 1
     for (int i0 = 0; i0 < count; i0 += 32 * N) {
@@ -103,8 +153,9 @@ __global__ void __launch_bounds__(TUNE_THREADS, 1)
     const float scale = rsqrtf(stat.square / stat.count + eps) * __ldg(weight + channel), shift = __ldg(bias + channel);
     const float mean = stat.mean;
     auto give = [&](int64_t at, const float4& v) {
-      store_once(out + at, make_float4(fmaf(v.x - mean, scale, shift), fmaf(v.y - mean, scale, shift),
-                                       fmaf(v.z - mean, scale, shift), fmaf(v.w - mean, scale, shift)));
+      const float4 r = make_float4(fmaf(v.x - mean, scale, shift), fmaf(v.y - mean, scale, shift),
+                                   fmaf(v.z - mean, scale, shift), fmaf(v.w - mean, scale, shift));
+      store_hinted(out + at, r, soon);
     };
     // What was kept goes first: its room is loaded with the next channel while the rest is read again.
 #pragma unroll 1
@@ -115,17 +166,23 @@ __global__ void __launch_bounds__(TUNE_THREADS, 1)
     __syncwarp();
     if (lane == 0 && channel + 1 < channels) fetch(channel + 1);
     __syncwarp();
-#pragma unroll 1
-    for (int turn = turns - 1; turn >= 0; --turn) {  // the last ones read are still in the cache
-      float4 v[N];
-      int64_t at[N];
+    asm volatile("" : "+r"(in_registers));
 #pragma unroll
-      for (int n = 0; n < N; ++n) {
-        at[n] = place(turn, n);
-        if (at[n] >= 0) v[n] = load_once(x + at[n]);
+    for (int h = 0; h < kHeld; ++h) {
+      const unsigned p = in_registers + h * TUNE_THREADS;
+      if (p < packs) give(address(unsigned(p), channel), own[h]);
+    }
+#pragma unroll 1
+    for (int turn = turns - 1; turn >= 0; turn -= kTogether) {  // the last ones read are still in the cache
+      float4 v[kTogether * N];
+      int64_t at[kTogether * N];
+#pragma unroll
+      for (int n = 0; n < kTogether * N; ++n) {
+        at[n] = turn >= n / N ? place(turn - n / N, n % N) : -1;
+        if (at[n] >= 0) v[n] = load_hinted(x + at[n], soon);
       }
 #pragma unroll
-      for (int n = 0; n < N; ++n)
+      for (int n = 0; n < kTogether * N; ++n)
         if (at[n] >= 0) give(at[n], v[n]);
     }
   }
@@ -191,7 +248,7 @@ extern "C" int launch(const float* x, const float* weight, const float* bias, fl
   config.attrs = attribute;
   config.numAttrs = 1;
   auto* cells = reinterpret_cast<Moments::Stat*>(static_cast<char*>(workspace) + ceil_div(channels * 4, 256) * 256);
-  e = cudaLaunchKernelEx(&config, normalise, x, weight, bias, out, float(eps), int(batch), int(channels), int(plane / 4),
-                         static_cast<unsigned*>(workspace), cells);
+  e = cudaLaunchKernelEx(&config, normalise, x, weight, bias, out, float(eps), int(batch), int(channels),
+                         Divisor(unsigned(plane / 4)), static_cast<unsigned*>(workspace), cells);
   return int(e != cudaSuccess ? e : cudaGetLastError());
 }

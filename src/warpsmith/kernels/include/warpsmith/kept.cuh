@@ -2,7 +2,8 @@
 // element, with one read of the input. The blocks stay and go from row to row. While a row is written, its room in shared
 // memory is filled with the next row, so that reads and writes of device memory overlap.
 //
-// The policy is that of rows.cuh, with `const float* x` as the only input that is read by row.
+// The policy is that of rows.cuh, with `const float* x` as the only input that is read by row. What `early(row)` of a policy
+// returns, if it has one, is loaded before the row is waited for, and given to `prepare(stat, row, early)`.
 #pragma once
 #include <warpsmith/blocks.cuh>
 
@@ -83,6 +84,24 @@ struct Place {
   }
 };
 
+struct Nothing {};
+template <typename P>
+__device__ __forceinline__ auto load_early(const P& policy, int64_t row, int) -> decltype(policy.early(row)) {
+  return policy.early(row);
+}
+template <typename P>
+__device__ __forceinline__ Nothing load_early(const P&, int64_t, long) {
+  return {};
+}
+template <typename P, typename Early>
+__device__ __forceinline__ auto prepare_with(const P& policy, const typename P::Stat& stat, int64_t row, Early early) {
+  return policy.prepare(stat, row, early);
+}
+template <typename P>
+__device__ __forceinline__ auto prepare_with(const P& policy, const typename P::Stat& stat, int64_t row, Nothing) {
+  return policy.prepare(stat, row);
+}
+
 // A block holds SLOTS chunks of THREADS * PACKS packs. THREADS threads work; one warp more fetches the chunks.
 template <typename P, int THREADS, int PACKS, int SLOTS>
 __global__ void __launch_bounds__(THREADS + 32, 1)
@@ -123,6 +142,7 @@ __global__ void __launch_bounds__(THREADS + 32, 1)
     for (int64_t row = first_row; row < rows; row += step, ++turn) {
       const RowSpan span(row, cols);
       const RowPart<CHUNK> part(span, rank, blocks);
+      const auto early = load_early(policy, row, 0);
       Stat stat = P::none();
       for (int c = 0; c < part.chunks; ++c, place.advance()) {
         float4 v[PACKS];
@@ -143,7 +163,7 @@ __global__ void __launch_bounds__(THREADS + 32, 1)
       }
       barrier_wait_cluster(&told[side], (turn >> 1) & 1);
       stat = warp_merge<P>(lane < blocks ? of_blocks[side][lane] : P::none());
-      const typename P::Ready ready = policy.prepare(stat, row);
+      const typename P::Ready ready = prepare_with(policy, stat, row, early);
       if (rank == 0 && threadIdx.x == 0) policy.once(stat, ready, row);
       for (int c = 0; c < part.chunks; ++c, again.advance()) {
         float4 v[PACKS];
