@@ -20,8 +20,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,6 +34,7 @@ from types import MappingProxyType
 from benchmarks.suite_sitting import versions
 
 from warpsmith.backends.source import backend_named
+from warpsmith.evaluator.judge.memory_need import needed_bytes
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import Device, select_device
 from warpsmith.kernels.collection import CollectedKernel, collected, collection
@@ -191,26 +192,32 @@ class Sitting:
     def _examined(self, kernels: Sequence[CollectedKernel], at_once: int) -> dict[str, list[CheckOutcome]]:
         """The checks without times, by task; none of a kernel whose process was killed.
 
-        Kernels that are not through when the others have to be measured again are left for another call.
+        Kernels begin as the memory of the device allows. Those that are not through when the others have to be measured
+        again are left for another call.
         """
-        left = self._limit_s - (time.monotonic() - self._began) - len(kernels) * _MEASURED_S
+        end = self._began + self._limit_s - len(kernels) * _MEASURED_S
         pids = get_context("spawn").SimpleQueue()
+        pending = {kernel.task.title: (kernel, examining_bytes(kernel)) for kernel in kernels}
+        running: dict[Future[list[CheckOutcome]], tuple[str, int]] = {}
         examined: dict[str, list[CheckOutcome]] = {}
-        with ProcessPoolExecutor(
+        processes = ProcessPoolExecutor(
             min(at_once, len(kernels)), get_context("spawn"), start_examiner, (self._device, pids)
-        ) as processes:
-            begun = {processes.submit(examine, kernel, self._precision): kernel.task.title for kernel in kernels}
-            try:
-                for each in as_completed(begun, timeout=max(1.0, left)):
-                    broken = isinstance(each.exception(), BrokenExecutor)
-                    examined[begun[each]] = [] if broken else each.result()
-                    print(f"    {begun[each]}: {summary(examined[begun[each]])}", flush=True)
-            except TimeoutError:
-                for each in begun:
-                    each.cancel()
-                while not pids.empty():
-                    with suppress(ProcessLookupError):
-                        os.kill(pids.get(), signal.SIGKILL)
+        )
+        with processes:
+            while (pending or running) and time.monotonic() < end:
+                for title in admitted({title: need for title, (_, need) in pending.items()}, running.values(), at_once):
+                    kernel, need = pending.pop(title)
+                    try:
+                        running[processes.submit(examine, kernel, self._precision)] = (title, need)
+                    except BrokenExecutor:
+                        examined[title] = []
+                for each in wait(running, end - time.monotonic(), FIRST_COMPLETED).done:
+                    title, _ = running.pop(each)
+                    examined[title] = [] if isinstance(each.exception(), BrokenExecutor) else each.result()
+                    print(f"    {title}: {summary(examined[title])}", flush=True)
+            while running and not pids.empty():
+                with suppress(ProcessLookupError):
+                    os.kill(pids.get(), signal.SIGKILL)
         return examined
 
     def _reached(self, stage: str) -> None:
@@ -316,6 +323,26 @@ def examine(kernel: CollectedKernel, precision: Precision | None) -> list[CheckO
     """The checks of a verification that take no times, in a process of its own."""
     verifier = Verifier(_examiners[0], paths=Paths.from_environment())
     return verifier.examine(kernel.task.spec(), kernel.candidate, precision)
+
+
+_EXAMINERS_BYTES = 125 << 30  # of an H200, for the tensors of all kernels that are examined at once
+_REFERENCES = 1.4  # times the least memory to judge a task: fp64 inputs and what PyTorch needs in between
+
+
+def examining_bytes(kernel: CollectedKernel) -> int:
+    """The memory of the device that examining a kernel may take."""
+    return round(_REFERENCES * needed_bytes(load_task(kernel.task.spec()).task))
+
+
+def admitted(pending: Mapping[str, int], running: Collection[tuple[str, int]], at_once: int) -> list[str]:
+    """Which of the pending kernels begin now: as many as fit beside the running ones, and always one."""
+    chosen: list[str] = []
+    used, places = sum(need for _, need in running), at_once - len(running)
+    for title, need in pending.items():
+        if len(chosen) < places and (used + need <= _EXAMINERS_BYTES or (not running and not chosen)):
+            chosen.append(title)
+            used += need
+    return chosen
 
 
 def summary(outcomes: Sequence[CheckOutcome]) -> str:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.collection_record import BATCH, Sitting, batch_seconds
+from benchmarks.collection_record import BATCH, Sitting, admitted, batch_seconds
 
 from warpsmith.hardware.device import select_device
 from warpsmith.kernels.facts import DeviceFacts
@@ -25,3 +25,23 @@ def test_a_batch_is_the_largest_that_can_be_finished_before_the_limit(
     assert not count or batch_seconds(count, at_once) <= limit_s
     assert count == BATCH or batch_seconds(count + 1, at_once) > limit_s - 1  # a second may have passed
     assert sitting.fitting(0, at_once) == 0
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("pending", "running", "expected"),
+    [
+        ({"a": 10 * GIB, "b": 10 * GIB, "c": 10 * GIB}, [], ["a", "b"]),  # two places
+        ({"a": 10 * GIB, "b": 10 * GIB}, [("x", GIB)], ["a"]),
+        ({"large": 100 * GIB, "b": 20 * GIB}, [("x", 90 * GIB)], ["b"]),
+        ({"larger than the device": 500 * GIB, "b": GIB}, [], ["larger than the device"]),
+        ({"large": 100 * GIB}, [("x", 90 * GIB)], []),
+        ({"a": GIB}, [("x", GIB), ("y", GIB)], []),
+    ],
+)
+def test_kernels_begin_as_places_and_memory_allow(
+    pending: dict[str, int], running: list[tuple[str, int]], expected: list[str]
+) -> None:
+    assert admitted(pending, running, at_once=2) == expected

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -25,6 +27,7 @@ from warpsmith.evaluator.judge.numerics.tolerance import error_limit
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.model.errors import TaskError
 from warpsmith.tasks.load import load_task
+from warpsmith.tasks.program import Program
 
 CPU = torch.device("cpu")
 TASK = """
@@ -205,3 +208,25 @@ def test_what_is_too_large_to_keep_is_computed_again_with_the_same_limits(
     assert measured
     assert other is not None
     assert other.limits != first.limits
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [(torch.float64, [False, True]), (torch.float32, [True])])
+def test_fp64_runs_without_cudnn_unless_memory_is_lacking(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, expected: list[bool]
+) -> None:
+    enabled: list[bool] = []
+
+    class OnlyWithCudnn:
+        def run(self, inputs: object) -> tuple[Tensor, ...]:
+            enabled.append(torch.backends.cudnn.enabled)
+            if not torch.backends.cudnn.enabled:
+                raise torch.OutOfMemoryError
+            return (torch.ones(1),)
+
+    on_gpu = SimpleNamespace(is_cuda=True, dtype=dtype)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+
+    (result,) = reference.run_reference(cast(Program, OnlyWithCudnn()), cast(dict[str, Tensor], {"x": on_gpu}))
+
+    assert enabled == expected
+    assert float(result) == 1.0

@@ -33,18 +33,23 @@ __global__ void __launch_bounds__(THREADS) normalise(const float* __restrict__ x
     sum += kept[i];
   }
   for (int64_t c = threadIdx.x + KEPT * THREADS; c < cols; c += THREADS) sum += row[c];
-  const float mean = block_sum(sum, cells) / float(cols);
-  float square = 0.f;
+  // The rounded mean of equal elements is not the element itself, and where the variance is almost nothing the difference
+  // is magnified: what is left of the sum corrects both.
+  const float near = block_sum(sum, cells) / float(cols);
+  float rest = 0.f, square = 0.f;
 #pragma unroll
   for (int i = 0; i < KEPT; ++i) {
-    const float d = threadIdx.x + i * THREADS < cols ? kept[i] - mean : 0.f;
-    square = fmaf(d, d, square);
+    const float d = threadIdx.x + i * THREADS < cols ? kept[i] - near : 0.f;
+    rest += d, square = fmaf(d, d, square);
   }
   for (int64_t c = threadIdx.x + KEPT * THREADS; c < cols; c += THREADS) {
-    const float d = row[c] - mean;
-    square = fmaf(d, d, square);
+    const float d = row[c] - near;
+    rest += d, square = fmaf(d, d, square);
   }
-  const float factor = 1.f / sqrtf(block_sum(square, cells) / float(cols) + eps);
+  rest = block_sum(rest, cells) / float(cols);
+  const float mean = near + rest;
+  const float variance = fmaxf(block_sum(square, cells) / float(cols) - rest * rest, 0.f);
+  const float factor = 1.f / sqrtf(variance + eps);
 #pragma unroll
   for (int i = 0; i < KEPT; ++i) {
     const int64_t c = threadIdx.x + i * THREADS;

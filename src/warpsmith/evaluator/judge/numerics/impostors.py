@@ -22,7 +22,7 @@ from warpsmith.evaluator.judge.numerics.coarse_arithmetic import (
     round_mantissa,
 )
 from warpsmith.evaluator.judge.numerics.compare import Errors
-from warpsmith.evaluator.judge.numerics.reference import ReferenceResult
+from warpsmith.evaluator.judge.numerics.reference import ReferenceResult, run_reference
 from warpsmith.model.task import Task, TensorSpec, Workload
 from warpsmith.tasks.program import Program
 
@@ -109,7 +109,7 @@ class ImpostorContext:
         """How much one input changes the fp64 result, relative to the scale of that result."""
         inputs = {**self.expected.inputs, name: self.other_inputs[name]}
         right = self.expected.outputs[position]
-        changed = self._program.run(self._program.widen(inputs))[position]
+        changed = run_reference(self._program, self._program.widen(inputs))[position]
         found = tolerance.measure_errors(changed, right, None)
         return found.rms if isinstance(found, Errors) else math.inf
 

@@ -89,6 +89,21 @@ def free_bytes(device: torch.device) -> int:
     return available_memory()
 
 
+def run_reference(program: Program, inputs: Tensors) -> tuple[torch.Tensor, ...]:
+    """Run the reference on inputs that may be widened to fp64.
+
+    In fp64 without cuDNN, whose transposed convolutions take up to 16 times as long on an H200
+    (benchmarks/h200/fp64_references.txt). PyTorch's own ones may need more memory: with cuDNN where that is lacking.
+    """
+    if any(tensor.is_cuda and tensor.dtype == torch.float64 for tensor in inputs.values()):
+        try:
+            with torch.backends.cudnn.flags(enabled=False):
+                return program.run(inputs)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+    return program.run(inputs)
+
+
 class Reference:
     """Computes and caches the expected results of a task."""
 
@@ -366,7 +381,7 @@ class Reference:
         if self._fits(inputs, baseline):
             try:
                 with TieRecorder() as recorder:
-                    expected = self._program.run(self._program.widen(inputs))
+                    expected = run_reference(self._program, self._program.widen(inputs))
                 return ReferenceOutputs(expected, tuple(recorder.ties_for(e) for e in expected), FULL)
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
@@ -424,12 +439,13 @@ class Reference:
         """Run the reference on slices of the inputs, each prepared (such as widened); `like`: results of these
         shapes."""
         if count == 1:
-            return self._program.run(prepare(inputs))
+            return run_reference(self._program, prepare(inputs))
         rows = like[0].shape[0]
         cut = self._cut(inputs, rows)
         whole: list[torch.Tensor] = []
         for low, high in _bounds(rows, count):
-            for position, piece in enumerate(self._program.run(prepare(_part(inputs, cut, low, high)))):
+            pieces = run_reference(self._program, prepare(_part(inputs, cut, low, high)))
+            for position, piece in enumerate(pieces):
                 if not low:  # allocate the whole result: joining pieces would take twice the memory
                     whole.append(piece.new_empty(like[position].shape))
                 whole[position][low:high] = piece
