@@ -100,6 +100,7 @@ DIALECT = CDialect(
         ("convolution.cuh", "`launch_convolution<COLUMNS, OUT_STEP, ROWS>(form, ...)`: any convolution"),
         ("convolution_stream.cuh", "`launch_stream`, `launch_separable`: convolutions along one axis or of one tap"),
         ("matmul.cuh", "`multiply(product, a, b, epilogue, workspace, stream)`: fp32-class products on tensor cores"),
+        ("small_product.cuh", "`multiply_small`: float32 products with few rows or columns, and small ones"),
         ("flash_attention.cuh", "`flash::attend(heads, workspace, stream)`: causal attention in the fp32 class"),
         ("split_product.cuh", "the main loop of `matmul.cuh`: tiles, factors in two fp16 parts, epilogues"),
         ("wgmma.cuh", "warpgroup matrix instructions as functions: fp16 factors in shared memory, float32 sums"),

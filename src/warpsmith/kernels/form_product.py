@@ -19,7 +19,7 @@ from warpsmith.kernels.form_task import (
     text,
     value_name,
 )
-from warpsmith.model.task import Dim, TensorSpec
+from warpsmith.model.task import Dim, TensorSpec, Workload
 
 _PRODUCTS = ("mm", "bmm", "addmm")
 
@@ -153,23 +153,48 @@ def _source(task: FormTask, found: _Product) -> str:
     said = f", the {' and the '.join(stored)} stored transposed" if stored else ""
     exactness = "<warpsmith::Tf32>" if task.tf32 else ""
     how = "accuracy of TF32 from one fp16 product" if task.tf32 else "float32 accuracy from three fp16 products"
+    factors = f"warpsmith::{first}({found.a}, p.rows, p.terms), warpsmith::{second}({found.b}, p.columns, p.terms)"
+    needed = f"return warpsmith::multiply_bytes{exactness}(product({task.size_names}));"
+    small = ""
+    if any(_is_small(task, found, workload) for workload in task.task.workloads):
+        needed = (
+            f"const warpsmith::Product p = product({task.size_names}); "
+            f"return warpsmith::is_small(p) ? warpsmith::small_bytes(p) : warpsmith::multiply_bytes{exactness}(p);"
+        )
+        small = (
+            f"if (warpsmith::is_small(p)) return int(warpsmith::multiply_small(p, {factors}, {task.out}, "
+            f"{found.bias or 'nullptr'}, {task.workspace}, cudaStream_t({task.stream})));"
+        )
     return text(
         f"// The {kind}{said}{', plus a bias' if found.bias else ''}.\n//\n"
         f"// {how} on the tensor cores; warpsmith/split_product.cuh says how.\n"
-        "#include <warpsmith/matmul.cuh>",
+        + ("// Small products, and those with few rows or columns, in float32 arithmetic.\n" if small else "")
+        + f"#include <warpsmith/{'small_product' if small else 'matmul'}.cuh>",
         "namespace {",
         f"warpsmith::Product product({task.size_parameters}) {{ "
         f"return {{{stack}, {rows}, {terms}, {columns}, {'true' if found.shared_b else 'false'}}}; }}",
         _BIASED if found.bias else "",
         "}  // namespace",
-        task.workspace_bytes(f"return warpsmith::multiply_bytes{exactness}(product({task.size_names}));"),
+        task.workspace_bytes(needed),
         task.launch(
             f"const warpsmith::Product p = product({task.size_names});",
-            f"return int(warpsmith::multiply{exactness}(p, warpsmith::{first}({found.a}, p.rows, p.terms), "
-            f"warpsmith::{second}({found.b}, p.columns, p.terms), {end}, {task.workspace}, "
+            *([small] if small else []),
+            f"return int(warpsmith::multiply{exactness}(p, {factors}, {end}, {task.workspace}, "
             f"cudaStream_t({task.stream})));",
         ),
     )
+
+
+_FEW, _SMALL_FLOPS = 24, 100_000_000  # as in small_product.cuh
+
+
+def _is_small(task: FormTask, found: _Product, workload: Workload) -> bool:
+    """Whether a workload is one of those that small_product.cuh is for."""
+    stack, rows, terms, columns = (
+        math.prod(task.size(axis.extent, workload) for axis in group)
+        for group in (found.stack, found.rows, found.terms, found.columns)
+    )
+    return min(rows, columns) <= _FEW or 2 * stack * rows * terms * columns <= _SMALL_FLOPS
 
 
 _BIASED = """// Adds the bias of its column to a sum before it is stored.

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from warpsmith.model.contract import Argument, ArgumentKind, Contract
-from warpsmith.model.task import Dim, Outline, OutlineValue, Precision, Task
+from warpsmith.model.task import Dim, Outline, OutlineValue, Precision, Task, Workload
 
 Value = dict[str, str]
 """What stands for a tensor among the arguments of an operation: `{"$": "x"}`."""
@@ -101,12 +101,12 @@ class FormTask:
         """The product of extents as a C++ expression."""
         return " * ".join(self.extent(dim) for dim in dims if dim != 1) or "1"
 
-    def size(self, dim: Dim) -> int:
-        """An extent in the first workload."""
+    def size(self, dim: Dim, workload: Workload | None = None) -> int:
+        """An extent in a workload, or in the first one."""
         require(dim != "?")
         if isinstance(dim, int):
             return dim
-        sizes = self.task.workloads[0].sizes
+        sizes = (workload or self.task.workloads[0]).sizes
         return math.prod(int(part) if part.isdigit() else sizes[part] for part in dim.split("*"))
 
     # --- the text ---
