@@ -18,9 +18,9 @@ shift 2
 steps="judge verify tf32 sweep lineage memory_bound tests attacks demo throughput engines sharing rejects draws calibration suite"
 for name in "$@"; do
   case $name in
-    verify:?* | first:?* | variants:?* | clock:?* | methods:?*) ;;
+    verify:?* | first:?* | profiles:?* | variants:?* | clock:?* | methods:?*) ;;
     *) [[ " $steps " == *" $name "* ]] || { echo "no step '$name'; there are $steps verify:NAMES first:FAMILIES" \
-      "variants:KERNEL clock:CHECKOUT methods:FILE"; exit 2; } ;;
+      "profiles:NAMES variants:KERNEL clock:CHECKOUT methods:FILE"; exit 2; } ;;
   esac
 done
 export PYTHONUNBUFFERED=1 WARPSMITH_CACHE=${WARPSMITH_CACHE:-/tmp/warpsmith-records}
@@ -109,6 +109,7 @@ step() {
       bounded $collection --precision tf32 --json benchmarks/h200/collection_tf32.json --limit-s "$(begin_until 20)" ;;
     sweep) bounded python3 -m benchmarks.shape_sweep --limit-s "$(begin_until 15)" ;;
     lineage) bounded python3 -m benchmarks.lineage_record --out "$work/lineage" --limit-s "$(begin_until 25)" ;;
+    profiles:*) bounded python3 -m benchmarks.profile_record --json "$work/collection_profiles.json" --kernels "${1#*:}" ;;
     variants:*) bounded python3 -m benchmarks.kernel_variants --limit-s "$(begin_until 15)" "${1#*:}" ;;
     memory_bound) bounded sh benchmarks/probes/memory_bound/next.sh --limit-s "$(begin_until 15)" ;;
     tests) bounded python3 -m pytest -q -m gpu tests/gpu -p no:cacheprovider ;;
