@@ -18,23 +18,19 @@ import argparse
 import math
 import os
 import re
-import signal
 import time
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
-from multiprocessing.queues import SimpleQueue
-from multiprocessing.util import Finalize
 from pathlib import Path
 from types import MappingProxyType
 
+from benchmarks.side_by_side import evaluator, side_by_side, task_bytes
 from benchmarks.suite_sitting import versions
 
 from warpsmith.backends.source import backend_named
-from warpsmith.evaluator.judge.memory_need import needed_bytes
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import Device, select_device
 from warpsmith.kernels.collection import CollectedKernel, collected, collection
@@ -196,28 +192,11 @@ class Sitting:
         again are left for another call.
         """
         end = self._began + self._limit_s - len(kernels) * _MEASURED_S
-        pids = get_context("spawn").SimpleQueue()
-        pending = {kernel.task.title: (kernel, examining_bytes(kernel)) for kernel in kernels}
-        running: dict[Future[list[CheckOutcome]], tuple[str, int]] = {}
+        works = {kernel.task.title: ((kernel, self._precision), task_bytes(kernel.task.spec())) for kernel in kernels}
         examined: dict[str, list[CheckOutcome]] = {}
-        processes = ProcessPoolExecutor(
-            min(at_once, len(kernels)), get_context("spawn"), start_examiner, (self._device, pids)
-        )
-        with processes:
-            while (pending or running) and time.monotonic() < end:
-                for title in admitted({title: need for title, (_, need) in pending.items()}, running.values(), at_once):
-                    kernel, need = pending.pop(title)
-                    try:
-                        running[processes.submit(examine, kernel, self._precision)] = (title, need)
-                    except BrokenExecutor:
-                        examined[title] = []
-                for each in wait(running, end - time.monotonic(), FIRST_COMPLETED).done:
-                    title, _ = running.pop(each)
-                    examined[title] = [] if isinstance(each.exception(), BrokenExecutor) else each.result()
-                    print(f"    {title}: {summary(examined[title])}", flush=True)
-            while running and not pids.empty():
-                with suppress(ProcessLookupError):
-                    os.kill(pids.get(), signal.SIGKILL)
+        for title, outcomes in side_by_side(examine, works, self._device, at_once, end):
+            examined[title] = outcomes or []
+            print(f"    {title}: {summary(examined[title])}", flush=True)
         return examined
 
     def _reached(self, stage: str) -> None:
@@ -309,40 +288,11 @@ def settled(kernel: CollectedKernel, record: DeviceFacts, verify: bool) -> bool:
     return known.verified is not None or not verify or known.status != "ok"
 
 
-_examiners: list[Evaluator] = []  # in a process that examines: its evaluator
-
-
-def start_examiner(device: Device, pids: SimpleQueue[int]) -> None:
-    """Open the evaluator of a process that examines kernels: its fork servers start once for all of them."""
-    pids.put(os.getpid())
-    _examiners.append(Evaluator(device, shared=True))
-    Finalize(None, _examiners[0].close, exitpriority=10)  # at the end of the process
-
-
-def examine(kernel: CollectedKernel, precision: Precision | None) -> list[CheckOutcome]:
+def examine(work: tuple[CollectedKernel, Precision | None]) -> list[CheckOutcome]:
     """The checks of a verification that take no times, in a process of its own."""
-    verifier = Verifier(_examiners[0], paths=Paths.from_environment())
+    kernel, precision = work
+    verifier = Verifier(evaluator(), paths=Paths.from_environment())
     return verifier.examine(kernel.task.spec(), kernel.candidate, precision)
-
-
-_EXAMINERS_BYTES = 125 << 30  # of an H200, for the tensors of all kernels that are examined at once
-_REFERENCES = 1.4  # times the least memory to judge a task: fp64 inputs and what PyTorch needs in between
-
-
-def examining_bytes(kernel: CollectedKernel) -> int:
-    """The memory of the device that examining a kernel may take."""
-    return round(_REFERENCES * needed_bytes(load_task(kernel.task.spec()).task))
-
-
-def admitted(pending: Mapping[str, int], running: Collection[tuple[str, int]], at_once: int) -> list[str]:
-    """Which of the pending kernels begin now: as many as fit beside the running ones, and always one."""
-    chosen: list[str] = []
-    used, places = sum(need for _, need in running), at_once - len(running)
-    for title, need in pending.items():
-        if len(chosen) < places and (used + need <= _EXAMINERS_BYTES or (not running and not chosen)):
-            chosen.append(title)
-            used += need
-    return chosen
 
 
 def summary(outcomes: Sequence[CheckOutcome]) -> str:

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from benchmarks.side_by_side import evaluator, side_by_side, task_bytes
 from benchmarks.suite_figures import FitFigures, FitRecord, chosen, in_turn, read_fit, write
 from benchmarks.suite_sitting import Common, check_same, common_of, common_parser, ended, merged, versions
 
-from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import Device, select_device
 from warpsmith.model.certificate import Calibration
 from warpsmith.model.errors import HarnessFault, TaskError
@@ -26,6 +26,8 @@ from warpsmith.tasks import suites
 from warpsmith.tasks.suites import SuiteTask
 
 _NO_MEMORY = "not enough memory"
+_AT_ONCE = {"cuda": 6, "cpu": 1}
+_SPARE = 2  # times the memory that judging takes, so that no impostor is left out for a neighbour's sake
 
 
 def figures_of(entry: SuiteTask, found: Calibration, seconds: float) -> FitFigures:
@@ -68,25 +70,33 @@ def work(common: Common, began: float) -> int:
     done = {task.task for task in record.tasks if task.passed}
     wanted = [entry for entry in in_turn(chosen(suites.select_tasks(), common.only)) if entry.title not in done]
     left = len(wanted)
-    with Evaluator(device, on_message=lambda text: print(text, file=sys.stderr)) as evaluator:
-        for entry in wanted:
-            if time.monotonic() - began > common.limit_s:
-                break
-            start = time.monotonic()
-            try:
-                _, found = evaluator.calibrate(entry.spec(common.size), fresh=True)
-                figures = figures_of(entry, found, time.monotonic() - start)
-            except (TaskError, HarnessFault) as fault:  # one task that does not work here must not cost the others
-                figures = FitFigures(entry.title, entry.family, passed=False, failure=str(fault))
-            left -= figures.passed
-            seconds = round(record.seconds + time.monotonic() - start, 1)
-            record = replace(record, tasks=merged(record.tasks, figures), seconds=seconds)
-            write(common.json, record)
-            print(line(figures), flush=True)
+    works = {
+        entry.title: ((entry, spec), _SPARE * task_bytes(spec))
+        for entry in wanted
+        for spec in [entry.spec(common.size)]
+    }
+    for title, figures in side_by_side(calibrated, works, device, _AT_ONCE[device.kind], began + common.limit_s):
+        entry = works[title][0][0]
+        found = figures or FitFigures(title, entry.family, passed=False, failure="its process was killed")
+        left -= found.passed
+        seconds = round(record.seconds + found.seconds, 1)
+        record = replace(record, tasks=merged(record.tasks, found), seconds=seconds)
+        write(common.json, record)
+        print(line(found), flush=True)
     fit = sum(task.passed for task in record.tasks)
     took = time.monotonic() - began
     print(f"{fit} of {len(record.tasks)} tasks fit in {common.json}, {left} left, {took:.0f} s", file=sys.stderr)
     return 1 if left else 0
+
+
+def calibrated(work: tuple[SuiteTask, str]) -> FitFigures:
+    """One task, in a process of its own."""
+    (entry, spec), start = work, time.monotonic()
+    try:
+        _, found = evaluator().calibrate(spec, fresh=True)
+    except (TaskError, HarnessFault) as fault:  # one task that does not work here must not cost the others
+        return FitFigures(entry.title, entry.family, passed=False, failure=str(fault))
+    return figures_of(entry, found, time.monotonic() - start)
 
 
 def line(figures: FitFigures) -> str:

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.collection_record import BATCH, Sitting, admitted, batch_seconds
+from benchmarks.collection_record import BATCH, Sitting, batch_seconds
+from benchmarks.side_by_side import admitted
 
 from warpsmith.hardware.device import select_device
 from warpsmith.kernels.facts import DeviceFacts
