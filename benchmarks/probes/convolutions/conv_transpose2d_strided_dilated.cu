@@ -59,17 +59,18 @@ __global__ __launch_bounds__(kThreads, 1) void scatter(const Args a, const float
     const int line = rest % a.height, image = rest / a.height;
     float v[kPixels][kIn];
     const float* from = x + (int64_t(image) * kIn * a.height + line) * a.width + chunk * kChunk + lane;
+    const int left = a.width - chunk * kChunk - lane;
 #pragma unroll
-    for (int p = 0; p < kPixels; ++p) {
-      const bool exists = chunk * kChunk + lane + 32 * p < a.width;
+    for (int c = 0; c < kIn; ++c, from += a.height * a.width)
 #pragma unroll
-      for (int c = 0; c < kIn; ++c) v[p][c] = exists ? __ldg(from + int64_t(c) * a.height * a.width + 32 * p) : 0.0f;
-    }
+      for (int p = 0; p < kPixels; ++p) v[p][c] = 32 * p < left ? __ldg(from + 32 * p) : 0.0f;
     const int begin = chunk * kWide - kPad;  // place 0 of the chunk in its row of the output
     const int end = a.out_width - begin;     // places from here on do not exist
 
+#pragma unroll 1
     for (int channel = first; channel < first + TUNE_CHANNELS; ++channel) {
       float* plane = out + (int64_t(image) * kOut + channel) * a.out_height * a.out_width;
+#pragma unroll 1
       for (int r = 0; r < kStride; ++r) {
         const int row = kStride * line - kPad + r;
         const bool tapped = r % kDilation == 0;

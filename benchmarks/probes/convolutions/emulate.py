@@ -253,9 +253,9 @@ VARIANTS = {
     ("conv3d_3x3x1", "held"): WIDE,
     ("conv2d_stem", "held"): [("TUNE_ROWS=2", "TUNE_FOLD=24")],
     ("conv_transpose2d_strided_dilated", "held"): [("TUNE_ROWS=2", "TUNE_FOLD=0")],
-    ("conv_transpose2d_strided_dilated", "direct"): [(), ("TUNE_PIXELS=2", "TUNE_WARPS=12", "TUNE_CHANNELS=8")],
-    ("conv3d", "flat"): [(), ("TUNE_PRODUCERS=128", "TUNE_AHEAD=3"), ("TUNE_STAGES=3",)],
-    ("conv3d_3x3x1", "flat"): [(), ("TUNE_PRODUCERS=128", "TUNE_AHEAD=3")],
+    ("conv_transpose2d_strided_dilated", "direct"): [(), ("TUNE_PIXELS=2", "TUNE_WARPS=16", "TUNE_CHANNELS=8")],
+    ("conv3d", "flat"): [(), ("TUNE_PRODUCERS=128", "TUNE_AHEAD=3"), ("TUNE_STAGES=2",)],
+    ("conv3d_3x3x1", "flat"): [(), ("TUNE_PRODUCERS=128", "TUNE_AHEAD=4"), ("TUNE_STAGES=1",)],
     ("conv_transpose2d_grouped", "held"): [("TUNE_ROWS=2", "TUNE_FOLD=0")],
 }
 

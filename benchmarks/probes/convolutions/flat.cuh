@@ -16,7 +16,7 @@
 #define TUNE_AHEAD 2  // tiles of which the input is copied ahead
 #endif
 #ifndef TUNE_STAGES
-#define TUNE_STAGES 6  // of shared memory for terms, at most
+#define TUNE_STAGES 3  // of shared memory for the terms of one warpgroup, at most
 #endif
 
 namespace warpsmith {
@@ -30,7 +30,7 @@ struct FlatArgs {
   int height, width;          // of the input
   int volume, reach;          // elements of one channel of the input; last one that is a pixel of a tile
   int out[3], vector;
-  int steps, chunks, stages;  // steps of 16 terms in a stage; stages of a tile; of shared memory
+  int steps, chunks, stages;  // steps of 16 terms in a stage; stages of a tile; of shared memory, for each warpgroup
   int slice[32];              // distance of a range's slice
   int offset[kMaxFolded];     // of a term among the copied elements, -1: none
 };
@@ -79,9 +79,9 @@ inline FlatPlan make_flat_plan(const Form& f) {
   const int fixed = 256 + 2 * kFlatPixels * 4 + 2 * kFlatColumns * kPitch * 4 + int(p.w_units) * 16 +
                     (TUNE_AHEAD + 1) * a.rows * a.range * 4;
   const int stage = a.steps * 4 * kFlatPixels * 16;
-  a.stages = std::min(std::min(8, TUNE_STAGES), (227 * 1024 - fixed) / stage);
-  if (a.stages < 2) return s;
-  s.bytes = fixed + a.stages * stage;
+  a.stages = std::min(std::min(4, TUNE_STAGES), (227 * 1024 - fixed) / (2 * stage));
+  if (a.stages < (a.chunks > 1 ? 2 : 1)) return s;  // a stage is free when the next one has begun
+  s.bytes = fixed + 2 * a.stages * stage;
   s.ok = true;
   return s;
 }
@@ -108,12 +108,12 @@ __global__ __launch_bounds__(256 + kProducers, 1) void flat(const __grid_constan
   int* places = reinterpret_cast<int*>(memory + 256);                               // [warpgroup][pixel]
   float* staged = reinterpret_cast<float*>(memory + 256 + 2 * kFlatPixels * 4);  // [warpgroup][column][kPitch]
   unsigned char* filters = memory + 256 + 2 * kFlatPixels * 4 + 2 * kFlatColumns * kPitch * 4;
-  unsigned char* ring = filters + filter_bytes;  // [stage][block of eight terms][hi, lo][pixel], 16 bytes each
+  unsigned char* ring = filters + filter_bytes;  // [warpgroup][stage][block of eight terms][hi, lo][pixel], 16 bytes each
   const int stage_units = a.steps * 4 * kFlatPixels;
-  float* copied = reinterpret_cast<float*>(ring + a.stages * stage_units * 16);  // [tile][range][element]
+  float* copied = reinterpret_cast<float*>(ring + 2 * a.stages * stage_units * 16);  // [tile][range][element]
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < a.stages; ++s) barrier_init(full + s, kProducers), barrier_init(empty + s, 4);
+    for (int s = 0; s < 2 * a.stages; ++s) barrier_init(full + s, kProducers), barrier_init(empty + s, 4);
     barrier_init(ready, 1);
     barriers_initialised();
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -146,16 +146,17 @@ __global__ __launch_bounds__(256 + kProducers, 1) void flat(const __grid_constan
       copies_committed();
     };
     unsigned largest = 0;  // of the bits of magnitudes: what is not a number is larger than all numbers
-    int slot = 0, buffer = 0, next = kAhead;  // `next`: the buffer for the tile that is copied
-    uint32_t parity = 0;
+    int buffer = 0, next = kAhead;  // `next`: the buffer for the tile that is copied
+    int number = 0;                 // of the tile among those of this block; warpgroups take turns
     for (int n = 0; n < kAhead; ++n) copy(blockIdx.x + n * gridDim.x, n);
-    for (int index = blockIdx.x; index < a.all_tiles; index += gridDim.x) {
+    for (int index = blockIdx.x; index < a.all_tiles; index += gridDim.x, ++number) {
       copies_arrived<kAhead - 1>();
       ptx::named_barrier(3, kProducers);  // the tile has arrived for all producers, and none reads the one before it
       copy(index + kAhead * gridDim.x, next);
       const float* from = copied + buffer * elements;
       for (int chunk = 0; chunk < a.chunks; ++chunk) {
-        barrier_wait(empty + slot, parity ^ 1);
+        const int sequence = number / 2 * a.chunks + chunk, slot = number % 2 * a.stages + sequence % a.stages;
+        barrier_wait(empty + slot, (sequence / a.stages & 1) ^ 1);
         uint4* to = reinterpret_cast<uint4*>(ring) + slot * stage_units;
 #pragma unroll 2
         for (int item = thread; item < 2 * a.steps * kFlatPixels; item += kProducers) {
@@ -174,7 +175,6 @@ __global__ __launch_bounds__(256 + kProducers, 1) void flat(const __grid_constan
         }
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         barrier_arrive(full + slot);
-        if (++slot == a.stages) slot = 0, parity ^= 1;
       }
       buffer = buffer == kAhead ? 0 : buffer + 1;
       next = next == kAhead ? 0 : next + 1;
@@ -201,8 +201,8 @@ __global__ __launch_bounds__(256 + kProducers, 1) void flat(const __grid_constan
       for (int i = 0; i < kHalf; ++i) part[m][i] = other[m][i] = 0.0f;
     barrier_wait(ready, 0);
     const int volume = a.out[0] * a.out[1] * a.out[2];
-    int number = group;  // of the tile among those of this block
-    for (int index = blockIdx.x + group * gridDim.x; index < a.all_tiles; index += 2 * gridDim.x, number += 2) {
+    int number = 0;  // of the tile among those of this warpgroup
+    for (int index = blockIdx.x + group * gridDim.x; index < a.all_tiles; index += 2 * gridDim.x, ++number) {
       const int image = index / a.tiles, first = index % a.tiles * kFlatPixels;
       ptx::named_barrier(1 + group, 128);
       {
@@ -212,7 +212,7 @@ __global__ __launch_bounds__(256 + kProducers, 1) void flat(const __grid_constan
       }
       int before = -1;
       for (int chunk = 0; chunk < a.chunks; ++chunk) {
-        const int sequence = number * a.chunks + chunk, slot = sequence % a.stages;
+        const int sequence = number * a.chunks + chunk, slot = group * a.stages + sequence % a.stages;
         barrier_wait(full + slot, sequence / a.stages & 1);
         uint64_t at = x_descriptor | (ring_units + slot * stage_units), wd = w_base + chunk * a.steps * 4 * kFlatColumns;
         ptx::wgmma_fence();

@@ -27,6 +27,9 @@
 #ifndef TUNE_STEPS
 #define TUNE_STEPS 0
 #endif
+#ifndef TUNE_TURN
+#define TUNE_TURN -1  // places by which blocks move from round to round; -1: as planned
+#endif
 
 namespace warpsmith {
 namespace conv {
@@ -242,7 +245,8 @@ __global__ __launch_bounds__(kProductThreads, 1) void held(const __grid_constant
 template <int Columns, int OutStep, int Rows>
 int launch_held(const Form& f, const float* x, const float* w, const float* bias, float* out, void* workspace, cudaStream_t stream) {
   if (int64_t(f.images) * f.groups * f.co * f.out_volume() == 0) return 0;
-  const Plan p = best_plan(f, Columns, Rows, held_tuning());
+  Plan p = best_plan(f, Columns, Rows, held_tuning());
+  if (TUNE_TURN >= 0) p.product.turn = TUNE_TURN;
   if (!p.ok || p.columns != Columns || p.product.ostep[2] != OutStep || !workspace)
     return launch_direct(f, x, w, bias, out, nullptr, stream, Identity());
   uint4* units = static_cast<uint4*>(workspace);
