@@ -1,9 +1,10 @@
 """Writes candidates for convolutions of the collection, one .cu file for each task and kind, for benchmarks.kernel_variants.
 
-    python -m benchmarks.probes.convolutions.candidates FOLDER
+    python benchmarks/probes/convolutions/candidates.py FOLDER
 
-A candidate is the collection's kernel for the task with another device kernel: `held.cuh` for all tasks in HELD, `flat.cuh`
-for those in FLAT, whole files for the rest (`*.cu` of this folder). Each file stands alone: the header is part of it.
+A candidate is the collection's kernel for the task with another device kernel: `held.cuh` for the tasks in HELD, `flat.cuh`
+for those in FLAT, `strided.cuh` for those in STRIDED. Each file stands alone: the header is part of it. Those in WHOLE are files of
+this folder as they are.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ HELD = (
     "conv3d_3x3x1",
 )
 FLAT = ("conv3d", "conv3d_3x3x1")
+STRIDED = ("conv2d_stem",)
 WHOLE = ("conv_transpose2d_strided_dilated",)
 
 
@@ -50,6 +52,15 @@ def flat(task: str) -> str:
     return with_header(text, "flat.cuh")
 
 
+def strided(task: str) -> str:
+    """The kernel of the collection with blocks of stride x stride pixels as channels."""
+    text = without_rows(find_kernel(task).candidate.main.text)
+    text = replaced(text, r"constexpr int kRows = \w+;", "constexpr int kRows = TUNE_ROWS;")
+    text = replaced(text, r"workspace_of\(best_plan\((.*), kColumns, kRows\)\)", r"strided_workspace<kColumns, kRows>(\1)")
+    text = replaced(text, r"launch_convolution<kColumns, 1, kRows>", "launch_strided<kColumns, kRows>")
+    return with_header(text, "strided.cuh")
+
+
 def whole(task: str) -> str:
     """A file of this folder."""
     return (HERE / f"{task}.cu").read_text(encoding="utf-8")
@@ -63,6 +74,9 @@ def without_rows(text: str) -> str:
 def with_header(text: str, header: str) -> str:
     """The text with a header of this folder in the place of the device library's."""
     body = (HERE / header).read_text(encoding="utf-8").replace("#pragma once\n", "")
+    for other in re.findall(r'#include "(.*)"\n', body):
+        more = (HERE / other).read_text(encoding="utf-8").replace("#pragma once\n", "")
+        body = body.replace(f'#include "{other}"\n', more)
     return replaced(text, r"#include <warpsmith/convolution.cuh>\n", lambda _: body)
 
 
@@ -80,7 +94,7 @@ def main() -> None:
         raise SystemExit(f"usage: candidates.py FOLDER\n\n{__doc__}")
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for kind, tasks, make in (("held", HELD, held), ("flat", FLAT, flat)):
+    for kind, tasks, make in (("held", HELD, held), ("flat", FLAT, flat), ("strided", STRIDED, strided)):
         for task in tasks:
             (folder / f"{task}.{kind}.cu").write_text(make(task), encoding="utf-8")
 

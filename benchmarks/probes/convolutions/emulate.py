@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from candidates import FLAT, HELD, WHOLE, flat, held, whole
+from candidates import FLAT, HELD, STRIDED, WHOLE, flat, held, strided, whole
 from tasks import TASKS, form, ref
 
 HERE = Path(__file__).resolve().parent
@@ -218,7 +218,7 @@ SIZES = {
     "conv_transpose3d_grouped": [(1, 3, 7, 13)],
     "conv_transpose1d": [(1, 1100), (2, 51)],
     "conv2d": [(1, 30, 38), (1, 9, 17)],
-    "conv2d_stem": [(2, 63, 71), (1, 47, 39)],
+    "conv2d_stem": [(2, 63, 71), (1, 47, 39), (1, 14, 23)],
     "conv3d": [(2, 6, 12, 16), (1, 9, 11, 7), (1, 5, 40, 64), (3, 3, 3, 3)],
     "conv3d_3x3x1": [(2, 12, 14, 6), (1, 11, 9, 5), (1, 12, 20, 10)],
 }
@@ -228,7 +228,7 @@ def main() -> None:
     torch.manual_seed(0)
     wrong = 0
     tasks = {task["name"]: task for task in TASKS}
-    kinds = [("held", HELD, held), ("flat", FLAT, flat), ("direct", WHOLE, whole)]
+    kinds = [("held", HELD, held), ("flat", FLAT, flat), ("strided", STRIDED, strided), ("direct", WHOLE, whole)]
     for kind, names, make in kinds:
         for name in names:
             if sys.argv[1:] and f"{name}.{kind}" not in sys.argv[1:]:
@@ -251,6 +251,7 @@ VARIANTS = {
     ("conv2d", "held"): WIDE,
     ("conv3d", "held"): WIDE,
     ("conv3d_3x3x1", "held"): WIDE,
+    ("conv2d_stem", "strided"): [("TUNE_ROWS=2", "TUNE_FOLD=9"), ("TUNE_ROWS=3", "TUNE_TRIPLE=1", "TUNE_FOLD=0")],
     ("conv2d_stem", "held"): [("TUNE_ROWS=2", "TUNE_FOLD=24")],
     ("conv_transpose2d_strided_dilated", "held"): [("TUNE_ROWS=2", "TUNE_FOLD=0")],
     ("conv_transpose2d_strided_dilated", "direct"): [(), ("TUNE_PIXELS=2", "TUNE_WARPS=16", "TUNE_CHANNELS=8")],

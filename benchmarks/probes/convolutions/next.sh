@@ -26,8 +26,9 @@ exec python3 -m benchmarks.kernel_variants "$@" \
   conv_transpose2d_oblong \
   "conv_transpose2d_oblong:$MADE/conv_transpose2d_oblong.held.cu TUNE_ROWS=3,4 TUNE_FOLD=0" \
   conv2d_stem \
+  "conv2d_stem:$MADE/conv2d_stem.strided.cu TUNE_ROWS=2 TUNE_FOLD=0,9" \
+  "conv2d_stem:$MADE/conv2d_stem.strided.cu TUNE_ROWS=3 TUNE_TRIPLE=1 TUNE_FOLD=0" \
   "conv2d_stem:$MADE/conv2d_stem.held.cu TUNE_ROWS=3 TUNE_TRIPLE=1 TUNE_FOLD=27" \
-  "conv2d_stem:$MADE/conv2d_stem.held.cu TUNE_ROWS=2 TUNE_TRIPLE=0 TUNE_FOLD=27" \
   conv_transpose3d_grouped \
   "conv_transpose3d_grouped:$MADE/conv_transpose3d_grouped.held.cu TUNE_ROWS=2,4 TUNE_FOLD=0" \
   conv_transpose2d_grouped \
