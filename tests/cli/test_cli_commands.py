@@ -193,6 +193,10 @@ def test_a_mistake_gives_one_clear_line_before_anything_starts(desk: Desk, words
     ("words", "said"),
     [
         (
+            ["verify", "kernel.cu"],
+            "error: missing argument 'FILE' of `warpsmith verify TASK FILE`; see `warpsmith verify --help`.",
+        ),
+        (
             ["evaluate", "--colour", "a", "b"],
             "error: no such option: --colour; see `warpsmith evaluate --help`.",
         ),
@@ -203,7 +207,7 @@ def test_a_mistake_gives_one_clear_line_before_anything_starts(desk: Desk, words
         (["evaluate", "double.py"], "error: evaluate needs at least one kernel FILE after the task, or --calibrate"),
     ],
 )
-def test_an_unknown_option_or_command_is_one_line(desk: Desk, words: list[str], said: str) -> None:
+def test_an_unknown_or_missing_word_is_one_line(desk: Desk, words: list[str], said: str) -> None:
     line = desk.wrong(*words)
     assert line.startswith(said)
     assert "\n" not in line

@@ -132,9 +132,17 @@ def _usage_error(error: Any) -> int:
         return 2
     command = error.ctx.command_path if error.ctx else "warpsmith"
     text = text.replace(". Did you mean", "; did you mean").replace("Value error, ", "").rstrip(".")
+    if text.startswith("Missing argument") and error.ctx:  # which of the arguments were given is not obvious
+        text += f" of `{' '.join([command, *_arguments(error.ctx)])}`"
     see = " See" if text.endswith("?") else "; see"
     _print_error(f"error: {text[:1].lower()}{text[1:]}{see} `{command} --help`.")
     return 2
+
+
+def _arguments(context: Any) -> list[str]:
+    """The arguments of a command, in order."""
+    found = [param for param in context.command.params if param.param_type_name == "argument"]
+    return [(each.metavar or each.name).upper() for each in found]
 
 
 def _discard_output(status: int) -> NoReturn:
