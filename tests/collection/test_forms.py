@@ -87,7 +87,12 @@ SUITE = {  # what the form writes for each task: the values that were tuned by h
     "avg_pool2d": ("pool2_side_by_side<warpsmith::AvgPool, 11, TUNE_THREADS>", "TUNE_THREADS = 512"),
     "avg_pool3d": ("pool3<warpsmith::AvgPool, 1, TUNE_WARPS, TUNE_BLOCKS>", "TUNE_WARPS = 8", "TUNE_BLOCKS = 4"),
     "max_pool1d": ("pool1<warpsmith::MaxPool, 8, 4, 3,", "batch * channels, length, out_dim2, stream"),
-    "max_pool2d": ("pool2<warpsmith::MaxPool, 4, 1, TUNE_WARPS, TUNE_STRIP, 4>", "TUNE_WARPS = 4", "TUNE_STRIP = 64"),
+    "max_pool2d": (
+        "pool2_ahead<warpsmith::MaxPool, 4, 1, TUNE_WARPS, TUNE_STRIP, 4, TUNE_BLOCKS>",
+        "TUNE_WARPS = 4",
+        "TUNE_STRIP = 64",
+        "TUNE_BLOCKS = 4",
+    ),
     "max_pool3d": ("pool3<warpsmith::MaxPool, 3, TUNE_WARPS, TUNE_BLOCKS>",),
 }
 NOT_BY_A_FORM = {  # structure of the inputs that no operation of the reference shows, and what templates write as well
@@ -237,6 +242,20 @@ def test_every_task_of_these_families_has_the_kernel_that_was_tuned_for_it() -> 
             "F.avg_pool2d(x, 3, stride=1)",
             "average pooling, 2-d",
             ("pool2<warpsmith::AvgPool, 3, 0, TUNE_WARPS, TUNE_STRIP, 3>", "TUNE_STRIP = 63, 30"),
+        ),
+        (
+            X2,
+            S2,
+            "F.max_pool2d(x, 3, stride=1, padding=1)",
+            "max pooling, 2-d",
+            ("<warpsmith/pool_ahead.cuh>", "pool2_ahead<warpsmith::MaxPool, 3, 1, TUNE_WARPS, TUNE_STRIP, 3,"),
+        ),
+        (
+            X2,
+            S2,
+            "F.max_pool2d(x, 5, stride=1, padding=1)",  # three columns to the right
+            "max pooling, 2-d",
+            ("<warpsmith/pool.cuh>", "pool2<warpsmith::MaxPool, 5, 1,"),
         ),
         (
             X2,

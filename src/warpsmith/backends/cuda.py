@@ -96,6 +96,7 @@ DIALECT = CDialect(
         ("group_norm.cuh", "`group_norm_policy` for `reduce_rows`"),
         ("scan.cuh", "`scan<Op, REVERSE, EXCLUSIVE, MASKED, THREADS, PACKS>(x, mask, out, rows, cols, stream)`"),
         ("pool.cuh", "`pool1`, `pool2`, `pool3` with `MaxPool` or `AvgPool`"),
+        ("pool_ahead.cuh", "`pool2_ahead`: as `pool2`, for windows of up to 5 x 5, with the next rows on their way"),
         ("depthwise.cuh", "`depthwise::launch<H, W, ROWS>`: convolution with one filter per channel"),
         ("convolution.cuh", "`launch_convolution<COLUMNS, OUT_STEP, ROWS>(form, ...)`: any convolution"),
         ("convolution_stream.cuh", "`launch_stream`, `launch_separable`: convolutions along one axis or of one tap"),

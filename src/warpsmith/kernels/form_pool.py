@@ -1,7 +1,7 @@
 """Pooling: the largest or the average of windows along one, two or three axes.
 
-`pool.cuh` has fast kernels for some windows and a general one for all others, `cpu/pool.h` one for all that its buffer
-holds.
+`pool.cuh` has fast kernels for some windows and a general one for all others, `pool_ahead.cuh` a faster one for the
+largest of small square windows with stride one, `cpu/pool.h` one for all that its buffer holds.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from warpsmith.model.task import Dim
 _OPERATION = re.compile(r"(avg|max)_pool([123])d(?:_with_indices)?")
 _WIDEST = 64  # elements of a window along one axis that are kept in registers
 _TALLEST = 16  # rows of windows side by side
+_NEAR = 2  # columns beside a pack that `pool2_ahead` loads
+_ROWS_AHEAD = 4  # rows that `pool2_ahead` loads together, about
 _CPU_BUFFER = 4096  # columns of a window, at most: `kBuffer` of cpu/pool.h
 
 
@@ -53,7 +55,8 @@ def pooling(task: FormTask) -> FormKernel:
         written = {1: _one_axis, 2: _two_axes, 3: _three_axes}[axes](task, found)
     except NotThisForm:
         written = _any_windows(task, found)
-    return FormKernel(kind, text(f"// {_words(found)}\n#include <warpsmith/pool.cuh>", *written))
+    header = "pool_ahead.cuh" if _looks_ahead(found) else "pool.cuh"
+    return FormKernel(kind, text(f"// {_words(found)}\n#include <warpsmith/{header}>", *written))
 
 
 def read_pooling(task: FormTask) -> Pooling:
@@ -155,6 +158,17 @@ def _one_axis(task: FormTask, found: Pooling) -> Sequence[str]:
     )
 
 
+def _looks_ahead(found: Pooling) -> bool:
+    """Whether `pool2_ahead` has its windows: square, stride one, and no further than its edges to either side."""
+    options = list(zip(found.kernel, found.stride, found.padding, found.dilation, strict=True))
+    kernel, stride, padding, dilation = options[0]
+    return (
+        (found.largest and found.plain and len(options) == 2 and options[0] == options[1])
+        and (stride == dilation == 1 and kernel > 1)
+        and max(padding, kernel - 1 - padding) <= _NEAR
+    )
+
+
 def _two_axes(task: FormTask, found: Pooling) -> Sequence[str]:
     (kernel, width), (stride, across), (padding, beside) = found.kernel, found.stride, found.padding
     require(kernel == width and stride == across and padding == beside and found.dilation == [1, 1])
@@ -164,6 +178,17 @@ def _two_axes(task: FormTask, found: Pooling) -> Sequence[str]:
             task.launch(
                 f"return warpsmith::pool2_side_by_side<{found.policy}, {kernel}, TUNE_THREADS>("
                 f"{_arguments(task, found)});"
+            ),
+        )
+    if _looks_ahead(found):
+        together = max(_ROWS_AHEAD // kernel, 1) * kernel
+        strip = 64 // together * together
+        return (
+            f"{tunable('TUNE_WARPS', (4, 8))}\n{tunable('TUNE_STRIP', (strip, 2 * strip))}\n"
+            f"{tunable('TUNE_BLOCKS', (4, 5))}",
+            task.launch(
+                f"return warpsmith::pool2_ahead<{found.policy}, {kernel}, {padding}, TUNE_WARPS, TUNE_STRIP, "
+                f"{together}, TUNE_BLOCKS>({_arguments(task, found)});"
             ),
         )
     if stride == 1 and kernel > 1 and padding <= 4 and kernel - 1 - padding <= 4:

@@ -1,27 +1,17 @@
-// The largest of windows of 4 x 4, stride 1 x 1, padding 1 x 1, dilation 1 x 1. As pool2_strips of pool.cuh, but the next
-// rows are on their way while the last ones are used, and what lies beside a warp's columns comes in one load.
+// Pooling along two axes, stride one, square windows that reach at most two columns to either side.
+//
+// As `pool2` of pool.cuh (a warp takes 128 columns, a pack per lane, and walks down a strip of rows), but the next U rows
+// are on their way while the last ones are used, and what lies beside a warp's columns comes in one load. It takes more
+// registers than `pool2`, hence fewer warps, each of which always has loads on its way.
+#pragma once
 #include <warpsmith/pool.cuh>
 
-#ifndef TUNE_WARPS
-#define TUNE_WARPS 4
-#endif
-#ifndef TUNE_STRIP
-#define TUNE_STRIP 64
-#endif
-#ifndef TUNE_RESIDENT
-#define TUNE_RESIDENT 6  // blocks of a multiprocessor
-#endif
-#ifndef TUNE_EDGES
-#define TUNE_EDGES 1  // 0: the two lanes at the edge load their neighbours' elements one by one
-#endif
+namespace warpsmith {
 
-namespace {
-using namespace warpsmith;
-
-template <typename P, int K, int PAD, int WARPS, int STRIP, int U>
-__global__ void __launch_bounds__(WARPS * 32, TUNE_RESIDENT)
-    strips_ahead(const float* __restrict__ x, float* __restrict__ out, int height, int width, int out_height,
-                 int out_width, unsigned tiles, unsigned strips, int64_t units) {
+template <typename P, int K, int PAD, int WARPS, int STRIP, int U, int BLOCKS>
+__global__ void __launch_bounds__(WARPS * 32, BLOCKS)
+    pool2_strips_ahead(const float* __restrict__ x, float* __restrict__ out, int height, int width, int out_height,
+                       int out_width, unsigned tiles, unsigned strips, int64_t units) {
   constexpr int L = PAD, R = K - 1 - PAD;  // columns needed to the left and to the right of a pack
   static_assert(L <= 2 && R <= 2 && STRIP % U == 0 && U % K == 0, "window too wide");
   __shared__ float4 staged[WARPS][2][32];
@@ -51,14 +41,7 @@ __global__ void __launch_bounds__(WARPS * 32, TUNE_RESIDENT)
       row[u] = make_float4(id, id, id, id);
       edge[u] = make_float2(id, id);
       if (there && inside) row[u] = load_shared_use(in + int64_t(y) * width);
-      if (there && at_edge) {
-        if (TUNE_EDGES) {
-          edge[u] = __ldg(reinterpret_cast<const float2*>(in + int64_t(y) * width + beside));
-        } else {
-          edge[u].x = __ldg(in + int64_t(y) * width + beside);
-          edge[u].y = __ldg(in + int64_t(y) * width + beside + 1);
-        }
-      }
+      if (there && at_edge) edge[u] = __ldg(reinterpret_cast<const float2*>(in + int64_t(y) * width + beside));
     }
   };
   float kept[K][4];  // what the last rows gave along the columns
@@ -122,23 +105,22 @@ __global__ void __launch_bounds__(WARPS * 32, TUNE_RESIDENT)
   }
 }
 
-template <typename P, int K, int PAD, int WARPS, int STRIP, int U>
+// U: rows that are loaded together; BLOCKS: as many fit on a multiprocessor.
+template <typename P, int K, int PAD, int WARPS, int STRIP, int U, int BLOCKS>
 int pool2_ahead(const float* x, float* out, int64_t planes, int64_t height, int64_t width, int64_t out_height,
                 int64_t out_width, void* stream) {
   if (planes == 0 || out_height <= 0 || out_width <= 0) return 0;
   if (width % 4 != 0 || out_width > width || height >= (1 << 30) || width >= (1 << 30))
-    return pool2<P, K, PAD, WARPS, STRIP, U>(x, out, planes, height, width, out_height, out_width, stream);
+    return pool_windows<P>(x, out,
+                           {planes, {1, int(height), int(width)}, {1, int(out_height), int(out_width)}, {1, K, K},
+                            {1, 1, 1}, {0, PAD, PAD}, {1, 1, 1}, true, 0},
+                           stream);
   const unsigned tiles = unsigned(ceil_div(width, 128)), strips = unsigned(ceil_div(out_height, STRIP));
   const int64_t units = planes * tiles * strips;
-  strips_ahead<P, K, PAD, WARPS, STRIP, U>
+  pool2_strips_ahead<P, K, PAD, WARPS, STRIP, U, BLOCKS>
       <<<unsigned(ceil_div(units, WARPS)), WARPS * 32, 0, static_cast<cudaStream_t>(stream)>>>(
           x, out, int(height), int(width), int(out_height), int(out_width), tiles, strips, units);
   return int(cudaGetLastError());
 }
-}  // namespace
 
-extern "C" int launch(const float* x, float* out, int64_t batch, int64_t channels, int64_t height, int64_t width,
-                      int64_t out_dim2, int64_t out_dim3, void* workspace, void* stream) {
-  return pool2_ahead<MaxPool, 4, 1, TUNE_WARPS, TUNE_STRIP, 4>(x, out, batch * channels, height, width, out_dim2,
-                                                               out_dim3, stream);
-}
+}  // namespace warpsmith
