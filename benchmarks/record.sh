@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 [ $# -ge 3 ] || { echo "usage: record.sh FOLDER SECONDS STEP..."; exit 2; }
 out=$(realpath -m "$1") limit=$2
 shift 2
-steps="judge verify tf32 sweep lineage memory_bound convolutions tests attacks demo throughput engines sharing rejects draws calibration suite"
+steps="judge verify tf32 sweep lineage memory_bound convolutions maps tests attacks demo throughput engines sharing rejects draws calibration suite"
 for name in "$@"; do
   case $name in
     verify:?* | first:?* | profiles:?* | variants:?* | clock:?* | methods:?*) ;;
@@ -111,8 +111,7 @@ step() {
     lineage) bounded python3 -m benchmarks.lineage_record --out "$work/lineage" --limit-s "$(begin_until 25)" ;;
     profiles:*) bounded python3 -m benchmarks.profile_record --json "$work/collection_profiles.json" --kernels "${1#*:}" ;;
     variants:*) bounded python3 -m benchmarks.kernel_variants --limit-s "$(begin_until 15)" "${1#*:}" ;;
-    memory_bound) bounded sh benchmarks/probes/memory_bound/next.sh --limit-s "$(begin_until 15)" ;;
-    convolutions) bounded sh benchmarks/probes/convolutions/next.sh --limit-s "$(begin_until 15)" ;;
+    memory_bound | convolutions | maps) bounded sh "benchmarks/probes/$1/next.sh" --limit-s "$(begin_until 15)" ;;
     tests) bounded python3 -m pytest -q -m gpu tests/gpu -p no:cacheprovider ;;
     attacks) bounded python3 benchmarks/attack_record.py --device cuda --json "$work/attacks.json" ;;
     demo) bounded python3 -m warpsmith demo ;;
