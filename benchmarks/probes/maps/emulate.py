@@ -33,6 +33,9 @@ def translated(t):
 device["translate"] = translated
 for header in device["HEADERS"].glob("*.cuh"):
     (device["WORK"] / "warpsmith" / header.name).write_text(translated(header.read_text()))
+if "struct alignas(4) uchar4" not in device["EMU"]:
+    with (device["WORK"] / "cuda_runtime.h").open("a") as runtime:
+        runtime.write("struct alignas(4) uchar4 { unsigned char x, y, z, w; };\n")
 device["HERE"] = HERE
 build = device["build"]
 WRONG = 0
@@ -136,7 +139,23 @@ def map_ring():
             report(torch.allclose(found, wanted, rtol=1e-6, atol=5e-7), "map_ring", defines, rows, cols)
 
 
-CHECKS = (columns, softmax, map_ring)
+def cumsum_masked():
+    for defines in (("TUNE_THREADS=64", "TUNE_PACKS=2"), ("TUNE_THREADS=128", "TUNE_PACKS=4"), ("TUNE_THREADS=32",)):
+        library = build("cumsum_masked", *defines)
+        for rows, cols in ((3, 2000), (2, 4096), (2, 999), (1, 4), (2, 516)):
+            for values in ("own", "large", "infinite"):
+                x, mask = device["shaped"](torch.randn(rows, cols), values), aligned(torch.rand(rows, cols) < 0.6)
+                if values == "infinite":
+                    x[0, cols // 2] = float("inf")
+                x, found = aligned(x), out_of(rows, cols)
+                call(library, (x, mask, found), (rows, cols))
+                wanted, eager = (x.double() * mask).cumsum(1), (x * mask).cumsum(1)
+                right = torch.equal(found.isnan(), eager.isnan()) and torch.equal(found.isinf(), eager.isinf())
+                right &= near(found.nan_to_num(0, 0, 0), wanted.nan_to_num(0, 0, 0), eager.nan_to_num(0, 0, 0), 1e-6)
+                report(right, "cumsum_masked", defines, rows, cols, values)
+
+
+CHECKS = (columns, softmax, map_ring, cumsum_masked)
 if __name__ == "__main__":
     torch.manual_seed(0)
     for check in CHECKS:

@@ -25,6 +25,8 @@ exec python3 -m benchmarks.kernel_variants "$@" \
   "cumsum TUNE_THREADS=128 TUNE_PACKS=4 TUNE_STORE=0,1" \
   "cumsum TUNE_THREADS=256,512 TUNE_PACKS=4 TUNE_STORE=1" \
   "cumsum_masked TUNE_THREADS=128 TUNE_PACKS=4 TUNE_STORE=0,1" \
+  "cumsum_masked:$HERE/cumsum_masked.cu TUNE_THREADS=128 TUNE_PACKS=4 TUNE_STORE=0,1" \
+  "cumsum_masked:$HERE/cumsum_masked.cu TUNE_THREADS=256 TUNE_PACKS=2 TUNE_STORE=1" \
   "relu TUNE_THREADS=256,128" \
   "relu:$HERE/map_ring.cu TUNE_OUT=1 TUNE_TILE=4 TUNE_STAGES=4 TUNE_RESIDENT=3 TUNE_HINTS=0,1,2" \
   "relu:$HERE/map_ring.cu TUNE_OUT=1 TUNE_TILE=8 TUNE_STAGES=3 TUNE_RESIDENT=2" \
