@@ -57,6 +57,11 @@ HOW = {  # the strategy of a kernel of the collection, by the header that it inc
     "lagged": "persistent-blocks: long rows are read twice, the second time from the L2 cache: all blocks of the "
     "device go through one list in which the parts of a row are reduced, and some rows later are read again and "
     "written",
+    "kept": "row-in-shared + persistent-blocks: long rows lie in the shared memory of a cluster of blocks, which go "
+    "from row to row: bulk copies bring the next row in while one is written; short rows belong to one warp",
+    "blocks": "persistent-blocks: all blocks of the device share a channel; each keeps its part in shared memory and "
+    "registers, tells the others its moments through device memory, and reads what it could not keep once more from "
+    "the L2 cache, where hints keep everything else out",
     "columns": "independent-chains: a thread has one column and loads several rows before it uses the first; groups "
     "of rows in one block are merged in shared memory",
     "elementwise": "vector-loads + streaming-stores: one 16-byte pack for each thread, no grid-stride loop; exact "
@@ -67,6 +72,8 @@ HOW = {  # the strategy of a kernel of the collection, by the header that it inc
     "on their way before the first is used; rows shared by two warps of a block come from the L1 cache",
     "pool": "one read of every input element: windows that share elements meet them in registers, by shuffles "
     "between neighbouring lanes, or in the caches; 16-byte loads where the width allows",
+    "pool_ahead": "one read of every input element: a warp walks down a strip of rows with the next rows already being "
+    "loaded; windows that share elements meet them in registers, by shuffles between neighbouring lanes",
     "scan": "one read and one write of every element: a block walks along a row in chunks with the next chunk "
     "already being loaded; packs in a thread, shuffles in a warp, shared memory between the warps, one barrier per "
     "chunk",

@@ -221,7 +221,7 @@ def test_a_bench_retrieves_from_the_pool_as_it_was_without_what_its_own_task_tau
 
 
 def test_precedents_are_of_tasks_of_the_same_kind(tmp_path: Path) -> None:
-    found = search_pool(GEMM, 10, tmp_path / "none.jsonl", catalogue=False)
+    found = search_pool(GEMM, 40, tmp_path / "none.jsonl", catalogue=False)
     assert any("matmul" not in each.families for each in found)
     shown = find_precedents(GEMM, tmp_path / "none.jsonl")
     assert shown

@@ -180,13 +180,17 @@ def shipped_records() -> tuple[PoolRecord, ...]:
     return tuple(replace(each, kernel=tuple(map(whole, each.kernel))) for each in _read(SHIPPED))
 
 
+_PRODUCTS = frozenset({Family.MATMUL.value, "convolution"})  # work whose strategies say nothing of other work
+
+
 def measured_strategies(problem: Problem) -> dict[str, float]:
     """Strategies of shipped kernels for other tasks of the same kind: the mean speedup over PyTorch eager, by name.
 
     The kind is the finest one with records. The user's own pool does not count, so that equal runs are asked equally.
     """
-    others = [each for each in shipped_records() if each.backend == problem.backend and each.task != problem.task.name]
     words = work_families(problem) - {Family.OTHER.value}
+    others = [each for each in shipped_records() if each.backend == problem.backend and each.task != problem.task.name]
+    others = [each for each in others if not _PRODUCTS & set(each.families) - words]
     alike = [each for each in others if (words - set(Family)) & set(each.families)]
     found: dict[str, list[float]] = {}
     for record in alike or [each for each in others if words & set(each.families)]:
