@@ -16,7 +16,7 @@ exec python3 -m benchmarks.kernel_variants "$@" \
   "max_reduction:$HERE/columns.cu TUNE_KIND=2 TUNE_PART=2 TUNE_STAGES=12" \
   "max_reduction:$HERE/columns.cu TUNE_KIND=2 TUNE_WAY=0 TUNE_THREADS=1024 TUNE_PACKS=4" \
   softmax \
-  "softmax:$HERE/softmax.cu TUNE_LATER=1 TUNE_BLOCKS=16" \
+  "softmax:$HERE/softmax.cu TUNE_LATER=0,1 TUNE_BLOCKS=16" \
   "softmax:$HERE/softmax.cu TUNE_LATER=0 TUNE_BLOCKS=8 TUNE_STAGGER=0,800" \
   "softmax:$HERE/softmax.cu TUNE_LATER=1 TUNE_BLOCKS=16 TUNE_HELD_THREADS=512 TUNE_HELD_PACKS=2 TUNE_HELD_SLOTS=13" \
   log_softmax \
