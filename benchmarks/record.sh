@@ -15,12 +15,13 @@ cd "$(dirname "$0")/.."
 [ $# -ge 3 ] || { echo "usage: record.sh FOLDER SECONDS STEP..."; exit 2; }
 out=$(realpath -m "$1") limit=$2
 shift 2
-steps="judge verify tf32 sweep lineage memory_bound convolutions maps tests attacks demo throughput engines sharing rejects draws calibration suite"
+steps="judge verify tf32 sweep lineage tests attacks demo throughput engines sharing rejects draws calibration suite"
 for name in "$@"; do
   case $name in
+    probes:*) [ -e "benchmarks/probes/${name#*:}/next.sh" ] || { echo "no benchmarks/probes/${name#*:}/next.sh"; exit 2; } ;;
     verify:?* | first:?* | profiles:?* | variants:?* | clock:?* | methods:?*) ;;
     *) [[ " $steps " == *" $name "* ]] || { echo "no step '$name'; there are $steps verify:NAMES first:FAMILIES" \
-      "profiles:NAMES variants:KERNEL clock:CHECKOUT methods:FILE"; exit 2; } ;;
+      "profiles:NAMES probes:FOLDER variants:KERNEL clock:CHECKOUT methods:FILE"; exit 2; } ;;
   esac
 done
 export PYTHONUNBUFFERED=1 WARPSMITH_CACHE=${WARPSMITH_CACHE:-/tmp/warpsmith-records}
@@ -111,7 +112,7 @@ step() {
     lineage) bounded python3 -m benchmarks.lineage_record --out "$work/lineage" --limit-s "$(begin_until 25)" ;;
     profiles:*) bounded python3 -m benchmarks.profile_record --json "$work/collection_profiles.json" --kernels "${1#*:}" ;;
     variants:*) bounded python3 -m benchmarks.kernel_variants --limit-s "$(begin_until 15)" "${1#*:}" ;;
-    memory_bound | convolutions | maps) bounded sh "benchmarks/probes/$1/next.sh" --limit-s "$(begin_until 15)" ;;
+    probes:*) bounded sh "benchmarks/probes/${1#*:}/next.sh" --limit-s "$(begin_until 15)" ;;
     tests) bounded python3 -m pytest -q -m gpu tests/gpu -p no:cacheprovider ;;
     attacks) bounded python3 benchmarks/attack_record.py --device cuda --json "$work/attacks.json" ;;
     demo) bounded python3 -m warpsmith demo ;;
