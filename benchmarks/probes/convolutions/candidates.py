@@ -3,7 +3,7 @@
     python benchmarks/probes/convolutions/candidates.py FOLDER
 
 A candidate is the collection's kernel for the task with another device kernel: `held.cuh` for the tasks in HELD, `flat.cuh`
-for those in FLAT, `strided.cuh` for those in STRIDED. Each file stands alone: the header is part of it. Those in WHOLE are files of
+for those in FLAT, `strided.cuh` for those in STRIDED, `fed.cuh` for those in FED. Each file stands alone: the header is part of it. Those in WHOLE are files of
 this folder as they are.
 """
 
@@ -31,6 +31,7 @@ HELD = (
 )
 FLAT = ("conv3d", "conv3d_3x3x1")
 STRIDED = ("conv2d_stem",)
+FED = ("conv1d_dilated_strided", "conv1d", "conv2d_pointwise", "conv2d_depthwise_separable", "conv_transpose1d_dilated")
 WHOLE = ("conv_transpose2d_strided_dilated",)
 
 
@@ -61,6 +62,19 @@ def strided(task: str) -> str:
     return with_header(text, "strided.cuh")
 
 
+def fed(task: str) -> str:
+    """The kernel of the collection with its input copied ahead by bulk copies."""
+    text = find_kernel(task).candidate.main.text
+    if "launch_separable" in text:
+        text = replaced(text, r"return separable_workspace.*?;", "return fed_separable_workspace(f, kColumns, kRows);")
+        text = replaced(text, r"launch_separable<", "launch_fed_separable<")
+    else:
+        text = replaced(text, r"stream_workspace\(make_stream_plan\((.*), kColumns, kRows\)\)", r"fed_workspace(\1, kColumns, kRows)")
+        text = replaced(text, r"launch_stream<", "launch_fed<")
+    text = replaced(text, r"(launch_fed\w*<.*), 256>", r"\1, TUNE_PRODUCERS>")
+    return with_header(text, "fed.cuh")
+
+
 def whole(task: str) -> str:
     """A file of this folder."""
     return (HERE / f"{task}.cu").read_text(encoding="utf-8")
@@ -77,7 +91,7 @@ def with_header(text: str, header: str) -> str:
     for other in re.findall(r'#include "(.*)"\n', body):
         more = (HERE / other).read_text(encoding="utf-8").replace("#pragma once\n", "")
         body = body.replace(f'#include "{other}"\n', more)
-    return replaced(text, r"#include <warpsmith/convolution.cuh>\n", lambda _: body)
+    return replaced(text, r"#include <warpsmith/convolution(_stream)?.cuh>\n", lambda _: body)
 
 
 def replaced(text: str, pattern: str, by: object) -> str:
@@ -94,7 +108,8 @@ def main() -> None:
         raise SystemExit(f"usage: candidates.py FOLDER\n\n{__doc__}")
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for kind, tasks, make in (("held", HELD, held), ("flat", FLAT, flat), ("strided", STRIDED, strided)):
+    kinds = (("held", HELD, held), ("flat", FLAT, flat), ("strided", STRIDED, strided), ("fed", FED, fed))
+    for kind, tasks, make in kinds:
         for task in tasks:
             (folder / f"{task}.{kind}.cu").write_text(make(task), encoding="utf-8")
 

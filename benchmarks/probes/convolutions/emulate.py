@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from candidates import FLAT, HELD, STRIDED, WHOLE, flat, held, strided, whole
+from candidates import FED, FLAT, HELD, STRIDED, WHOLE, fed, flat, held, strided, whole
 from tasks import TASKS, form, ref
 
 HERE = Path(__file__).resolve().parent
@@ -154,14 +154,15 @@ def translate(text: str) -> str:
     for instruction, kind in (("wgmma", "products"), (r"cp\.async", "copies")):
         pending = f"emulated::{kind}[emulated::current]"
         text = re.sub(rf'asm volatile\("{instruction}\.commit.*?\);', f"{pending}.commit();", text)
-        text = re.sub(rf'asm volatile\("{instruction}\.wait.*?\);', f"{pending}.wait(N);", text)
+        wait = rf'asm volatile\("{instruction}\.wait[^"]*" ::"n"\((.*?)\) : "memory"\);'
+        text = re.sub(wait, rf"{pending}.wait(\1);", text)
     # Until a copy is waited for, its place holds what is not a number.
     copied = "std::memset(to, 0xff, 4); emulated::copies[emulated::current].add([=] { *to = exists ? *from : 0.0f; });"
-    text = re.sub(r'asm volatile\("cp\.async\.ca.*?"memory"\);', copied, text)
+    text = re.sub(r'asm volatile\("cp\.async\.ca.*?"memory"\);', copied, text, flags=re.S)
     found = re.findall(r"asm volatile\(.*", text)
     if found:
         raise SystemExit(f"not translated: {found[0]}")
-    launch = r"([\w]+(?:<[\w, ]+>)?)<<<(.*?), (\w+(?: \+ \w+)?), (\w+(?:\.\w+)?), .*?>>>\((.*?)\);\n"
+    launch = r"([\w]+(?:<[\w, ]+>)?)<<<(.*?), ([\w+* ]+), ([\w.]+), [^>]*(?:<\w+>[^>]*)?>>>\((.*?)\);\n"
     return re.sub(launch, r"emulated::launch(dim3(\2), \3, \4, [=] { \1(\5); });\n", text, flags=re.S)
 
 
@@ -189,7 +190,12 @@ def check(name: str, library: ctypes.CDLL, task, sizes, scale: float) -> bool:
     x = torch.randn(sizes[0], task["ci"], *sizes[1:]) * scale
     w = torch.randn(task["w"]) * 0.05
     b = torch.randn(task["w"][0]) if task["bias"] else None
-    wanted = ref(task, x.double(), w.double(), None if b is None else b.double())
+    first = torch.randn(task["ci"], 1, 3, 3) if task["kind"] == "separable" else None
+    if first is not None:
+        wide = torch.nn.functional.conv2d(x.double(), first.double(), padding=1, groups=task["ci"])
+        wanted = torch.nn.functional.conv2d(wide, w.double())
+    else:
+        wanted = ref(task, x.double(), w.double(), None if b is None else b.double())
     out = torch.full(form(task, sizes)[1], float("nan"))
     assert out.shape == wanted.shape
     extents = sizes_of(task, sizes, out.shape)
@@ -197,7 +203,7 @@ def check(name: str, library: ctypes.CDLL, task, sizes, scale: float) -> bool:
     if split:
         library.workspace_bytes.restype = ctypes.c_int64
     workspace = torch.full((library.workspace_bytes(*extents) + 16 if split else 32,), 0xAB, dtype=torch.uint8)
-    pointers = [ctypes.c_void_p(t.data_ptr()) for t in (x, w, *([] if b is None else [b]), out)]
+    pointers = [ctypes.c_void_p(t.data_ptr()) for t in (x, first, w, b, out) if t is not None]
     at = ctypes.c_void_p((workspace.data_ptr() + 15) // 16 * 16)
     state = library.launch(*pointers, *extents, at, None)
     error = ((out.double() - wanted).norm() / wanted.norm()).item()
@@ -218,6 +224,11 @@ SIZES = {
     "conv_transpose3d_grouped": [(1, 3, 7, 13)],
     "conv_transpose1d": [(1, 1100), (2, 51)],
     "conv2d": [(1, 30, 38), (1, 9, 17)],
+    "conv1d_dilated_strided": [(2, 1200), (3, 211), (1, 404)],
+    "conv1d": [(2, 700), (3, 101)],
+    "conv_transpose1d_dilated": [(2, 700), (1, 96), (1, 101)],
+    "conv2d_pointwise": [(2, 14, 18), (3, 11, 13), (1, 30, 26)],
+    "conv2d_depthwise_separable": [(2, 10, 14), (1, 7, 11)],
     "conv2d_stem": [(2, 63, 71), (1, 47, 39), (1, 14, 23)],
     "conv3d": [(2, 6, 12, 16), (1, 9, 11, 7), (1, 5, 40, 64), (3, 3, 3, 3)],
     "conv3d_3x3x1": [(2, 12, 14, 6), (1, 11, 9, 5), (1, 12, 20, 10)],
@@ -228,7 +239,7 @@ def main() -> None:
     torch.manual_seed(0)
     wrong = 0
     tasks = {task["name"]: task for task in TASKS}
-    kinds = [("held", HELD, held), ("flat", FLAT, flat), ("strided", STRIDED, strided), ("direct", WHOLE, whole)]
+    kinds = [("held", HELD, held), ("flat", FLAT, flat), ("strided", STRIDED, strided), ("fed", FED, fed), ("direct", WHOLE, whole)]
     for kind, names, make in kinds:
         for name in names:
             if sys.argv[1:] and f"{name}.{kind}" not in sys.argv[1:]:
@@ -244,6 +255,8 @@ def main() -> None:
 
 WIDE = [("TUNE_ROWS=2", "TUNE_TRIPLE=1", "TUNE_FOLD=0"), ("TUNE_ROWS=3", "TUNE_TRIPLE=1", "TUNE_FOLD=0")]
 VARIANTS = {
+    ("conv1d_dilated_strided", "fed"): [(), ("TUNE_PRODUCERS=128",)],
+    ("conv2d_pointwise", "fed"): [(), ("TUNE_BUFFERS=8", "TUNE_FED_STAGES=4"), ("TUNE_FED_STEPS=2", "TUNE_FED_STAGES=3")],
     ("conv_transpose3d_large", "held"): [(), ("TUNE_ROWS=3", "TUNE_SPAN=400"), ("TUNE_ROWS=2", "TUNE_STEPS=3")],
     ("conv_transpose3d_strided_dilated", "held"): [("TUNE_ROWS=2", "TUNE_TRIPLE=1", "TUNE_FOLD=27"), *WIDE[:1]],
     ("conv_transpose2d_oblong", "held"): [("TUNE_FOLD=0",), ("TUNE_ROWS=3", "TUNE_FOLD=9")],
