@@ -5,7 +5,7 @@
 NAME is a task with its kind, such as conv3d.flat. The text of a candidate and of the headers it includes is translated: bulk
 copies happen at once, products of warpgroups and other copies when their thread waits for them (the latest that is allowed),
 barriers in shared memory are counters, launches become calls. It finds wrong indices and sums, waits that are missing, memory
-that is reused too early, and missing cases; it finds no races between warps that need no wait in this order of execution.
+that is reused too early, and missing cases (sums of products are cut off to fp32, as tensor cores do); it finds no races between warps that need no wait in this order of execution.
 """
 
 import ctypes
@@ -113,9 +113,10 @@ struct WgmmaF16 {
         float column[16];
         for (int k = 0; k < 16; ++k) column[k] = value(b, 8 * j + 2 * (lane % 4) + e, k);
         for (int h = 0; h < 2; ++h) {
-          float sum = add ? d[4 * j + 2 * h + e] : 0.0f;
-          for (int k = 0; k < 16; ++k) sum += rows[h][k] * column[k];
-          d[4 * j + 2 * h + e] = sum;
+          double sum = add ? d[4 * j + 2 * h + e] : 0.0f;
+          for (int k = 0; k < 16; ++k) sum += double(rows[h][k]) * column[k];
+          const float near = float(sum);  // sums are cut off, not rounded
+          d[4 * j + 2 * h + e] = std::fabs(near) > std::fabs(sum) ? std::nextafter(near, 0.0f) : near;
         }
       }
   }
@@ -257,10 +258,13 @@ WIDE = [("TUNE_ROWS=2", "TUNE_TRIPLE=1", "TUNE_FOLD=0"), ("TUNE_ROWS=3", "TUNE_T
 VARIANTS = {
     ("conv1d_dilated_strided", "fed"): [(), ("TUNE_PRODUCERS=128",)],
     ("conv2d_pointwise", "fed"): [(), ("TUNE_BUFFERS=8", "TUNE_FED_STAGES=4"), ("TUNE_FED_STEPS=2", "TUNE_FED_STAGES=3")],
-    ("conv_transpose3d_large", "held"): [(), ("TUNE_ROWS=3", "TUNE_SPAN=400"), ("TUNE_ROWS=2", "TUNE_STEPS=3")],
-    ("conv_transpose3d_strided_dilated", "held"): [("TUNE_ROWS=2", "TUNE_TRIPLE=1", "TUNE_FOLD=27"), *WIDE[:1]],
+    ("conv_transpose3d_large", "held"): [(), ("TUNE_FOLD=14",), ("TUNE_ROWS=3", "TUNE_SPAN=400"), ("TUNE_ROWS=2", "TUNE_STEPS=3")],
+    ("conv_transpose3d_strided_dilated", "held"): [
+        ("TUNE_ROWS=2", "TUNE_TRIPLE=1", "TUNE_FOLD=27"),
+        ("TUNE_ROWS=2", "TUNE_TRIPLE=1", "TUNE_FOLD=18"),
+    ],
     ("conv_transpose2d_oblong", "held"): [("TUNE_FOLD=0",), ("TUNE_ROWS=3", "TUNE_FOLD=9")],
-    ("conv_transpose1d", "held"): WIDE,
+    ("conv_transpose1d", "held"): [*WIDE, ("TUNE_ROWS=2", "TUNE_TRIPLE=1", "TUNE_FOLD=12")],
     ("conv2d", "held"): WIDE,
     ("conv3d", "held"): WIDE,
     ("conv3d_3x3x1", "held"): WIDE,

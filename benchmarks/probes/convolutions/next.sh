@@ -12,7 +12,7 @@ exec python3 -m benchmarks.kernel_variants "$@" \
   "conv_transpose3d_large:$MADE/conv_transpose3d_large.held.cu TUNE_ROWS=2 TUNE_FOLD=27 TUNE_STEPS=3" \
   "conv_transpose3d_large:$MADE/conv_transpose3d_large.held.cu TUNE_ROWS=4 TUNE_FOLD=14" \
   conv_transpose3d_strided_dilated \
-  "conv_transpose3d_strided_dilated:$MADE/conv_transpose3d_strided_dilated.held.cu $WIDE TUNE_FOLD=18,0" \
+  "conv_transpose3d_strided_dilated:$MADE/conv_transpose3d_strided_dilated.held.cu $WIDE TUNE_FOLD=18,27" \
   conv3d_3x3x1 \
   "conv3d_3x3x1:$MADE/conv3d_3x3x1.flat.cu TUNE_PRODUCERS=128,256 TUNE_AHEAD=3" \
   "conv3d_3x3x1:$MADE/conv3d_3x3x1.held.cu $WIDE TUNE_FOLD=0" \
@@ -36,7 +36,7 @@ exec python3 -m benchmarks.kernel_variants "$@" \
   conv2d \
   "conv2d:$MADE/conv2d.held.cu $WIDE TUNE_FOLD=0" \
   conv_transpose1d \
-  "conv_transpose1d:$MADE/conv_transpose1d.held.cu $WIDE TUNE_FOLD=0" \
+  "conv_transpose1d:$MADE/conv_transpose1d.held.cu $WIDE TUNE_FOLD=0,12" \
   conv1d_dilated_strided \
   "conv1d_dilated_strided:$MADE/conv1d_dilated_strided.fed.cu TUNE_PRODUCERS=128,256" \
   conv1d \
