@@ -1,6 +1,9 @@
-"""Runs the kernels of this folder on the emulated device of the tests, with small blocks, and compares them with PyTorch.
+"""Runs kernels on the emulated device of the tests, with small blocks, and compares them with PyTorch.
 
-    python benchmarks/probes/memory_bound/emulate.py [cross_entropy batch_norm ...]
+    python benchmarks/probes/memory_bound/emulate.py [cross_entropy path/to/batch_norm.cu ...]
+
+A name is the candidate of this folder or, where there is none, the kernel of the collection; a path is that file, checked as
+the task that it is named after. Without arguments: every task that has a check.
 
 The text of a kernel and of the headers it includes is translated: inline PTX becomes C++, launches become calls. Bulk copies
 happen at once, barriers in shared memory are counters, blocks of a cluster or of a cooperative grid are threads. It finds
@@ -20,6 +23,7 @@ import torch.nn.functional as F
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 HEADERS = ROOT / "src/warpsmith/kernels/include/warpsmith"
+COLLECTION = ROOT / "src/warpsmith/kernels/cuda"
 WORK = Path(tempfile.mkdtemp())
 EMU = (ROOT / "tests/kernel_templates/emulator.h").read_text()
 EMU = EMU.replace("  if (any) return true;\n  bool block","  if (any) return true;\n  for (int t = 0; t < count; ++t) if (threads[t].wait == RUNNABLE) return true;\n  bool block")
@@ -150,6 +154,11 @@ def translate(t):
     t = function_body(t, 'barrier_arrive_remote','emulated::mb_arrive(emulated::cluster.anchors[rank] + (reinterpret_cast<char*>(barrier) - &emulated::anchor));')
     t = function_body(t, 'cluster_sync','emulated::team_sync();')
     t = function_body(t, 'bulk_fetch','if (bytes % 16 || uintptr_t(to) % 16 || uintptr_t(from) % 16) std::abort(); std::memcpy(to, from, bytes); emulated::mb_arrive(barrier);')
+    t = function_body(t, 'bulk_copy','if (bytes % 16 || uintptr_t(to) % 16 || uintptr_t(from) % 16) std::abort(); std::memcpy(to, from, bytes); emulated::mb_tx(barrier, int(bytes));')
+    t = function_body(t, 'barrier_expect','emulated::mb_arrive(barrier, int(bytes));')
+    t = function_body(t, 'load_cell','return __atomic_load_n(from, __ATOMIC_RELAXED);')
+    t = function_body(t, 'store_cell','__atomic_store_n(to, v, __ATOMIC_RELAXED);')
+    t = function_body(t, 'prefetch_bulk','if (bytes % 16 || uintptr_t(from) % 16) std::abort();')
     t = function_body(t, 'shared_address','return 0;')
     t = function_body(t, 'leaves_first','return 0;')
     t = function_body(t, 'leaves_last','return 0;')
@@ -174,6 +183,13 @@ def translate(t):
 for header in HEADERS.glob("*.cuh"):
     (WORK / "warpsmith" / header.name).write_text(translate(header.read_text()))
 BUILT = 0
+PATHS = {}  # the file of a task that is not the usual one
+
+
+def file_of(name):
+    """The text that is checked for a task."""
+    here = HERE / f"{name}.cu"
+    return PATHS.get(name) or (here if here.exists() else COLLECTION / f"{name}.cu")
 
 
 def build(name, *defines):
@@ -181,7 +197,7 @@ def build(name, *defines):
     global BUILT
     BUILT += 1
     source, library = WORK / f"{name}.cpp", WORK / f"{name}_{BUILT}.so"
-    text = translate((HERE / f"{name}.cu").read_text())
+    text = translate(file_of(name).read_text())
     text = text.replace('extern "C"', 'extern "C" __attribute__((visibility("default")))')
     source.write_text("#include <cuda_runtime.h>\n" + text)
     flags = "-std=c++17 -O1 -march=native -fPIC -shared -w -fvisibility=hidden -fno-gnu-unique -fmax-errors=8 -pthread"
@@ -228,7 +244,7 @@ def shaped(x, kind):
     elif kind == "spike":
         x.view(-1)[7 % x.numel()] = 1e6
     elif kind == "constant":
-        x = torch.full_like(x, 3.0)
+        x = torch.full_like(x, 0.1)
     elif kind == "nan":
         x.view(-1)[7 % x.numel()] = float("nan")
     elif kind == "tiny":
@@ -288,7 +304,7 @@ def batch_norm():
     for defines in (
         ("TUNE_THREADS=64", "TUNE_HELD=4", "TUNE_KEPT=1"),
         ("TUNE_THREADS=32", "TUNE_HELD=2", "TUNE_KEPT=1", "TUNE_HINTS=2", "TUNE_TOGETHER=3"),
-        ("TUNE_THREADS=64", "TUNE_HELD=0", "TUNE_KEPT=1", "TUNE_TOGETHER=1"),
+        ("TUNE_THREADS=96", "TUNE_HELD=1", "TUNE_KEPT=1", "TUNE_TOGETHER=1", "TUNE_PREFETCH=1"),
     ):
         library = build("batch_norm", *defines)
         for shape in ((3, 4, 16, 20), (2, 3, 13, 17), (5, 3, 24, 24), (7, 2, 40, 32), (9, 3, 36, 40)):
@@ -301,6 +317,25 @@ def batch_norm():
                 report(near(found, wanted, eager, 2e-6), "batch_norm", defines, shape, kind)
 
 
+def layer_norm():
+    small = ("TUNE_SHORT=300", "TUNE_WARPS=2")
+    for defines in (
+        (*small, "TUNE_PACKS=4", "TUNE_SLOTS=3", "TUNE_EARLY=1", "TUNE_AHEAD=2"),
+        (*small, "TUNE_PACKS=6", "TUNE_SLOTS=4", "TUNE_EARLY=0", "TUNE_AHEAD=3", "TUNE_ALIGN=1"),
+        ("TUNE_SHORT=300", "TUNE_WARPS=3", "TUNE_PACKS=2", "TUNE_SLOTS=5", "TUNE_EARLY=1", "TUNE_AHEAD=1"),
+        (),
+    ):
+        library = build("layer_norm", *defines)
+        for shape in ((5, 4, 15, 20), (1, 3, 28, 20), (7, 2, 16, 32), (16, 2, 25, 32), (2, 8, 16, 16), (3, 9, 31, 40), (4, 5, 9, 7)):
+            for kind in ("own", "large", "small", "shifted", "spike", "constant", "nan"):
+                x = aligned(shaped(torch.randn(shape) + 0.5, kind))
+                w, b = aligned(torch.randn(shape[1:]) * 0.1 + 1), aligned(torch.randn(shape[1:]) * 0.1)
+                found = out_of(*shape)
+                call(library, (x, w, b, found), (1e-5, *shape))
+                wanted = F.layer_norm(x.double(), shape[1:], w.double(), b.double(), 1e-5)
+                report(near(found, wanted, F.layer_norm(x, shape[1:], w, b, 1e-5)), "layer_norm", defines, shape, kind)
+
+
 SMALL = ("TUNE_KEPT_THREADS=64", "TUNE_KEPT_PACKS=2", "TUNE_KEPT=3", "TUNE_SHORT=300")
 
 
@@ -308,6 +343,11 @@ def group_norm(name="group_norm", after=lambda x: x):
     spread = ("TUNE_KEPT=1", "TUNE_CLUSTER=300", "TUNE_KEPT_THREADS=64")
     ways = ((*spread, "TUNE_KEPT_PACKS=2", "TUNE_SPREAD=20"), (*spread, "TUNE_KEPT_PACKS=4", "TUNE_SPREAD=10"))
     shapes = ((3, 8, 48, 48, 1), (2, 4, 65, 66, 1), (2, 64, 10, 12, 8), (3, 6, 9, 7, 2))
+    if "TUNE_BEHIND" in file_of(name).read_text():
+        few = ("TUNE_WARPS=2", "TUNE_LONG=8", "TUNE_SHORT=300")
+        ways = ((*few, "TUNE_ROOM=16", "TUNE_BEHIND=1"), (*few, "TUNE_ROOM=24", "TUNE_BEHIND=2", "TUNE_ALIGN=1"))
+        ways += ((*few, "TUNE_ROOM=32", "TUNE_STEP=4", "TUNE_BEHIND=3"), ("TUNE_WARPS=3", "TUNE_LONG=8", "TUNE_BEHIND=0"))
+        shapes += ((3, 8, 16, 20, 2), (5, 4, 10, 8, 2), (4, 6, 32, 18, 3), (1, 3, 8, 84, 1), (2, 2, 25, 32, 2))
     if name == "group_norm_silu":
         ways = ((), SMALL, (*SMALL, "TUNE_DEEP=2"), (*SMALL, "TUNE_DEEP=4"))
         shapes = ((2, 64, 10, 12, 32), (3, 96, 9, 7, 32), (2, 8, 16, 20, 2), (2, 6, 7, 9, 2), (1, 8, 30, 20, 1))
@@ -394,28 +434,56 @@ def quantize_dequantize():
                 report(right, "quantize_dequantize", defines, rows, cols, kind)
 
 
-def max_pool2d():
-    for defines in ((), ("TUNE_STRIP=8", "TUNE_EDGES=0"), ("TUNE_STRIP=16",)):
-        library = build("max_pool2d", *defines)
-        for shape in ((2, 3, 32, 40), (1, 2, 29, 61), (1, 2, 70, 260), (1, 1, 9, 512), (1, 1, 5, 4)):
-            for kind in ("own", "nan", "infinite"):
-                x = shaped(torch.randn(shape), kind)
-                if kind == "infinite":
-                    x[0, 0], x.view(-1)[5] = float("-inf"), float("inf")
-                wanted = F.max_pool2d(x, 4, 1, 1)
-                x, found = aligned(x), out_of(*wanted.shape)
-                call(library, (x, found), (*shape, *wanted.shape[2:]))
-                right = torch.allclose(found, wanted, rtol=0, atol=0, equal_nan=True)
-                report(right, "max_pool2d", defines, shape, kind)
+def instance_norm():
+    few = ("TUNE_WARPS=2", "TUNE_BLOCKS=2", "TUNE_LONG=8")
+    ways = ((*few, "TUNE_ROOM=16", "TUNE_EARLY=2"), (*few, "TUNE_ROOM=32", "TUNE_STEP=4", "TUNE_EARLY=0"))
+    ways += (("TUNE_WARPS=3", "TUNE_BLOCKS=4", "TUNE_LONG=8", "TUNE_ROOM=24", "TUNE_EARLY=1"), SMALL)
+    for defines in ways:
+        library = build("instance_norm", *defines)
+        for shape in ((3, 5, 16, 20), (2, 3, 40, 32), (2, 2, 9, 7), (7, 1, 25, 32), (1, 1, 48, 64)):
+            for kind in ("own", "large", "shifted", "spike", "constant", "nan"):
+                x = aligned(shaped(torch.randn(shape) + 0.5, kind))
+                found = out_of(*shape)
+                call(library, (x, found), (1e-5, *shape))
+                wanted, eager = F.instance_norm(x.double(), eps=1e-5), F.instance_norm(x, eps=1e-5)
+                report(near(found, wanted, eager), "instance_norm", defines, shape, kind)
 
 
-CHECKS = (cross_entropy, batch_norm, group_norm, group_norm_silu, top_k_softmax, softmax_cross_entropy)
-CHECKS += (quantize_dequantize, max_pool2d)
+def row_length(name, length):
+    small = ("TUNE_KEPT_THREADS=64", "TUNE_KEPT_PACKS=2", "TUNE_KEPT=5", "TUNE_LONG=300")
+    for defines in ((*small, "TUNE_BLOCKS=2"), (*small, "TUNE_BLOCKS=4"), ()):
+        library = build(name, *defines)
+        for rows, cols in ((9, 999), (11, 1024), (7, 4099), (5, 301), (13, 256), (6, 3)):
+            for kind in ("own", "large", "small", "spike", "constant", "nan"):
+                x, found = aligned(shaped(torch.randn(rows, cols), kind)), out_of(rows, cols)
+                call(library, (x, found), (rows, cols))
+                report(near(found, length(x.double()), length(x), 3e-7), name, defines, rows, cols, kind)
+
+
+def l1_norm():
+    row_length("l1_norm", lambda x: x / x.abs().mean(dim=1, keepdim=True))
+
+
+def l2_norm():
+    row_length("l2_norm", lambda x: x / torch.linalg.vector_norm(x, dim=1, keepdim=True))
+
+
+CHECKS = (cross_entropy, batch_norm, layer_norm, group_norm, group_norm_silu, instance_norm, l1_norm, l2_norm)
+CHECKS += (top_k_softmax, softmax_cross_entropy, quantize_dequantize)
+NAMES = {check.__name__: check for check in CHECKS}
 torch.manual_seed(0)
-for check in CHECKS:
-    if len(sys.argv) == 1 or check.__name__ in sys.argv[1:]:
-        before = WRONG
-        check()
-        KEPT.clear()
-        print(check.__name__, "right" if WRONG == before else "wrong", flush=True)
+chosen = sys.argv[1:] or list(NAMES)
+for argument in chosen:
+    name = Path(argument).stem
+    if name not in NAMES:
+        sys.exit(f"no check is named {name}; there are {', '.join(NAMES)}")
+    if argument.endswith(".cu"):
+        PATHS[name] = Path(argument)
+    before = WRONG
+    NAMES[name]()
+    KEPT.clear()
+    file = file_of(name)
+    shown = file.relative_to(ROOT) if file.is_relative_to(ROOT) else file
+    print(shown, "right" if WRONG == before else "wrong", flush=True)
+    PATHS.pop(name, None)
 sys.exit(WRONG > 0)
