@@ -5,7 +5,7 @@ HERE=benchmarks/probes/memory_bound
 exec python3 -m benchmarks.kernel_variants "$@" \
   layer_norm \
   "layer_norm:$HERE/layer_norm.cu TUNE_EARLY=0,4" \
-  "layer_norm:$HERE/layer_norm.cu TUNE_WARPS=8 TUNE_PACKS=32 TUNE_SLOTS=28 TUNE_AHEAD=8 TUNE_EARLY=6" \
+  "layer_norm:$HERE/layer_norm.cu TUNE_WARPS=8 TUNE_PACKS=32 TUNE_SLOTS=28 TUNE_AHEAD=12 TUNE_EARLY=6" \
   batch_norm \
   "batch_norm:$HERE/batch_norm.cu TUNE_THREADS=512 TUNE_HELD=16 TUNE_KEPT=224" \
   "batch_norm:$HERE/batch_norm.cu TUNE_THREADS=384 TUNE_HELD=24 TUNE_KEPT=224 TUNE_PREFETCH=0,8" \
