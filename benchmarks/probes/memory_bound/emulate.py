@@ -273,6 +273,11 @@ def near(found, wanted, eager, slack=1e-6):
     return error <= 3 * usual + slack * largest + 1e-30 and torch.equal(found.isnan(), wanted.isnan())
 
 
+def slack_of(kind):
+    """For normalisations: a mean near 1000 is known to 6e-5, which one row of PyTorch's may hit by chance."""
+    return 4e-5 if kind == "shifted" else 2e-6
+
+
 def out_of(*shape, dtype=torch.float32):
     return aligned(torch.full(shape, 77, dtype=dtype))
 
@@ -315,7 +320,7 @@ def batch_norm():
                 call(library, (x, w, b, found), (1e-5, *shape))
                 wanted = F.batch_norm(x.double(), None, None, w.double(), b.double(), True, 0.0, 1e-5)
                 eager = F.batch_norm(x, None, None, w, b, True, 0.0, 1e-5)
-                report(near(found, wanted, eager, 2e-6), "batch_norm", defines, shape, kind)
+                report(near(found, wanted, eager, slack_of(kind)), "batch_norm", defines, shape, kind)
 
 
 def layer_norm():
@@ -334,7 +339,8 @@ def layer_norm():
                 found = out_of(*shape)
                 call(library, (x, w, b, found), (1e-5, *shape))
                 wanted = F.layer_norm(x.double(), shape[1:], w.double(), b.double(), 1e-5)
-                report(near(found, wanted, F.layer_norm(x, shape[1:], w, b, 1e-5)), "layer_norm", defines, shape, kind)
+                eager = F.layer_norm(x, shape[1:], w, b, 1e-5)
+                report(near(found, wanted, eager, slack_of(kind)), "layer_norm", defines, shape, kind)
 
 
 SMALL = ("TUNE_KEPT_THREADS=64", "TUNE_KEPT_PACKS=2", "TUNE_KEPT=3", "TUNE_SHORT=300")
@@ -360,7 +366,8 @@ def group_norm(name="group_norm", after=lambda x: x):
                 w, b, found = torch.randn(shape[1]) * 0.1 + 1, torch.randn(shape[1]) * 0.1, out_of(*shape)
                 call(library, (x, w, b, found), (groups, 1e-5, *shape))
                 wanted = after(F.group_norm(x.double(), groups, w.double(), b.double(), 1e-5))
-                report(near(found, wanted, after(F.group_norm(x, groups, w, b, 1e-5))), name, defines, shape, kind)
+                eager = after(F.group_norm(x, groups, w, b, 1e-5))
+                report(near(found, wanted, eager, slack_of(kind)), name, defines, shape, kind)
 
 
 def group_norm_silu():
@@ -447,7 +454,7 @@ def instance_norm():
                 found = out_of(*shape)
                 call(library, (x, found), (1e-5, *shape))
                 wanted, eager = F.instance_norm(x.double(), eps=1e-5), F.instance_norm(x, eps=1e-5)
-                report(near(found, wanted, eager), "instance_norm", defines, shape, kind)
+                report(near(found, wanted, eager, slack_of(kind)), "instance_norm", defines, shape, kind)
 
 
 def row_length(name, length):
