@@ -211,10 +211,13 @@ def test_a_judge_without_buffers_allocates_them_for_the_next_candidate(
     evaluator: Evaluator, kernel: Callable[[str], Candidate], task_file: Callable[[str], Path]
 ) -> None:
     task, candidate = task_file("relu"), kernel("relu.cpp")
-    evaluator.describe(task)
-    (judge,) = evaluator._judges.values()
-    judge.release_memory(more_than=0)
-    assert not judge._holds_buffers
-    assert evaluator.evaluate_one(task, candidate, fresh=True).status is Status.OK
+    for _ in range(3):  # a busy machine may cost the judge, which is then another one
+        evaluator.describe(task)
+        (judge,) = evaluator._judges.values()
+        judge.release_memory(more_than=0)
+        assert not judge._holds_buffers
+        assert evaluator.evaluate_one(task, candidate, fresh=True).status is Status.OK
+        if list(evaluator._judges.values()) == [judge]:
+            break
     assert list(evaluator._judges.values()) == [judge]
     assert judge._holds_buffers
