@@ -202,6 +202,18 @@ class Failing(Recording):
             raise ConnectionError("the server\nis <gone>")
 
 
+class Colliding(Recording):
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def begin(self, run: LoggedRun) -> int | None:
+        self.times -= 1
+        if self.times >= 0:
+            raise SystemError("AST constructor recursion depth mismatch (before=207, after=190)")
+        return super().begin(run)
+
+
 class Hanging(Recording):
     def __init__(self) -> None:
         super().__init__()
@@ -238,6 +250,18 @@ def test_a_logger_that_fails_is_off_and_the_run_goes_on(tmp_path: Path, monkeypa
     assert {trial.number for trial in good.trials} == set(state.trials)
     assert good.ended is not None
     assert good.ended.finished
+
+
+def test_a_logger_begins_again_where_two_threads_have_parsed_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twice, always = Colliding(2), Colliding(99)
+    state, view = searched(tmp_path / "run", monkeypatch, twice=twice, always=always)
+
+    assert {trial.number for trial in twice.trials} == set(state.trials)
+    assert not always.trials
+    (said,) = view.messages
+    assert said.startswith("--log always failed and is off for the rest of this run: AST constructor")
 
 
 def test_a_logger_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from warpsmith.system.plugins import plugin
 PACKAGE = "warpsmith.loggers"
 _END_S = 60.0  # for what is still to be sent when the run ends
 _LONGEST = 200  # characters of a library's complaint
+_ATTEMPTS = 3  # to begin
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,24 @@ class LoggerThread:
         if self._thread.is_alive():
             self.fault = self.fault or f"--log {self._spec}: it did not take everything within {_END_S:g} s."
 
+    def _begun(self) -> tuple[RunLogger, int | None]:
+        """The logger, and the last trial that its log has.
+
+        In Python 3.11, threads that parse source at the same time may raise SystemError (CPython's issue 106905), and
+        the imports of these libraries do parse: then once more.
+        """
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                logger = chosen_logger(self._spec).create(self._spec.partition(":")[2])
+                return logger, logger.begin(self._run)
+            except SystemError:
+                if not left:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
     def _work(self) -> None:
         try:
-            logger = chosen_logger(self._spec).create(self._spec.partition(":")[2])
-            known = logger.begin(self._run)
+            logger, known = self._begun()
             for trial in self._earlier() if known is not None else ():
                 if trial.number > (known or 0):
                     logger.trial(trial)
