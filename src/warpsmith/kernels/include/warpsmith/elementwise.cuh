@@ -1,10 +1,10 @@
-// Functions of single elements: one read, one write, several 16-byte loads in flight in every thread.
+// Functions of single elements: one read, one write, 16 bytes a thread.
 #pragma once
 #ifndef TUNE_STORE
 #define TUNE_STORE 1
 #endif
 #ifndef TUNE_THREADS
-#define TUNE_THREADS 256
+#define TUNE_THREADS 128
 #endif
 #ifndef TUNE_PACKS
 #define TUNE_PACKS 1
