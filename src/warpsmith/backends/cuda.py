@@ -80,6 +80,7 @@ DIALECT = CDialect(
         ),
         ("divisor.cuh", "`Divisor`: division by a number that does not change"),
         ("elementwise.cuh", "`map<F, THREADS, PACKS>(x, out, n, stream)`: a function of single elements"),
+        ("expm1.cuh", "`expm1_selected(x)`: exp(x) - 1 for x of at most 0, without a branch"),
         ("rows.cuh", "`reduce_rows(policy, rows, cols, stream)`: a reduction over each row, then a value per element"),
         (
             "kept.cuh",
