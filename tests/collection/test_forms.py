@@ -15,7 +15,14 @@ from warpsmith.backends.library import LIBRARY
 from warpsmith.backends.source import backend_named
 from warpsmith.kernels import form_product
 from warpsmith.kernels.collection import SOURCES, collected, collection
-from warpsmith.kernels.form_convolution import Convolution, _out_step, _streams, tile_columns
+from warpsmith.kernels.form_convolution import (
+    Convolution,
+    _out_step,
+    _streams,
+    longest_sum,
+    strides_become_channels,
+    tile_columns,
+)
 from warpsmith.kernels.form_task import FormKernel
 from warpsmith.kernels.forms import form_kernel
 from warpsmith.model.build import Artifact, DeviceKind, Target
@@ -27,13 +34,15 @@ from warpsmith.tasks.outline import outline
 from warpsmith.tasks.suites import suite_tasks
 
 TILED, STREAM = "launch_convolution<kColumns, {}, kRows>", "launch_stream<kColumns, {}, kRows, 256>"
+HELD = "launch_held<kColumns, {}, kRows, kTriple, kFold>"
+HELD_64 = ("kColumns = 64", "kRows = 2", "kTriple = true")
 PRODUCT = (
     "multiply(p, warpsmith::{}(a, p.rows, p.terms), warpsmith::{}(b, p.columns, p.terms), warpsmith::dense(out, p)"
 )
 SUITE = {  # what the form writes for each task: the values that were tuned by hand
     "conv1d": (STREAM.format(1), "kColumns = 128, kRows = 1"),
     "conv1d_dilated_strided": (STREAM.format(1), "kColumns = 128, kRows = 1", "{1, 1, 3}, {0, 0, 0}, {1, 1, 4}"),
-    "conv2d": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4"),
+    "conv2d": (HELD.format(1), *HELD_64, "kFold = 0"),
     "conv2d_5x9": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3", "{1, 5, 9}"),
     "conv2d_5x9_dilated": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3", "{1, 1, 1}, {0, 2, 4}, {1, 2, 3}"),
     "conv2d_depthwise": ("launch<3, 3, TUNE_ROWS>", "TUNE_ROWS = 16, 8"),
@@ -44,28 +53,30 @@ SUITE = {  # what the form writes for each task: the values that were tuned by h
     "conv2d_oblong": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3"),
     "conv2d_oblong_5x7": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3"),
     "conv2d_pointwise": (STREAM.format(1), "kColumns = 128, kRows = 1"),
-    "conv2d_stem": (TILED.format(1), "kColumns = 48", "x, weight, bias, out", "{1, 4, 4}, {0, 2, 2}"),
-    "conv3d": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4"),
-    "conv3d_3x3x1": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4", "{3, 3, 1}"),
+    "conv2d_stem": (
+        "launch_strided<kColumns, kRows, kTriple>",
+        *("kColumns = 48", "kRows = 2", "kTriple = false", "x, weight, bias, out", "{1, 4, 4}, {0, 2, 2}"),
+    ),
+    "conv3d": (HELD.format(1), *HELD_64, "kFold = 0"),
+    "conv3d_3x3x1": ("launch_flat(form_of(", "{3, 3, 1}"),
     "conv3d_3x5x7": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4", "{3, 5, 7}"),
     "conv3d_oblong_3x5x7": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4", "{3, 5, 7}"),
-    "conv_transpose1d": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4", "true"),
+    "conv_transpose1d": (HELD.format(1), *HELD_64, "kFold = 0", "{1, 1, 1}, true"),
     "conv_transpose1d_dilated": (STREAM.format(1), "kColumns = 64, kRows = 2"),
     "conv_transpose1d_strided_dilated": (STREAM.format(2), "kColumns = 64, kRows = 2"),
     "conv_transpose2d": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3"),
     "conv_transpose2d_3x7": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3"),
     "conv_transpose2d_3x7_padded": (TILED.format(1), "kColumns = 32"),
     "conv_transpose2d_grouped": (TILED.format(3), "kColumns = 48", "make_form(batch, 4, 8, 16"),
-    "conv_transpose2d_oblong": (TILED.format(1), "kColumns = 32"),
+    "conv_transpose2d_oblong": (HELD.format(1), "kColumns = 32", "TUNE_ROWS = 3, 4", "kTriple = false", "kFold = 0"),
     "conv_transpose2d_oblong_3x5": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 3, 4"),
-    "conv_transpose2d_strided_dilated": (TILED.format(5), "kColumns = 48"),
     "conv_transpose3d": (TILED.format(1), "kColumns = 48"),
     "conv_transpose3d_3x5x5": (TILED.format(1), "kColumns = 64", "TUNE_ROWS = 4, 3"),
-    "conv_transpose3d_grouped": (TILED.format(2), "kColumns = 16", "true, {1, 1, 1})"),
-    "conv_transpose3d_large": (TILED.format(1), "kColumns = 24"),
+    "conv_transpose3d_grouped": (HELD.format(2), "kColumns = 16", "TUNE_ROWS = 4, 2", "kFold = 0", "true, {1, 1, 1})"),
+    "conv_transpose3d_large": (HELD.format(1), "kColumns = 24", "TUNE_ROWS = 4, 3", "kTriple = false", "kFold = 27"),
     "conv_transpose3d_oblong_3x5x7": (TILED.format(1), "kColumns = 16"),
     "conv_transpose3d_strided": (TILED.format(2), "kColumns = 64"),
-    "conv_transpose3d_strided_dilated": (TILED.format(2), "kColumns = 64"),
+    "conv_transpose3d_strided_dilated": (HELD.format(2), *HELD_64, "kFold = 18"),
     "matmul": (PRODUCT.format("plain", "transposed"), "{1, m, k, n, true}"),
     "matmul_3d": (PRODUCT.format("plain", "transposed"), "{1, batch * m, k, n, true}"),
     "matmul_4d": (PRODUCT.format("plain", "transposed"), "{1, batch * height * width, k, n, true}"),
@@ -98,6 +109,7 @@ SUITE = {  # what the form writes for each task: the values that were tuned by h
 NOT_BY_A_FORM = {  # structure of the inputs that no operation of the reference shows, and what templates write as well
     *("matmul_diagonal", "matmul_lower_triangular", "matmul_upper_triangular", "matmul_symmetric"),
     *("matrix_scalar", "matvec"),
+    "conv_transpose2d_strided_dilated",  # every output has one input pixel or none: a kernel of its own
 }
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom warpsmith import booleans, normal, task\n\n"
@@ -399,12 +411,18 @@ def test_the_source_compiles(tensors: str, sizes: str, result: str, tmp_path: Pa
 
 PLANS = """
 #include <warpsmith/convolution_stream.cuh>
+#include <warpsmith/convolution_strided.cuh>
 #include <cstdio>
 using namespace warpsmith::conv;
+static bool strided_ok(const Form& f, int columns) {
+  return (columns == 16 && make_strided_plan<16, 4>(f).ok) || (columns == 24 && make_strided_plan<24, 4>(f).ok) ||
+         (columns == 32 && make_strided_plan<32, 3>(f).ok) || (columns == 48 && make_strided_plan<48, 2>(f).ok) ||
+         (columns == 64 && make_strided_plan<64, 2>(f).ok);
+}
 int main() {
-  int a[27];
+  int a[28];
   for (;;) {
-    for (int i = 0; i < 27; ++i)
+    for (int i = 0; i < 28; ++i)
       if (scanf("%d", a + i) != 1) return 0;
     const Form f = make_form(a[0], a[1], a[2], a[3], {a[4], a[5], a[6]}, {a[7], a[8], a[9]}, {a[10], a[11], a[12]},
                              {a[13], a[14], a[15]}, {a[16], a[17], a[18]}, a[19], {a[20], a[21], a[22]});
@@ -412,7 +430,9 @@ int main() {
     const bool planned = f.out_volume() && widest.ok;
     const bool tiles = !planned || (chosen.ok && chosen.columns == a[23] && chosen.product.ostep[2] == a[24]);
     const bool streams = (f.co == 64 || f.co == 128) && make_stream_plan(f, f.co, f.co == 128 ? 1 : 2).ok;
-    printf("%d\\n", tiles && (!f.out_volume() || streams == bool(a[25])));
+    const bool steps = !planned || longest_sum(chosen) <= a[26];
+    const bool blocks = !f.out_volume() || !a[27] || strided_ok(f, a[23]);
+    printf("%d\\n", tiles && steps && blocks && (!f.out_volume() || streams == bool(a[25])));
   }
 }
 """
@@ -462,4 +482,11 @@ def _line(found: Convolution) -> str:
     ones, zeros = [1] * missing, [0] * missing
     values = [2, found.groups, found.ci, found.co, *ones, *found.extents, *ones, *found.kernel, *ones, *found.stride]
     values += [*zeros, *found.padding, *ones, *found.dilation, found.transposed, *zeros, *found.output_padding]
-    return " ".join(str(int(each)) for each in (*values, tile_columns(found), _out_step(found), _streams(found), 0))
+    chosen = (
+        tile_columns(found),
+        _out_step(found),
+        _streams(found),
+        longest_sum(found),
+        strides_become_channels(found),
+    )
+    return " ".join(str(int(each)) for each in (*values, *chosen))

@@ -101,6 +101,12 @@ DIALECT = CDialect(
         ("depthwise.cuh", "`depthwise::launch<H, W, ROWS>`: convolution with one filter per channel"),
         ("convolution.cuh", "`launch_convolution<COLUMNS, OUT_STEP, ROWS>(form, ...)`: any convolution"),
         ("convolution_stream.cuh", "`launch_stream`, `launch_separable`: convolutions along one axis or of one tap"),
+        (
+            "convolution_held.cuh",
+            "`launch_held<COLUMNS, OUT_STEP, ROWS, TRIPLE, FOLD>`: as `launch_convolution`, with sums held in registers",
+        ),
+        ("convolution_strided.cuh", "`launch_strided`: convolutions of few channels with a stride, such as stems"),
+        ("convolution_flat.cuh", "`launch_flat`: few channels to 64, stride 1, taps near each other, one pass"),
         ("matmul.cuh", "`multiply(product, a, b, epilogue, workspace, stream)`: fp32-class products on tensor cores"),
         ("small_product.cuh", "`multiply_small`: float32 products with few rows or columns, and small ones"),
         ("flash_attention.cuh", "`flash::attend(heads, workspace, stream)`: causal attention in the fp32 class"),

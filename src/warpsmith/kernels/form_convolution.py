@@ -2,7 +2,9 @@
 
 Which kernel of the device library suits a convolution follows the plans of `convolution.cuh`: `tile_columns` and
 `_streams` say beforehand what `make_plan` and `make_stream_plan` decide. Where the sizes of a call do not suit the
-kernel that was chosen, the library takes its plain kernel, which is right for every convolution.
+kernel that was chosen, the library takes its plain kernel, which is right for every convolution. Kernels that were
+faster than the general one on an H200 (`convolution_held.cuh`, `_strided`, `_flat`) are written for convolutions like
+those that were measured, and for no others.
 """
 
 from __future__ import annotations
@@ -20,6 +22,11 @@ _TILE_HEAD, _PITCH = 256 + 2 * 2 * 256 * 4, 68  # of convolution.cuh
 _SPAN = 192  # pixels between taps that share a stage, at most
 _SHORT_SUM = 400
 _MOST_FILTER = 49  # taps of a depthwise filter that a thread keeps in registers
+_LONGEST_SUM = 27  # steps of 16 terms that tensor cores add up: `kLongestSum` of convolution_held.cuh
+_HELD_ROWS = {16: (4, 2), 24: (4, 3), 32: (3, 4), 48: (2,), 64: (2,)}  # by columns; more rows spill registers
+_HELD_STEPS = 2  # the widest step of the output that was measured with sums held in registers
+_MOST_FOLDED = 128  # `kMaxFolded` of convolution.cuh
+_FLAT_TERMS, _FLAT_PIXELS, _FLAT_COLUMNS = 32, 128, 64
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,14 @@ def convolution(task: FormTask) -> FormKernel:
         return FormKernel(f"depthwise {kind}", _depthwise(task, found))
     if found.groups > 1 and found.ci == 1:
         return FormKernel(kind, _plain(task, found))
-    return FormKernel(kind, _streamed(task, found) if _streams(found) else _tiled(task, found))
+    if _streams(found):
+        return FormKernel(kind, _streamed(task, found))
+    if _is_flat(task, found):
+        return FormKernel(kind, _flat(task, found))
+    if strides_become_channels(found):
+        return FormKernel(kind, _strided(task, found))
+    fold = held_fold(found)
+    return FormKernel(kind, _tiled(task, found) if fold is None else _held(task, found, fold))
 
 
 def read_convolution(task: FormTask, step: Step, dims: tuple[int | str, ...]) -> Convolution:
@@ -165,6 +179,111 @@ def _plain(task: FormTask, found: Convolution) -> str:
             "if (int64_t(f.images) * f.groups * f.co * f.out_volume() == 0) return 0;",
             f"return launch_direct(f, {_pointers(task, found)}, nullptr, static_cast<cudaStream_t>({task.stream}), "
             "Identity());",
+        ),
+    )
+
+
+# --- sums held in the registers of the tensor cores ---
+
+
+def longest_sum(found: Convolution) -> int:
+    """Steps of 16 terms of the longest sum, at most: for few channels the library's plan may need fewer."""
+    taps = 1
+    for axis in range(found.axes - 1):
+        step = found.stride[axis] if found.transposed else 1
+        distances = [found.padding[axis] - k * found.dilation[axis] for k in range(found.kernel[axis])]
+        taps *= max(sum((r + distance) % step == 0 for distance in distances) for r in range(step))
+    return taps * len(set(_offsets(found))) * -(-found.ci // 16)
+
+
+def held_fold(found: Convolution) -> int | None:
+    """Steps after which `launch_held` adds to fp32 registers (0: all are short sums); None: the general kernel."""
+    columns, short = tile_columns(found), longest_sum(found) <= _LONGEST_SUM
+    if _out_stride(found) > _HELD_STEPS:
+        return None
+    if columns == 24:
+        return 0 if short else _LONGEST_SUM
+    if columns == _WIDTHS[-1] and found.active_phases == 1:
+        return 0 if short else 18 if _out_stride(found) > 1 else None
+    return 0 if short and columns in (16, 32) else None
+
+
+def _held(task: FormTask, found: Convolution, fold: int) -> str:
+    columns = tile_columns(found)
+    rows = _HELD_ROWS[columns]
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/convolution_held.cuh>",
+        tunable("TUNE_ROWS", rows) if len(rows) > 1 else "",
+        _namespace(
+            task,
+            found,
+            *_held_constants(columns, rows),
+            f"constexpr int kFold = {fold};  // steps of 16 terms that are added in tensor cores; 0: the whole sum, "
+            f"which has {_LONGEST_SUM} or fewer",
+        ),
+        task.workspace_bytes(f"return workspace_of(best_plan(form_of({task.size_names}), kColumns, kRows));"),
+        task.launch(
+            f"return launch_held<kColumns, {_out_step(found)}, kRows, kTriple, kFold>(form_of({task.size_names}), "
+            f"{_pointers(task, found)}, {task.workspace}, static_cast<cudaStream_t>({task.stream}));"
+        ),
+    )
+
+
+def _held_constants(columns: int, rows: tuple[int, ...]) -> tuple[str, ...]:
+    triple = "true" if columns == _WIDTHS[-1] else "false"
+    return (
+        f"constexpr int kColumns = {columns};  // of a tile: output channels times phases of the last axis",
+        f"constexpr int kRows = {'TUNE_ROWS' if len(rows) > 1 else rows[0]};  // times 64 pixels of a warpgroup",
+        f"constexpr bool kTriple = {triple};  // three products of one width, or one of double width and one of single",
+    )
+
+
+# --- few channels ---
+
+
+def strides_become_channels(found: Convolution) -> bool:
+    """Whether `launch_strided` suits: blocks of stride x stride pixels have 16 to 128 values, their sums are short."""
+    if found.transposed or found.groups != 1 or found.axes > 2 or found.ci >= 16 or any(d != 1 for d in found.dilation):
+        return False
+    channels = found.ci * math.prod(found.stride)
+    taps = math.prod(-(-k // s) for k, s in zip(found.kernel, found.stride, strict=True))
+    short = taps * -(-channels // 16) <= _LONGEST_SUM
+    return short and 16 <= channels <= _MOST_FOLDED and tile_columns(found) in _HELD_ROWS
+
+
+def _strided(task: FormTask, found: Convolution) -> str:
+    columns = tile_columns(found)
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/convolution_strided.cuh>",
+        _namespace(task, found, *_held_constants(columns, _HELD_ROWS[columns][:1])),
+        task.workspace_bytes(f"return strided_workspace<kColumns, kRows>(form_of({task.size_names}));"),
+        task.launch(
+            f"return launch_strided<kColumns, kRows, kTriple>(form_of({task.size_names}), {_pointers(task, found)}, "
+            f"{task.workspace}, static_cast<cudaStream_t>({task.stream}));"
+        ),
+    )
+
+
+def _is_flat(task: FormTask, found: Convolution) -> bool:
+    """Whether `launch_flat` suits: two steps of terms, and taps near each other in memory at the task's own sizes."""
+    if found.transposed or found.groups != 1 or found.co != _FLAT_COLUMNS or longest_sum(found) > _LONGEST_SUM:
+        return False
+    if any(s != 1 for s in found.stride) or any(found.padding) or found.ci * math.prod(found.kernel) > _FLAT_TERMS:
+        return False
+    reach = found.dilation[-1] * (found.kernel[-1] - 1)
+    if found.axes > 1:
+        reach += found.dilation[-2] * (found.kernel[-2] - 1) * task.size(found.extents[-1])
+    return reach <= _FLAT_PIXELS // 2
+
+
+def _flat(task: FormTask, found: Convolution) -> str:
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/convolution_flat.cuh>",
+        _namespace(task, found),
+        task.workspace_bytes(f"return flat_workspace(form_of({task.size_names}));"),
+        task.launch(
+            f"return launch_flat(form_of({task.size_names}), {_pointers(task, found)}, {task.workspace}, "
+            f"static_cast<cudaStream_t>({task.stream}));"
         ),
     )
 
