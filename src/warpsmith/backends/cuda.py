@@ -103,7 +103,7 @@ DIALECT = CDialect(
         ("convolution_stream.cuh", "`launch_stream`, `launch_separable`: convolutions along one axis or of one tap"),
         (
             "convolution_held.cuh",
-            "`launch_held<COLUMNS, OUT_STEP, ROWS, TRIPLE, FOLD>`: as `launch_convolution`, with sums held in registers",
+            "`launch_held<COLUMNS, OUT_STEP, ROWS, TRIPLE, FOLD>`: as `launch_convolution`, sums stay in registers",
         ),
         ("convolution_strided.cuh", "`launch_strided`: convolutions of few channels with a stride, such as stems"),
         ("convolution_flat.cuh", "`launch_flat`: few channels to 64, stride 1, taps near each other, one pass"),
