@@ -42,6 +42,16 @@ HOW = {  # the strategy of a kernel of the collection, by the header that it inc
     "compute hi*hi + hi*lo + lo*hi with wgmma from a ring of shared-memory stages; add partial sums in fp32 registers",
     "convolution_stream": "split-product + wgmma in one pass over memory: all filters stay in shared memory, four "
     "warps load the input and split it into fp16 planes on its way, two warpgroups multiply and write",
+    "convolution_held": "split-product + implicit-gemm + wgmma with sums held in the tensor cores' registers: two fp16 "
+    "planes of the input, a tap is a fixed distance in a flat array; every 64 pixels of a tile have registers of their "
+    "own, so that all products of a stage are one group and the next group is issued before the last one is done; sums "
+    "are added to fp32 registers after at most 27 steps of 16 terms",
+    "convolution_strided": "split-product + implicit-gemm + wgmma for few channels and a stride: blocks of stride x "
+    "stride pixels become the channels of one pixel, so that the convolution has stride 1, ceil(kernel / stride) taps "
+    "per axis and enough channels for 16 terms, and every input is written once",
+    "convolution_flat": "split-product + wgmma in one pass over memory for few terms: the ranges of the input that a "
+    "tile reads are copied to shared memory three tiles ahead; 256 threads gather the terms of every pixel there and "
+    "split them into fp16; a tile belongs to one warpgroup, which writes while the other one multiplies",
     "matmul": "split-product + wgmma + tma-loads + warp-specialisation: write each factor once as two fp16 planes (x "
     "= s * (hi + lo), with a power of two s for each stretch of a row), already in the blocks that the matrix "
     "instructions read; one producer thread copies blocks into a ring of shared-memory stages, two warpgroups "
