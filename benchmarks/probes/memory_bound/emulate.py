@@ -120,6 +120,15 @@ template <typename K, typename... A> cudaError_t cudaLaunchKernelEx(cudaLaunchCo
     emulated::run_team(team, first, c->gridDim, c->blockDim.x, c->dynamicSmemBytes);
   return cudaSuccess;
 }
+template <typename K> void emulated_launch(dim3 grid, int threads, int64_t shared, K kernel) {
+  emulated::body = kernel;
+  std::thread([=] {
+    emulated::begin(grid, threads, shared);
+    for (unsigned z = 0; z < grid.z; ++z)
+      for (unsigned y = 0; y < grid.y; ++y)
+        for (unsigned x = 0; x < grid.x; ++x) emulated::run_block(dim3(x, y, z), shared);
+  }).join();
+}
 template <typename K> void emulated_launch(unsigned grid, int threads, int64_t shared, K kernel) {
   emulated::body = kernel;
   for (unsigned b = 0; b < grid; ++b) emulated::run_team(1, b, dim3(grid), threads, shared);
@@ -476,7 +485,81 @@ def l2_norm():
     row_length("l2_norm", lambda x: x / torch.linalg.vector_norm(x, dim=1, keepdim=True))
 
 
-CHECKS = (cross_entropy, batch_norm, layer_norm, group_norm, group_norm_silu, instance_norm, l1_norm, l2_norm)
+def columns(name, function):
+    small = ("TUNE_THREADS=64", "TUNE_PACKS=4", "TUNE_STAGES=3")
+    ways = ((*small, "TUNE_PART=2"), (*small, "TUNE_PART=4"), (*small, "TUNE_PART=1"))
+    shapes = [(2, 40, 63), (2, 100, 16), (3, 400, 255), (2, 21, 100), (1, 3, 4), (1, 66, 30), (1, 640, 1000), (1, 320, 63)]
+    shapes += [(1, 3, 129), (5, 33, 1), (1, 200, 1), (2, 1, 1), (2, 5, 3), (5, 128, 64), (0, 4, 4), (3, 4, 0)]
+    shapes += [(2, 600, 63), (6, 2000, 1)]
+    for defines in ways:
+        library = build(name, *defines)
+        for shape in shapes:
+            for values in ("own", "integers", "nan", "infinite", "least", "most"):
+                x = torch.randn(shape)
+                if values == "integers":
+                    x = x.round()
+                elif values == "nan" and x.numel():
+                    x[0, shape[1] // 2, 0] = x[-1, shape[1] - 1, shape[2] - 1] = float("nan")
+                    x[-1, shape[1] // 3, shape[2] - 1] = float("nan")
+                elif values == "infinite" and x.numel():
+                    x[0, shape[1] // 2, 0], x[-1, 0, shape[2] - 1] = float("inf"), -float("inf")
+                elif values in ("least", "most"):
+                    x = torch.full_like(x, float("-inf" if values == "least" else "inf"))
+                x = aligned(x)
+                eager = function(x, dim=1)
+                found = out_of(shape[0], shape[2], dtype=eager.dtype)
+                call(library, (x, found), shape)
+                if eager.dtype == torch.int64:  # the first one; PyTorch may name another of equal elements
+                    best = x.gather(1, eager[:, None])
+                    right = torch.equal(found, ((x == best) | (x.isnan() & best.isnan())).int().argmax(dim=1))
+                else:
+                    right = torch.equal(found.isinf(), eager.isinf()) and torch.equal(found.isnan(), eager.isnan())
+                    same = [each.nan_to_num(0, 0, 0) for each in (found, function(x.double(), dim=1), eager)]
+                    right &= not x.numel() or near(*same, 2e-7)
+                report(right, name, defines, shape, values)
+
+
+def column_check(name, function):
+    def check():
+        columns(name, function)
+
+    check.__name__ = name
+    return check
+
+
+def rotary_embedding():
+    library = build("rotary_embedding")
+    for shape in ((2, 3, 5, 8, 4), (1, 1, 1, 2, 1), (2, 2, 7, 10, 5), (1, 3, 67, 64, 32), (0, 3, 4, 8, 4)):
+        batch, heads, length, width, pairs = shape
+        q, k = (aligned(torch.randn(batch, heads, length, width)) for _ in "qk")
+        angles = aligned(torch.rand(length, pairs) * 100)
+        found = [out_of(*q.shape), out_of(*q.shape)]
+        call(library, (q, k, angles, *found), shape)
+        cosine, sine = (torch.cat((each, each), -1) for each in (angles.cos(), angles.sin()))
+        for x, y in zip((q, k), found, strict=True):
+            wanted = x * cosine + torch.cat((-x[..., pairs:], x[..., :pairs]), -1) * sine
+            report(torch.allclose(y, wanted, rtol=1e-5, atol=2e-6), "rotary_embedding", shape)
+
+
+def softmax():
+    small = ("TUNE_CLUSTER=300", "TUNE_KEPT_THREADS=64", "TUNE_KEPT=3", "TUNE_SPREAD=4")
+    for defines in ((), small):
+        library = build("softmax", *defines)
+        for rows, cols in ((9, 2000), (7, 1023), (5, 2045), (1, 800), (3, 200), (5, 1), (1, 4097), (3, 13001)):
+            for kind in ("own", "large", "shifted", "nan", "infinite"):
+                x = shaped(torch.randn(rows, cols), kind)
+                if kind == "infinite":
+                    x[0, : cols // 2] = float("-inf")
+                x, found = aligned(x), out_of(rows, cols)
+                call(library, (x, found), (rows, cols))
+                wanted, eager = x.double().softmax(-1), x.softmax(-1)
+                report(near(found, wanted, eager, 3e-7), "softmax", defines, rows, cols, kind)
+
+
+REDUCTIONS = {"sum_reduction": torch.sum, "mean_reduction": torch.mean, "max_reduction": torch.amax}
+REDUCTIONS |= {"min_reduction": torch.amin, "argmax": torch.argmax, "argmin": torch.argmin}
+CHECKS = tuple(column_check(*each) for each in REDUCTIONS.items()) + (rotary_embedding, softmax)
+CHECKS += (cross_entropy, batch_norm, layer_norm, group_norm, group_norm_silu, instance_norm, l1_norm, l2_norm)
 CHECKS += (top_k_softmax, softmax_cross_entropy, quantize_dequantize)
 NAMES = {check.__name__: check for check in CHECKS}
 torch.manual_seed(0)

@@ -1,7 +1,4 @@
 // The row of the largest element over the rows of every matrix.
-#ifndef TUNE_COLS
-#define TUNE_COLS 64
-#endif
 #include <warpsmith/columns.cuh>
 
 extern "C" int launch(const float* x, int64_t* out, int64_t batch, int64_t rows, int64_t cols, void* workspace, void* stream) {

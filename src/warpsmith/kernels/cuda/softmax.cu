@@ -1,4 +1,13 @@
 // Softmax of the rows.
+#ifndef TUNE_KEPT_THREADS
+#define TUNE_KEPT_THREADS 768
+#endif
+#ifndef TUNE_KEPT
+#define TUNE_KEPT 9
+#endif
+#ifndef TUNE_SPREAD
+#define TUNE_SPREAD 9
+#endif
 #include <warpsmith/lagged.cuh>
 
 namespace {
