@@ -1,7 +1,7 @@
 """Times variants of kernels of the collection: every combination of values of their macros, checked against PyTorch.
 
     python -m benchmarks.kernel_variants "softmax TUNE_THREADS=256,512 TUNE_PACKS=4,8" "relu TUNE_PACKS=1,2,4"
-    python -m benchmarks.kernel_variants cross_entropy "cross_entropy:benchmarks/probes/memory_bound/cross_entropy.cu"
+    python -m benchmarks.kernel_variants cross_entropy "cross_entropy:path/to/candidate.cu"
 
 TASK:FILE is another kernel for the task than that of the collection. Arguments of the same task that follow each other
 make one table.

@@ -1,13 +1,13 @@
 """Runs kernels on the emulated device of the tests, with small blocks, and compares them with PyTorch.
 
-    python benchmarks/probes/memory_bound/emulate.py [cross_entropy path/to/batch_norm.cu ...]
+    python benchmarks/probes/memory_bound/emulate.py [argmax path/to/batch_norm.cu ...]
 
 A name is the candidate of this folder or, where there is none, the kernel of the collection; a path is that file, checked as
-the task that it is named after. Without arguments: every task that has a check.
+the task that it is named after. The notes say which candidates there were. Without arguments: every task that has a check.
 
 The text of a kernel and of the headers it includes is translated: inline PTX becomes C++, launches become calls. Bulk copies
 happen at once, barriers in shared memory are counters, blocks of a cluster or of a cooperative grid are threads. It finds
-wrong indices, sums and missing cases; it finds no races. Takes about ten minutes for all of them.
+wrong indices, sums and missing cases; it finds no races. Takes about half a minute to some minutes for a task.
 """
 
 import ctypes
@@ -359,11 +359,6 @@ def group_norm(name="group_norm", after=lambda x: x):
     spread = ("TUNE_KEPT=1", "TUNE_CLUSTER=300", "TUNE_KEPT_THREADS=64")
     ways = ((*spread, "TUNE_KEPT_PACKS=2", "TUNE_SPREAD=20"), (*spread, "TUNE_KEPT_PACKS=4", "TUNE_SPREAD=10"))
     shapes = ((3, 8, 48, 48, 1), (2, 4, 65, 66, 1), (2, 64, 10, 12, 8), (3, 6, 9, 7, 2))
-    if "TUNE_BEHIND" in file_of(name).read_text():
-        few = ("TUNE_WARPS=2", "TUNE_LONG=8", "TUNE_SHORT=300")
-        ways = ((*few, "TUNE_ROOM=16", "TUNE_BEHIND=1"), (*few, "TUNE_ROOM=24", "TUNE_BEHIND=2", "TUNE_ALIGN=1"))
-        ways += ((*few, "TUNE_ROOM=32", "TUNE_STEP=4", "TUNE_BEHIND=3"), ("TUNE_WARPS=3", "TUNE_LONG=8", "TUNE_BEHIND=0"))
-        shapes += ((3, 8, 16, 20, 2), (5, 4, 10, 8, 2), (4, 6, 32, 18, 3), (1, 3, 8, 84, 1), (2, 2, 25, 32, 2))
     if name == "group_norm_silu":
         ways = ((), SMALL)
         shapes = ((2, 64, 10, 12, 32), (3, 96, 9, 7, 32), (2, 8, 16, 20, 2), (2, 6, 7, 9, 2), (1, 8, 30, 20, 1))
