@@ -440,12 +440,14 @@ int main() {
 
 @pytest.mark.nvcc
 def test_the_rules_of_the_form_are_those_of_the_header(tmp_path: Path) -> None:
-    """1000 convolutions: the tile that the form chooses is the one that the library's own plan asks for."""
+    """1200 convolutions: the tile that the form chooses is the one that the library's own plan asks for."""
     (tmp_path / "plans.cu").write_text(PLANS)
     flags = ["-std=c++17", "-arch=sm_90a", "--expt-relaxed-constexpr", f"-I{LIBRARY}"]
     subprocess.run(["nvcc", *flags, "plans.cu", "-o", "plans"], cwd=tmp_path, check=True, capture_output=True)
     rng = random.Random(7)
-    lines = [_line(_drawn(rng)) for _ in range(1000)]
+    stems = [replace(_drawn(rng), **_stem(rng)) for _ in range(200)]
+    lines = [_line(found) for found in (*(_drawn(rng) for _ in range(1000)), *stems)]
+    assert sum(map(strides_become_channels, stems)) > 50
 
     done = subprocess.run([tmp_path / "plans"], input="\n".join(lines), capture_output=True, text=True, check=True)
 
@@ -475,6 +477,21 @@ def _drawn(rng: random.Random) -> Convolution:
         co=rng.choice((1, 3, 8, 20, 33, 48, 64, 64, 96, 128, 128, 192)),
         kernel=kernel,
     )
+
+
+def _stem(rng: random.Random) -> dict[str, Any]:
+    """A forward 2-d convolution of few channels with a stride."""
+    return {
+        "transposed": False,
+        "groups": 1,
+        "ci": rng.choice((1, 3, 4, 7)),
+        "kernel": [rng.choice((3, 4, 5, 7, 11)) for _ in range(2)],
+        "stride": [rng.choice((2, 3, 4)) for _ in range(2)],
+        "padding": [rng.randrange(4) for _ in range(2)],
+        "dilation": [1, 1],
+        "output_padding": [0, 0],
+        "extents": [rng.choice((20, 37, 64)) for _ in range(2)],
+    }
 
 
 def _line(found: Convolution) -> str:
