@@ -76,7 +76,7 @@ SUITE = {  # what the form writes for each task: the values that were tuned by h
     "conv_transpose3d_large": (HELD.format(1), "kColumns = 24", "TUNE_ROWS = 4, 3", "kTriple = false", "kFold = 27"),
     "conv_transpose3d_oblong_3x5x7": (TILED.format(1), "kColumns = 16"),
     "conv_transpose3d_strided": (TILED.format(2), "kColumns = 64"),
-    "conv_transpose3d_strided_dilated": (HELD.format(2), *HELD_64, "kFold = 18"),
+    "conv_transpose3d_strided_dilated": (TILED.format(2), "kColumns = 64"),
     "matmul": (PRODUCT.format("plain", "transposed"), "{1, m, k, n, true}"),
     "matmul_3d": (PRODUCT.format("plain", "transposed"), "{1, batch * m, k, n, true}"),
     "matmul_4d": (PRODUCT.format("plain", "transposed"), "{1, batch * height * width, k, n, true}"),

@@ -204,7 +204,7 @@ def held_fold(found: Convolution) -> int | None:
     if columns == 24:
         return 0 if short else _LONGEST_SUM
     if columns == _WIDTHS[-1] and found.active_phases == 1:
-        return 0 if short else 18 if _out_stride(found) > 1 else None
+        return 0 if short else None
     return 0 if short and columns in (16, 32) else None
 
 
