@@ -3,6 +3,7 @@
 #
 #   bash benchmarks/record.sh FOLDER SECONDS STEP...
 #   bash benchmarks/record.sh runs/records 540 verify sweep
+#   bash benchmarks/record.sh runs/records 540 throughput attacks+draws     # side by side: steps that record no times
 #
 # FOLDER gets two files, written anew every few seconds and at the end: h200.json, the facts of the collection, and
 # records.tar.gz (in parts of 15 MiB if it is large) with all other records and the log of each step. What a call leaves
@@ -16,7 +17,7 @@ cd "$(dirname "$0")/.."
 out=$(realpath -m "$1") limit=$2
 shift 2
 steps="judge verify tf32 sweep lineage tests attacks demo throughput engines sharing rejects draws calibration suite"
-for name in "$@"; do
+for name in ${*//+/ }; do
   case $name in
     probes:*) [ -e "benchmarks/probes/${name#*:}/next.sh" ] || { echo "no benchmarks/probes/${name#*:}/next.sh"; exit 2; } ;;
     verify:?* | first:?* | profiles:?* | variants:?* | clock:?* | methods:?*) ;;
@@ -137,9 +138,14 @@ step() {
 
 running= collector= failed=0
 own=$$
+end() { # a process and all that it has started
+  local child
+  for child in $(pgrep -P "$1"); do end "$child"; done
+  kill "$1" 2>/dev/null
+}
 stop() {
   kill "$collector" 2>/dev/null
-  [ -z "$running" ] || { pkill -TERM -P "$running"; kill "$running"; wait "$running"; } 2>/dev/null
+  [ -z "$running" ] || { end "$running"; wait "$running"; } 2>/dev/null
   rm -f "$work/base/.step.$own"
   collect
   exit 143
@@ -151,25 +157,33 @@ trap stop TERM INT HUP
   trap '' INT
   while sleep 4; do
     collect
-    kill -0 "$own" 2>/dev/null || { pkill -TERM -P "$(cat "$work/base/.step.$own")"; exit; } 2>/dev/null
+    kill -0 "$own" 2>/dev/null || { end "$(cat "$work/base/.step.$own")"; exit; } 2>/dev/null
   done
 ) &
 collector=$!
 
-for name in "$@"; do
-  [ "$(left)" -gt 15 ] || { echo "== $name: no time left"; failed=1; continue; }
-  log=$work/logs/${name%%:*}.log
-  echo "== $name, after $SECONDS s"
-  date -u "+== $name, %F %T UTC" >>"$log"
-  step "$name" >>"$log" 2>&1 &
+for names in "$@"; do
+  [ "$(left)" -gt 15 ] || { echo "== $names: no time left"; failed=1; continue; }
+  echo "== $names, after $SECONDS s"
+  (
+    for name in ${names//+/ }; do
+      date -u "+== $name, %F %T UTC" >>"$work/logs/${name%%:*}.log"
+      step "$name" >>"$work/logs/${name%%:*}.log" 2>&1 &
+    done
+    status=0
+    for job in $(jobs -p); do wait "$job" || status=$?; done
+    exit $status
+  ) &
   running=$!
   echo "$running" >"$work/base/.step.$own"
   wait "$running"
   status=$?
   [ $status -eq 0 ] || failed=1
-  echo "== $name: status $status, after $SECONDS s"
+  echo "== $names: status $status, after $SECONDS s"
   running=
-  tail -n "${TAIL:-12}" "$log"
+  for name in ${names//+/ }; do
+    tail -n "${TAIL:-12}" "$work/logs/${name%%:*}.log"
+  done
 done
 kill "$collector" 2>/dev/null
 wait "$collector" 2>/dev/null
