@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
 from warpsmith.kernels.form_task import FormKernel, FormTask, Step, require, text, tunable, value_name
-from warpsmith.model.task import Dim
+from warpsmith.model.task import Dim, Workload
 
 _OPERATIONS = {"cumsum": "Plus", "cumprod": "Times"}
 
@@ -79,15 +80,55 @@ def scan(task: FormTask) -> FormKernel:
     if task.on_cpu:
         call = f"return warpsmith::scan::run<warpsmith::scan::{function}, {switches}>({pointers}, {extents});"
         return FormKernel(name, text(f"{said}.\n#include <warpsmith/cpu/scan.h>", task.launch(call)))
+    shapes = (_shape(task, found, workload) for workload in task.task.workloads)
+    if any(is_long(rows, columns) for rows, columns in shapes):
+        return FormKernel(name, _long_source(task, said, f"warpsmith::{function}, {switches}", pointers, extents))
     written = text(
         f"{said}: one read and one write of every element.\n#include <warpsmith/scan.cuh>",
-        f"{tunable('TUNE_THREADS', (128, 32, 256, 512))}\n{tunable('TUNE_PACKS', (4, 2))}",
+        _TUNABLES,
         task.launch(
             f"return warpsmith::scan<warpsmith::{function}, {switches}, TUNE_THREADS, TUNE_PACKS>("
             f"{pointers}, {extents}, {task.stream});"
         ),
     )
     return FormKernel(name, written)
+
+
+_TUNABLES = f"{tunable('TUNE_THREADS', (128, 32, 256, 512))}\n{tunable('TUNE_PACKS', (4, 2))}"
+
+
+def is_long(rows: int, columns: int) -> bool:
+    """Whether several blocks share a row on an H200; `scan_is_long` in long_scan.cuh decides at run time."""
+    if columns < 4 * 2048 or rows * _ceil_div(columns, 512) >= 2**31:
+        return False
+    aligned = columns % 4 == 0
+    volume = 8.0 * rows * columns
+    chunks = _ceil_div(rows, 16 * 132) * _ceil_div(columns, 2048 if aligned else 512) * 0.7
+    return 1.1 * (6.0 + volume / 3.5e6) < max(chunks, volume / (3.3e6 if aligned else 3.0e6))
+
+
+def _shape(task: FormTask, found: RowScan, workload: Workload) -> tuple[int, int]:
+    """Rows and columns in a workload."""
+    *outer, columns = (task.size(dim, workload) for dim in found.dims)
+    return math.prod(outer), columns
+
+
+def _long_source(task: FormTask, said: str, scanned: str, pointers: str, extents: str) -> str:
+    """The text for tasks with a workload whose rows are long and few: any size, chosen at run time."""
+    return text(
+        f"{said}: one read and one write of every element. Long rows are shared by several blocks.\n"
+        "#include <warpsmith/long_scan.cuh>",
+        f"{_TUNABLES}\n{tunable('TUNE_LONG_THREADS', (256, 512, 128))}\n{tunable('TUNE_LONG_PACKS', (8, 4, 6))}",
+        task.workspace_bytes(f"return warpsmith::long_scan_bytes<TUNE_LONG_THREADS, TUNE_LONG_PACKS>({extents});"),
+        task.launch(
+            f"return warpsmith::scan_any<{scanned}, TUNE_THREADS, TUNE_PACKS, TUNE_LONG_THREADS, TUNE_LONG_PACKS>("
+            f"{pointers}, {extents}, {task.workspace}, {task.stream});"
+        ),
+    )
+
+
+def _ceil_div(count: int, by: int) -> int:
+    return -(-count // by)
 
 
 def _require_chain(steps: list[Step]) -> None:
