@@ -236,14 +236,14 @@ def task_file(entry: Entry, folder: Path) -> Path:
 
 
 def kernel_for(entry: Entry, program: Program, contract: Contract) -> Kernel | None:
-    """The kernel that the package has for a task: of a suite's task, of a form, or a template's first plan."""
-    own = SOURCES / f"{entry.kernel}.cu"
-    if entry.kernel and own.is_file():
-        return Kernel(ONE_TASK, read_candidate(own))
+    """The kernel that a user's task gets: of a form, the file of a suite's task, or a template's first plan."""
     operations = outline(program)
     written = form_kernel(program.task, contract, operations)
     if written is not None:
         return Kernel(written.form, Candidate((SourceFile("kernel.cu", written.source),), "cuda"))
+    own = SOURCES / f"{entry.kernel}.cu"
+    if entry.kernel and own.is_file():
+        return Kernel(ONE_TASK, read_candidate(own))
     problem = Problem(program.task, contract, "cuda", ARCH, DeviceKind.CUDA, ARCH, (), operations)
     abilities = kernel_templates.abilities(problem)
     risky = kernel_templates.risky_strategies(problem)

@@ -10,6 +10,7 @@ import pytest
 from tests.proposers.test_template import brief, exhibit, field
 from tests.strategies.problems import make_problem
 from warpsmith.backends.source import backend_named
+from warpsmith.kernels.collection import SOURCES
 from warpsmith.kernels.forms import form_kernel
 from warpsmith.model.brief import Brief, Idea, Problem, Reply
 from warpsmith.model.candidate import SourceFile
@@ -30,7 +31,7 @@ def problem_of(operation: str, arguments: str, family: Family = Family.OTHER, ar
 
 
 SCAN = problem_of("aten.cumsum.default", '[{"$": "x"}, 1]')  # no template fits
-SOFTMAX = problem_of("aten._softmax.default", '[{"$": "x"}, -1, false]', Family.ROW_REDUCTION)  # templates alone
+SOFTMAX = problem_of("aten._softmax.default", '[{"$": "x"}, -1, false]', Family.ROW_REDUCTION)  # a file, and templates
 
 
 def source_of(problem: Problem) -> str:
@@ -89,8 +90,15 @@ def test_it_is_the_first_strategy_and_is_translated_to_the_same_kernel() -> None
     assert field(aligned, "strategy") == COLLECTED
 
 
+def test_a_task_with_the_operations_of_a_suites_task_begins_with_the_file_of_that_task() -> None:
+    reply = propose(brief(Move.INIT, problem=SOFTMAX))
+
+    assert (field(reply, "strategy"), field(reply, "name")) == (COLLECTED, "as warpsmith-100/softmax")
+    assert (SOURCES / "softmax.cu").read_text(encoding="utf-8").strip() in reply.text
+
+
 def test_where_no_form_fits_the_templates_stay() -> None:
-    assert field(propose(brief(Move.INIT, problem=SOFTMAX)), "strategy") != COLLECTED
+    assert field(propose(brief(Move.INIT, problem=replace(SOFTMAX, arch="sm_80"))), "strategy") != COLLECTED
     with pytest.raises(ProposerRefused, match="no template fits"):
         propose(brief(Move.INIT, problem=replace(SCAN, arch="sm_80")))
     with pytest.raises(ProposerRefused, match="no template fits"):

@@ -18,7 +18,7 @@ from warpsmith.model.method import Move, Product
 from warpsmith.model.strategy import Plan, Strategy, StrategyParameter
 from warpsmith.model.task import Family, Operation, Outline, OutlineValue
 from warpsmith.prompts.parser import parse
-from warpsmith.proposers.templates import TemplateProposer
+from warpsmith.proposers.templates import COLLECTED, TemplateProposer
 from warpsmith.strategies import plan_space
 
 PROBLEM = make_problem(backend="cpu")
@@ -342,7 +342,8 @@ def test_with_the_real_templates_what_the_aligner_says_is_what_the_code_says(bac
     problem = softmax_problem(backend)
     proposer = TemplateProposer()
     thinking = replace(brief(Move.INIT, problem=problem), product=Product.STRATEGIES, wanted=3)
-    for number, draft in enumerate(parse(proposer.propose(thinking, proposer.prompt(thinking)), thinking).drafts):
+    drafts = parse(proposer.propose(thinking, proposer.prompt(thinking)), thinking).drafts
+    for number, draft in enumerate(each for each in drafts if each.strategy != COLLECTED):
         asked = replace(brief(Move.TRANSLATE, problem=problem), idea=Idea(number, draft.strategy))
         written = parse(proposer.propose(asked, proposer.prompt(asked)), asked).candidate
         assert written is not None

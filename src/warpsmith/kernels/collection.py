@@ -20,6 +20,7 @@ from pathlib import Path
 from warpsmith.backends.build_cache import content_key
 from warpsmith.backends.library import library_headers
 from warpsmith.backends.source import backend_named, read_candidate
+from warpsmith.kernels import form_file
 from warpsmith.kernels.facts import DeviceFacts, KernelFacts, KernelState, read_facts, state_of
 from warpsmith.kernels.forms import form_kernel
 from warpsmith.model.candidate import Candidate, SourceFile
@@ -156,6 +157,20 @@ def collected(task: SuiteTask, precision: Precision | None = None) -> CollectedK
     if written is None:
         return file
     return CollectedKernel(task, Candidate((SourceFile(path.name, written.source),), "cuda"), written.form)
+
+
+def written_operations() -> bytes:
+    """What `cuda/operations.json` has to be: the operations of the tasks that have a file, read from the tasks."""
+    from warpsmith.tasks.load import load_task
+    from warpsmith.tasks.outline import outline
+
+    entries = []
+    for task in (task for suite in SHIPPED for task in suite_tasks(suite)):
+        if (SOURCES / f"{task.name}.cu").is_file() and task.name not in form_file.STRUCTURED:
+            program = load_task(task.spec())
+            contract = backend_named("cuda").contract(program.task)
+            entries.append(form_file.described(task.title, program.task, outline(program), contract.arguments))
+    return form_file.write_operations(entries)
 
 
 def find_kernel(name: str) -> CollectedKernel:

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from warpsmith.kernels.form_chain import chain
 from warpsmith.kernels.form_convolution import convolution
+from warpsmith.kernels.form_file import same_operations
 from warpsmith.kernels.form_pool import pooling
 from warpsmith.kernels.form_product import product
 from warpsmith.kernels.form_scan import scan
@@ -22,7 +23,7 @@ from warpsmith.model.task import Outline, Task
 
 Form = Callable[[FormTask], FormKernel]
 FORMS: Mapping[str, tuple[Form, ...]] = {
-    "cuda": (convolution, product, scan, pooling),
+    "cuda": (convolution, product, scan, pooling, same_operations),
     "cpu": (convolution, scan, pooling),  # templates write the products
 }
 """By backend. Each writes the kernel for a task of its form, or raises `NotThisForm`."""
