@@ -26,7 +26,7 @@ CASES = (  # extents of input and weights, the operation
     ),
     ("16, 4, 5, 6", "16, 3, 2, 3, 2", "F.conv_transpose3d(x, weight, stride=(1, 2, 9), dilation=(2, 1, 1))"),
     ("16, 4, 5, 6", "10, 16, 2, 3, 1", "F.conv3d(x, weight, stride=(1, 2, 1), padding=(1, 0, 0))"),
-    ("16, 7, 9", "16, 1, 3, 3", "F.conv2d(x, weight, stride=2, groups=16)"),
+    ("16, 3, 7, 9", "16, 1, 3, 3, 3", "F.conv3d(x, weight, stride=2, groups=16)"),
     ("16, 11", "20, 16, 3", "F.conv1d(x, weight, dilation=3, stride=2, padding=4)"),
 )
 PROGRAM = """

@@ -21,6 +21,7 @@ from torch import Tensor
 from tests.collection.test_forms import described
 from warpsmith.backends.library import LIBRARY
 from warpsmith.backends.toolchain import find_cxx
+from warpsmith.kernels import form_convolution
 from warpsmith.kernels.collection import SOURCES
 from warpsmith.kernels.forms import form_kernel
 
@@ -125,6 +126,12 @@ CASES = {
         "F.conv1d(x, weight, dilation=2)", 5, (64, 5, 4), ("launch_flat(",), ((3, 301), (1, 7))
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def _without_gathered_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the form writes for many pixels: the sizes here are small."""
+    monkeypatch.setattr(form_convolution, "_gathers", lambda task, found: False)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -4,7 +4,8 @@ Which kernel of the device library suits a convolution follows the plans of `con
 `_streams` say beforehand what `make_plan` and `make_stream_plan` decide. Where the sizes of a call do not suit the
 kernel that was chosen, the library takes its plain kernel, which is right for every convolution. Kernels that were
 faster than the general one on an H200 (`convolution_held.cuh`, `_strided`, `_flat`) are written for convolutions like
-those that were measured, and for no others.
+those that were measured, and for no others. `convolution_gathered.cuh` is written where the estimates of
+`convolution_choice.py` prefer it at the task's own sizes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,15 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from warpsmith.kernels.convolution_choice import (
+    Sizes,
+    gathered_columns,
+    general_microseconds,
+    is_short_stream,
+    plain_microseconds,
+    prefers_gathered,
+    streamed_microseconds,
+)
 from warpsmith.kernels.form_task import FormKernel, FormTask, Step, numbers, require, text, tunable, value_name
 
 _WIDTHS = (8, 16, 24, 32, 48, 64)  # columns of a tile for which convolution.cuh has a kernel
@@ -27,6 +37,9 @@ _HELD_ROWS = {16: (4, 2), 24: (4, 3), 32: (3, 4), 48: (2,), 64: (2,)}  # by colu
 _HELD_STEPS = 2  # the widest step of the output that was measured with sums held in registers
 _MOST_FOLDED = 128  # `kMaxFolded` of convolution.cuh
 _FLAT_TERMS, _FLAT_PIXELS, _FLAT_COLUMNS = 32, 128, 64
+_MASK_TAPS, _MOST_TAPS, _MOST_PRODUCTS = 32, 512, 64  # bits of a word; `kMostTaps`, `kMostPhases` of `_gathered.cuh`
+_MOST_PLANNED_TAPS = 160  # `kMaxTaps` of convolution.cuh
+_FULL_WARP = 0.7  # of the lanes of `depthwise.cuh` that must have a column; `depthwise_any.cuh` otherwise
 
 
 @dataclass(frozen=True)
@@ -72,10 +85,14 @@ def convolution(task: FormTask) -> FormKernel:
     if task.on_cpu:
         depthwise = found.groups == found.channels > 1 and not found.transposed
         return FormKernel(f"depthwise {kind}" if depthwise else kind, _cpu(task, found))
-    if _is_depthwise(found):
+    if _is_depthwise(found) and _fills_warps(task, found):
         return FormKernel(f"depthwise {kind}", _depthwise(task, found))
+    if found.groups > 1 and found.ci == 1 and found.axes <= 2 and not found.transposed:
+        return FormKernel(f"depthwise {kind}", _depthwise_any(task, found))
     if found.groups > 1 and found.ci == 1:
         return FormKernel(kind, _plain(task, found))
+    if _gathers(task, found):
+        return FormKernel(kind, _gathered(task, found))
     if _streams(found):
         return FormKernel(kind, _streamed(task, found))
     if _is_flat(task, found):
@@ -288,6 +305,93 @@ def _flat(task: FormTask, found: Convolution) -> str:
     )
 
 
+# --- gathered pixels ---
+
+
+def sizes_of(task: FormTask, found: Convolution) -> Sizes:
+    """The convolution in numbers, with the sizes of the first workload."""
+    inside = [task.size(each) for each in found.extents]
+    outside, pixels, taps, planes = [], [], [], []
+    for axis, extent in enumerate(inside):
+        kernel, stride, padding = found.kernel[axis], found.stride[axis], found.padding[axis]
+        reach = (kernel - 1) * found.dilation[axis]
+        if not found.transposed:
+            outside.append(max(0, (extent + 2 * padding - reach - 1) // stride + 1))
+            pixels.append(outside[-1])
+            taps.append(kernel)
+            planes.append(outside[-1] + reach // stride)
+            continue
+        outside.append(max(0, (extent - 1) * stride - 2 * padding + reach + found.output_padding[axis] + 1))
+        pixels.append(-(-outside[-1] // stride))
+        distances = [[r + padding - k * found.dilation[axis] for k in range(kernel)] for r in range(stride)]
+        taps.append(max(sum(each % stride == 0 for each in phase) for phase in distances))
+        offsets = [each // stride for phase in distances for each in phase if each % stride == 0]
+        planes.append(pixels[-1] + max(offsets) - min(offsets))
+    one_tap = not found.transposed and _has_one_tap(found)
+    return Sizes(
+        images=task.size(found.batch),
+        groups=found.groups,
+        ci=found.ci,
+        co=found.co,
+        inside=math.prod(inside),
+        outside=math.prod(outside),
+        phases=math.prod(found.stride) if found.transposed else 1,
+        pixels=math.prod(pixels),
+        taps=math.prod(taps),
+        planes=math.prod(planes),
+        wide=one_tap and math.prod(inside) % 4 == 0,
+    )
+
+
+def _has_one_tap(found: Convolution) -> bool:
+    return all(k == 1 for k in found.kernel) and all(s == 1 for s in found.stride) and not any(found.padding)
+
+
+def _gathers(task: FormTask, found: Convolution) -> bool:
+    """Whether `convolution_gathered.cuh` is expected to be the fastest at the task's own sizes."""
+    sizes = sizes_of(task, found)
+    if math.prod(found.kernel) > _MOST_TAPS or sizes.phases > _MOST_PRODUCTS or _is_flat(task, found):
+        return False
+    if sizes.images * sizes.outside == 0:
+        return False
+    if _streams(found):
+        return is_short_stream(sizes) and prefers_gathered(sizes, streamed_microseconds(sizes))
+    if not _has_plan(found):
+        return prefers_gathered(sizes, plain_microseconds(sizes))
+    held = held_fold(found) is not None or strides_become_channels(found)
+    phases = max(1, found.active_phases)
+    return prefers_gathered(sizes, general_microseconds(sizes, tile_columns(found), phases, held))
+
+
+def _has_plan(found: Convolution) -> bool:
+    """Whether `make_plan` of `convolution.cuh` finds one; with few channels it can count taps as channels."""
+    taps = math.prod(found.kernel)
+    few = found.ci < 16 and not found.transposed and found.ci * taps <= _MOST_FOLDED
+    return (
+        not (found.transposed and max(found.stride) > _MOST_PHASES)
+        and max(found.kernel) <= _WIDTHS[-1]
+        and (taps <= _MOST_PLANNED_TAPS or few)
+    )
+
+
+def _gathered(task: FormTask, found: Convolution) -> str:
+    taps = sizes_of(task, found).taps
+    kind = "one" if taps <= 1 else "few" if taps <= _MASK_TAPS else "many"
+    by_four = not found.transposed and found.ci * math.prod(found.kernel) % 4 == 0
+    transposed = "true" if found.transposed else "false"
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/convolution_gathered.cuh>",
+        tunable("TUNE_COLUMNS", gathered_columns(found.co)[:2]),
+        _namespace(task, found, "constexpr int kColumns = TUNE_COLUMNS;  // output channels of a tile"),
+        task.workspace_bytes(f"return gathered_workspace(form_of({task.size_names}), kColumns);"),
+        task.launch(
+            f"return launch_gathered<kColumns, gathered::Taps::{kind}, {'true' if by_four else 'false'}, {transposed}>("
+            f"form_of({task.size_names}), {_pointers(task, found)}, {task.workspace}, "
+            f"static_cast<cudaStream_t>({task.stream}));"
+        ),
+    )
+
+
 # --- in one pass over memory ---
 
 
@@ -362,6 +466,37 @@ def _is_depthwise(found: Convolution) -> bool:
         and all(d == 1 for d in found.dilation)
         and (same or not any(found.padding))
         and found.kernel[0] * found.kernel[1] <= _MOST_FILTER
+    )
+
+
+def _fills_warps(task: FormTask, found: Convolution) -> bool:
+    """Whether rows of the output are long enough for `depthwise.cuh`: a warp takes 32 accesses of one row."""
+    width = task.size(found.extents[-1])
+    columns = width if any(found.padding) else width - found.kernel[-1] + 1
+    vector = next(v for v in (4, 2, 1) if width % v == 0 and columns % v == 0)
+    return columns >= _FULL_WARP * (-(-columns // (32 * vector)) * 32 * vector)
+
+
+def _depthwise_any(task: FormTask, found: Convolution) -> str:
+    def both(values: list[int], missing: int) -> list[int]:
+        return [missing] * (2 - len(values)) + values
+
+    options = [
+        *both(found.kernel, 1),
+        *both(found.stride, 1),
+        *both(found.padding, 0),
+        *both(found.dilation, 1),
+        found.co,
+    ]
+    extents = ["1"] * (2 - found.axes) + [task.extent(each) for each in found.extents]
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/depthwise_any.cuh>",
+        "// Kernel, stride, padding and dilation of both axes, output channels of a channel.\n"
+        f"using Filter = warpsmith::depthwise_any::Options<{', '.join(map(str, options))}>;",
+        task.launch(
+            f"return warpsmith::filter_channels<Filter>({_pointers(task, found)}, {task.extent(found.batch)}, "
+            f"{found.channels}, {', '.join(extents)}, {task.stream});"
+        ),
     )
 
 
