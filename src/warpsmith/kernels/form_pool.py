@@ -1,23 +1,29 @@
 """Pooling: the largest or the average of windows along one, two or three axes.
 
-`pool.cuh` has fast kernels for some windows and a general one for all others, `pool_ahead.cuh` a faster one for the
-largest of small square windows with stride one, `cpu/pool.h` one for all that its buffer holds.
+`pool_bands.cuh` has kernels for all windows and sizes. `pool.cuh` and `pool_ahead.cuh` have kernels for some windows of
+images whose rows begin at multiples of four elements and fill the columns that a warp or a block takes; a form chooses
+those by the sizes of the largest workload. `cpu/pool.h` has one for all windows that its buffer holds.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, numbers, require, text, tunable, value_name
-from warpsmith.model.task import Dim
+from warpsmith.model.task import Dim, Workload
 
 _OPERATION = re.compile(r"(avg|max)_pool([123])d(?:_with_indices)?")
 _WIDEST = 64  # elements of a window along one axis that are kept in registers
-_TALLEST = 16  # rows of windows side by side
+_LOWEST, _TALLEST = 4, 16  # rows of windows side by side for `pool2_side_by_side`
 _NEAR = 2  # columns beside a pack that `pool2_ahead` loads
 _ROWS_AHEAD = 4  # rows that `pool2_ahead` loads together, about
+_TILE = 128  # columns that a warp of these kernels takes
+_FILLED = 0.75  # of the tiles of a row: with less, `pool_bands` is chosen
+_LONG = 512  # elements of a row that fill a block of `pool1` well enough
+_BROAD = 1024  # columns that fill a block of `pool2_side_by_side`
 _CPU_BUFFER = 4096  # columns of a window, at most: `kBuffer` of cpu/pool.h
 
 
@@ -35,6 +41,7 @@ class Pooling:
     out: tuple[Dim, ...]  # of the output
     plain: bool  # no ceil_mode, padding counts, no other divisor
     counts_padding: bool
+    rounds_up: bool  # `ceil_mode`
     divisor: int  # 0: the number of elements
 
     @property
@@ -53,9 +60,9 @@ def pooling(task: FormTask) -> FormKernel:
     try:
         require(found.plain)
         written = {1: _one_axis, 2: _two_axes, 3: _three_axes}[axes](task, found)
+        header = "pool_ahead.cuh" if _looks_ahead(found) else "pool.cuh"
     except NotThisForm:
-        written = _any_windows(task, found)
-    header = "pool_ahead.cuh" if _looks_ahead(found) else "pool.cuh"
+        written, header = _bands(task, found), "pool_bands.cuh"
     return FormKernel(kind, text(f"// {_words(found)}\n#include <warpsmith/{header}>", *written))
 
 
@@ -99,6 +106,7 @@ def read_pooling(task: FormTask) -> Pooling:
         out=out,
         plain=not ceil and counts_padding and divisor is None,
         counts_padding=counts_padding,
+        rounds_up=ceil,
         divisor=divisor or 0,
     )
 
@@ -109,38 +117,69 @@ def _cpu(task: FormTask, found: Pooling) -> str:
     return text(
         f"// {_words(found)}\n#include <warpsmith/cpu/pool.h>",
         task.launch(
-            f"const warpsmith::pool::Windows windows = {_windows(task, found, str)};",
+            f"const warpsmith::pool::Windows windows = {_windows(task, found)};",
             f"return warpsmith::pool::run<warpsmith::pool::{policy}>"
             f"(windows, {task.pointer(found.image)}, {task.out});",
         ),
     )
 
 
-def _any_windows(task: FormTask, found: Pooling) -> Sequence[str]:
+def _bands(task: FormTask, found: Pooling) -> Sequence[str]:
+    options = {"kernel": 1, "stride": 1, "padding": 0, "dilation": 1}
+    lists = ", ".join(f"{name}[3] = {_three(getattr(found, name), missing)}" for name, missing in options.items())
+    deep = found.kernel[0] > 1 and len(found.kernel) == 3
+    threads, room = ((256, 128), (45000, 28000)) if deep else ((128, 256), (28000, 20000))
+    sizes = (
+        each for dims in (found.dims[2:], found.out[2:]) for each in (*["1"] * (3 - len(dims)), *map(task.extent, dims))
+    )
     return (
+        f"{tunable('TUNE_THREADS', threads)}\n{tunable('TUNE_BYTES', room)}",
+        f"struct Shape {{\n  static constexpr int {lists};\n"
+        f"  static constexpr bool counts_padding = {_truth(found.counts_padding)};\n"
+        f"  static constexpr int divisor = {found.divisor};\n"
+        f"  static constexpr bool rounds_up = {_truth(found.rounds_up)};\n}};",
         task.launch(
-            f"const warpsmith::Windows windows = {_windows(task, found, 'int({})'.format)};",
-            f"return warpsmith::pool_windows<{found.policy}>"
-            f"({task.pointer(found.image)}, {task.out}, windows, {task.stream});",
+            f"return warpsmith::pool_bands<{found.policy}, Shape, TUNE_THREADS, TUNE_BYTES>("
+            f"{task.pointer(found.image)}, {task.out}, {task.product(found.dims[:2])}, {', '.join(sizes)}, "
+            f"{task.stream});"
         ),
     )
 
 
-def _windows(task: FormTask, found: Pooling, extent: Callable[[str], str]) -> str:
-    """All options as the initialiser of `Windows`, which both headers have; `extent` writes a size."""
+def _three(values: Sequence[object], missing: int) -> str:
+    """A value for each of three axes as an initialiser; the first ones may be missing."""
+    return "{" + ", ".join(map(str, [*[missing] * (3 - len(values)), *values])) + "}"
 
-    def three(values: Sequence[object], missing: int) -> str:
-        return "{" + ", ".join(map(str, [*[missing] * (3 - len(values)), *values])) + "}"
 
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _width(task: FormTask, found: Pooling) -> int:
+    """The columns of the largest workload."""
+
+    def elements(workload: Workload) -> int:
+        return math.prod(task.size(dim, workload) for dim in found.dims)
+
+    return task.size(found.dims[-1], max(task.task.workloads, key=elements))
+
+
+def _fills_tiles(task: FormTask, found: Pooling) -> bool:
+    width = _width(task, found)
+    return width % 4 == 0 and width >= _FILLED * -(-width // _TILE) * _TILE
+
+
+def _windows(task: FormTask, found: Pooling) -> str:
+    """All options as the initialiser of `Windows` of cpu/pool.h."""
     options = [
         task.product(found.dims[:2]),
-        three([extent(task.extent(dim)) for dim in found.dims[2:]], 1),
-        three([extent(task.extent(dim)) for dim in found.out[2:]], 1),
-        three(found.kernel, 1),
-        three(found.stride, 1),
-        three(found.padding, 0),
-        three(found.dilation, 1),
-        "true" if found.counts_padding else "false",
+        _three([task.extent(dim) for dim in found.dims[2:]], 1),
+        _three([task.extent(dim) for dim in found.out[2:]], 1),
+        _three(found.kernel, 1),
+        _three(found.stride, 1),
+        _three(found.padding, 0),
+        _three(found.dilation, 1),
+        _truth(found.counts_padding),
         str(found.divisor),
     ]
     return f"{{{', '.join(options)}}}"
@@ -148,7 +187,7 @@ def _windows(task: FormTask, found: Pooling, extent: Callable[[str], str]) -> st
 
 def _one_axis(task: FormTask, found: Pooling) -> Sequence[str]:
     ((kernel,), (stride,), (padding,), (dilation,)) = found.kernel, found.stride, found.padding, found.dilation
-    require(stride == 1 and (kernel - 1) * dilation < _WIDEST)
+    require(stride == 1 and (kernel - 1) * dilation < _WIDEST and _width(task, found) >= _LONG)
     return (
         f"{tunable('TUNE_THREADS', (256, 128))}\n{tunable('TUNE_UNROLL', (1, 2))}",
         task.launch(
@@ -172,7 +211,9 @@ def _looks_ahead(found: Pooling) -> bool:
 def _two_axes(task: FormTask, found: Pooling) -> Sequence[str]:
     (kernel, width), (stride, across), (padding, beside) = found.kernel, found.stride, found.padding
     require(kernel == width and stride == across and padding == beside and found.dilation == [1, 1])
-    if stride == kernel and not padding and kernel <= _TALLEST:
+    if stride == kernel and not padding:
+        columns = _width(task, found)
+        require(_LOWEST <= kernel <= _TALLEST and columns % 4 == 0 and columns >= _BROAD)
         return (
             tunable("TUNE_THREADS", (512, 256)),
             task.launch(
@@ -180,6 +221,7 @@ def _two_axes(task: FormTask, found: Pooling) -> Sequence[str]:
                 f"{_arguments(task, found)});"
             ),
         )
+    require(_fills_tiles(task, found))
     if _looks_ahead(found):
         together = max(_ROWS_AHEAD // kernel, 1) * kernel
         strip = 64 // together * together
@@ -205,7 +247,7 @@ def _two_axes(task: FormTask, found: Pooling) -> Sequence[str]:
 
 def _three_axes(task: FormTask, found: Pooling) -> Sequence[str]:
     require((found.kernel, found.stride, found.padding) == ([3, 3, 3], [2, 2, 2], [1, 1, 1]))
-    require(found.dilation in ([1, 1, 1], [3, 3, 3]))
+    require(found.dilation in ([1, 1, 1], [3, 3, 3]) and _fills_tiles(task, found))
     return (
         f"{tunable('TUNE_WARPS', (8, 4))}\n{tunable('TUNE_BLOCKS', (4, 2))}",
         task.launch(
