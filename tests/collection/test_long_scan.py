@@ -81,7 +81,8 @@ def build(folder: Path, headers: Sequence[str], sources: Sequence[str], macros: 
     """One library of several kernels: `launch_0`, `workspace_bytes_0`, `launch_1`, …"""
     pieces = [LIBRARY.joinpath("warpsmith", name).read_text(encoding="utf-8") for name in headers]
     for number, source in enumerate(sources):
-        named = re.sub(r'extern "C" (\w+) (launch|workspace_bytes)\(', rf"\1 \2_{number}(", source)
+        named = source.replace("Policy", f"Policy_{number}")
+        named = re.sub(r'extern "C" (\w+) (launch|workspace_bytes)\(', rf"\1 \2_{number}(", named)
         pieces.append(re.sub(r"^(\w+) (?=launch_|workspace_)", r'extern "C" VISIBLE \1 ', named, flags=re.MULTILINE))
     text = f'#include "{EMULATOR}"\n#define VISIBLE __attribute__((visibility("default")))\n{DEVICE}'
     (folder / "kernel.cpp").write_text(text + "".join(map(translated, pieces)), encoding="utf-8")
@@ -139,7 +140,8 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> tuple[ctypes.CDLL, list[C
         kernel = form_kernel(task, contract, recorded)
         assert kernel is not None
         assert "scan_any" in kernel.source
-        written.append(kernel.source), contracts.append(contract)
+        written.append(kernel.source)
+        contracts.append(contract)
     headers = ("packs.cuh", "scan.cuh", "long_scan.cuh")
     small = ("TUNE_LONG_THREADS=64", "TUNE_LONG_PACKS=1")
     return build(folder, headers, written, small), contracts
