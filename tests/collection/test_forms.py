@@ -13,7 +13,6 @@ import pytest
 
 from warpsmith.backends.library import LIBRARY
 from warpsmith.backends.source import backend_named
-from warpsmith.kernels import form_product
 from warpsmith.kernels.collection import SOURCES, collected, collection
 from warpsmith.kernels.form_convolution import (
     Convolution,
@@ -362,29 +361,24 @@ def test_a_product_in_the_tf32_class_is_one_product_instead_of_three() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "small"),
+    ("sizes", "registers"),
     [
-        ('{"m": 17, "k": 2000, "n": 9000}', True),
-        ('{"m": 9000, "k": 2000, "n": 24}', True),
+        ('{"m": 17, "k": 60000, "n": 9000}', True),
+        ('{"m": 90000, "k": 20000, "n": 24}', True),
         ('{"m": 250, "k": 250, "n": 250}', True),
-        ('{"m": 25, "k": 2000, "n": 9000}', False),
-        ('{"m": 512, "k": 512, "n": 512}', False),
-        ('{"m": 512, "k": 512, "n": 512}, {"m": 1, "k": 512, "n": 512}', True),
+        ('{"m": 90000, "k": 16, "n": 90000}', True),
+        ('{"m": 25, "k": 60000, "n": 9000}', False),
+        ('{"m": 2048, "k": 2048, "n": 2048}', False),
+        ('{"m": 2048, "k": 2048, "n": 2048}, {"m": 1, "k": 512, "n": 512}', True),
     ],
 )
-def test_products_with_few_rows_and_small_ones_have_kernels_of_their_own(
-    sizes: str, small: bool, write: Written
-) -> None:
+def test_products_that_are_small_or_thin_have_kernels_of_their_own(sizes: str, registers: bool, write: Written) -> None:
     found = write('a=normal("m, k"); b=normal("k, n")', sizes, "a @ b")
 
     assert found is not None
-    assert ("if (warpsmith::is_small(p)) return" in found.source) is small
-    assert ("small_product.cuh" in found.source) is small
-
-
-def test_the_limits_of_small_products_are_those_of_the_header() -> None:
-    header = (SOURCES.parent / "include/warpsmith/small_product.cuh").read_text(encoding="utf-8").replace("'", "")
-    assert f"kFew = {form_product._FEW}, kFlops = {form_product._SMALL_FLOPS};" in header
+    assert ("if (warpsmith::by_registers(p))" in found.source) is registers
+    assert ("multiply_in_registers<false, true>(" in found.source) is registers
+    assert ("register_product.cuh" in found.source) is registers
 
 
 def test_families_without_a_form_have_no_task_of_a_form() -> None:

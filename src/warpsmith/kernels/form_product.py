@@ -155,21 +155,25 @@ def _source(task: FormTask, found: _Product) -> str:
     how = "accuracy of TF32 from one fp16 product" if task.tf32 else "float32 accuracy from three fp16 products"
     factors = f"warpsmith::{first}({found.a}, p.rows, p.terms), warpsmith::{second}({found.b}, p.columns, p.terms)"
     needed = f"return warpsmith::multiply_bytes{exactness}(product({task.size_names}));"
-    small = ""
-    if any(_is_small(task, found, workload) for workload in task.task.workloads):
+    registers = ""
+    if any(_is_modest(task, found, workload) for workload in task.task.workloads):
+        layout = ", ".join("true" if each else "false" for each in (found.a_transposed, found.b_transposed))
+        class_ = ", warpsmith::Tf32" if task.tf32 else ""
         needed = (
             f"const warpsmith::Product p = product({task.size_names}); "
-            f"return warpsmith::is_small(p) ? warpsmith::small_bytes(p) : warpsmith::multiply_bytes{exactness}(p);"
+            f"return warpsmith::by_registers{exactness}(p) ? warpsmith::register_bytes{exactness}(p) "
+            f": warpsmith::multiply_bytes{exactness}(p);"
         )
-        small = (
-            f"if (warpsmith::is_small(p)) return int(warpsmith::multiply_small(p, {factors}, {task.out}, "
+        registers = (
+            f"if (warpsmith::by_registers{exactness}(p))\n"
+            f"    return int(warpsmith::multiply_in_registers<{layout}{class_}>(p, {factors}, {task.out}, "
             f"{found.bias or 'nullptr'}, {task.workspace}, cudaStream_t({task.stream})));"
         )
     return text(
         f"// The {kind}{said}{', plus a bias' if found.bias else ''}.\n//\n"
         f"// {how} on the tensor cores; warpsmith/split_product.cuh says how.\n"
-        + ("// Small products, and those with few rows or columns, in float32 arithmetic.\n" if small else "")
-        + f"#include <warpsmith/{'small_product' if small else 'matmul'}.cuh>",
+        + ("// Products to which that brings nothing: warpsmith/register_product.cuh.\n" if registers else "")
+        + f"#include <warpsmith/{'register_product' if registers else 'matmul'}.cuh>",
         "namespace {",
         f"warpsmith::Product product({task.size_parameters}) {{ "
         f"return {{{stack}, {rows}, {terms}, {columns}, {'true' if found.shared_b else 'false'}}}; }}",
@@ -178,23 +182,29 @@ def _source(task: FormTask, found: _Product) -> str:
         task.workspace_bytes(needed),
         task.launch(
             f"const warpsmith::Product p = product({task.size_names});",
-            *([small] if small else []),
+            *([registers] if registers else []),
             f"return int(warpsmith::multiply{exactness}(p, {factors}, {end}, {task.workspace}, "
             f"cudaStream_t({task.stream})));",
         ),
     )
 
 
-_FEW, _SMALL_FLOPS = 24, 100_000_000  # as in small_product.cuh
+_FEW_ROWS, _FEW_TERMS, _MODEST_FLOPS = 24, 16, 10_000_000_000  # beyond these matmul.cuh is always the faster one
 
 
-def _is_small(task: FormTask, found: _Product, workload: Workload) -> bool:
-    """Whether a workload is one of those that small_product.cuh is for."""
-    stack, rows, terms, columns = (
+def _is_modest(task: FormTask, found: _Product, workload: Workload) -> bool:
+    """Whether a workload may be one of those that register_product.cuh is for; the kernel decides."""
+    stack, rows, terms, columns = _sizes(task, found, workload)
+    few = min(rows, columns) <= _FEW_ROWS or terms <= _FEW_TERMS
+    return few or 2 * stack * rows * terms * columns <= _MODEST_FLOPS
+
+
+def _sizes(task: FormTask, found: _Product, workload: Workload) -> tuple[int, ...]:
+    """The stack, rows, terms and columns of a workload."""
+    return tuple(
         math.prod(task.size(axis.extent, workload) for axis in group)
         for group in (found.stack, found.rows, found.terms, found.columns)
     )
-    return min(rows, columns) <= _FEW or 2 * stack * rows * terms * columns <= _SMALL_FLOPS
 
 
 _BIASED = """// Adds the bias of its column to a sum before it is stored.
