@@ -17,6 +17,7 @@ from warpsmith.kernels.form_file import same_operations
 from warpsmith.kernels.form_pool import pooling
 from warpsmith.kernels.form_product import product
 from warpsmith.kernels.form_reduction import reduction
+from warpsmith.kernels.form_rows import rows
 from warpsmith.kernels.form_scan import scan
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm
 from warpsmith.model.contract import Contract
@@ -24,7 +25,7 @@ from warpsmith.model.task import Outline, Task
 
 Form = Callable[[FormTask], FormKernel]
 FORMS: Mapping[str, tuple[Form, ...]] = {
-    "cuda": (convolution, product, scan, pooling, reduction, same_operations),
+    "cuda": (convolution, product, scan, pooling, reduction, same_operations, rows),
     "cpu": (convolution, scan, pooling),  # templates write the products
 }
 """By backend. Each writes the kernel for a task of its form, or raises `NotThisForm`."""
