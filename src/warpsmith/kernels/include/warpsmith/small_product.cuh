@@ -45,9 +45,13 @@ __device__ __forceinline__ void hold(const Sides& s, int64_t stack, int64_t firs
   __syncthreads();
 }
 
-// The larger factor has neighbouring rows of a term beside each other: a thread has two rows, of all terms of a slice.
+// Thread blocks of few_across on a multiprocessor.
+constexpr int blocks_across(int few) { return few <= 8 ? 4 : few <= 16 ? 3 : 2; }
+
+// The larger factor has neighbouring rows of a term beside each other: a thread has two rows, of all terms of a slice. Loads
+// are on their way while other thread blocks multiply.
 template <int FEW>
-__global__ void __launch_bounds__(kThreads) few_across(Sides s, Slices slices, float* parts) {
+__global__ void __launch_bounds__(kThreads, blocks_across(FEW)) few_across(Sides s, Slices slices, float* parts) {
   constexpr int U = 8;  // terms that are loaded together
   extern __shared__ __align__(16) float x[];
   const int64_t stack = blockIdx.z, slice = blockIdx.y, first = slice * slices.terms;
@@ -56,22 +60,20 @@ __global__ void __launch_bounds__(kThreads) few_across(Sides s, Slices slices, f
   const bool exists[2] = {row < s.count_many, row + kThreads < s.count_many};
   const float* w = s.many.row_at(stack, row) + first * s.many.term_step;
   const int64_t step = s.many.term_step;
-  float now[U][2], next[U][2], sum[2][FEW];
+  float now[U][2], sum[2][FEW];
 #pragma unroll
   for (int f = 0; f < FEW; ++f) sum[0][f] = sum[1][f] = 0.0f;
-  auto load = [&](float (&v)[U][2], int from) {
+  auto load = [&](int from) {
 #pragma unroll
     for (int u = 0; u < U; ++u)
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        v[u][r] = exists[r] && from + u < count ? __ldg(w + (from + u) * step + r * kThreads) : 0.0f;
+      for (int r = 0; r < 2; ++r) now[u][r] = exists[r] && from + u < count ? __ldg(w + u * step + r * kThreads) : 0.0f;
+    w += U * step;
   };
-  load(next, 0);
+  load(0);
   hold<FEW, true>(s, stack, first, count, x);
+#pragma unroll 1
   for (int from = 0; from < count; from += U) {
-#pragma unroll
-    for (int u = 0; u < U; ++u) now[u][0] = next[u][0], now[u][1] = next[u][1];
-    load(next, from + U);
 #pragma unroll
     for (int u = 0; u < U; ++u) {
       if (from + u >= count) break;
@@ -85,6 +87,7 @@ __global__ void __launch_bounds__(kThreads) few_across(Sides s, Slices slices, f
           for (int r = 0; r < 2; ++r) sum[r][f + e] = fmaf(now[u][r], value[e], sum[r][f + e]);
       }
     }
+    load(from + U);
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r)
@@ -163,12 +166,25 @@ __global__ void __launch_bounds__(kThreads) few_along(Sides s, Slices slices, fl
   }
 }
 
+// Adds the slices of 32 neighbouring elements; a warp takes every eighth slice.
 __global__ void __launch_bounds__(kThreads) add_slices(Sides s, int64_t slices, const float* __restrict__ parts) {
-  const int64_t m = int64_t(blockIdx.x) * kThreads + threadIdx.x, f = blockIdx.y, stack = blockIdx.z;
-  if (m >= s.count_many) return;
-  float sum = 0.0f;
-  for (int64_t i = 0; i < slices; ++i) sum += parts[s.part(stack, i, slices, f) + m];
-  s.store(stack, f, m, sum);
+  __shared__ float found[kWarps][32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t m = int64_t(blockIdx.x) * 32 + lane, f = blockIdx.y, stack = blockIdx.z, step = s.count_few * s.count_many;
+  const float* from = parts + s.part(stack, 0, slices, f) + (m < s.count_many ? m : 0);
+  float sum[4] = {};
+  int64_t i = warp;
+  for (; i + 3 * kWarps < slices; i += 4 * kWarps)
+#pragma unroll
+    for (int u = 0; u < 4; ++u) sum[u] += __ldg(from + (i + u * kWarps) * step);
+  for (; i < slices; i += kWarps) sum[0] += __ldg(from + i * step);
+  found[warp][lane] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  __syncthreads();
+  if (warp || m >= s.count_many) return;
+  float all = 0.0f;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) all += found[w][lane];
+  s.store(stack, f, m, all);
 }
 
 // Brings 32 rows of eight terms to shared memory, eight elements for each lane of a warp.
@@ -251,15 +267,17 @@ __global__ void __launch_bounds__(WARPS * 32)
 inline bool has_few(const Product& p) { return p.rows <= kFew || p.columns <= kFew; }
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// How the terms are shared out: enough blocks for the device, but few slices, because their sums go through memory.
+// How the terms are shared out: as many slices as there is room for at a time, but few, because their sums go through memory.
 inline Slices slices_for(const Product& p, bool along) {
   const int64_t few = least(p.rows, p.columns), many = p.rows + p.columns - few, padded = few <= 4 ? 4 : (few + 7) / 8 * 8;
   const int64_t rows = along ? kWarps * (few <= 4 ? 8 : 4) : 2 * kThreads;
-  const int64_t blocks = (many + rows - 1) / rows * p.stack, wanted = split::multiprocessors() * 4;
-  int64_t terms = (p.terms + wanted / blocks) / (wanted / blocks + 1);  // one slice where there are blocks enough
-  const int64_t shortest = 8 * padded > 128 ? 8 * padded : 128;
+  const int64_t blocks = (many + rows - 1) / rows * p.stack, unit = along ? 64 : 8;
+  const int64_t room = split::multiprocessors() * int64_t(along ? 4 : blocks_across(int(padded)));
+  const int64_t wanted = along ? room / blocks + 1 : room > blocks ? room / blocks : 1;
+  int64_t terms = ((p.terms + wanted - 1) / wanted + unit - 1) / unit * unit;
+  const int64_t shortest = along ? (8 * padded > 128 ? 8 * padded : 128) : 6 * padded + 8;
   terms = terms < shortest ? shortest : terms;
-  terms = least(terms, kSharedFloats / padded) / 64 * 64;
+  terms = least(terms, kSharedFloats / padded / unit * unit);
   return {(p.terms + terms - 1) / terms, terms};
 }
 template <int FEW>
@@ -274,7 +292,7 @@ cudaError_t launch_few(const Sides& s, const Product& p, bool along, float* part
   else
     few_across<FEW><<<grid, kThreads, bytes, stream>>>(s, slices, parts);
   if (slices.count > 1) {
-    const dim3 all(unsigned((s.count_many + kThreads - 1) / kThreads), unsigned(s.count_few), unsigned(p.stack));
+    const dim3 all(unsigned((s.count_many + 31) / 32), unsigned(s.count_few), unsigned(p.stack));
     add_slices<<<all, kThreads, 0, stream>>>(s, slices.count, parts);
   }
   return cudaGetLastError();
