@@ -210,10 +210,10 @@ def test_every_task_of_these_families_has_the_kernel_that_was_tuned_for_it() -> 
             ("depthwise_any::Options<3, 3, 2, 2, 0, 0, 1, 1, 1>", "(x, weight, bias, out, b, 24, h, w, stream)"),
         ),
         (
-            f'{X3}; weight=normal("24, 1, 3, 3, 3"); bias=normal("24")',
-            S3,
-            "F.conv3d(x, weight, bias, stride=2, groups=24)",
-            "3-d convolution",
+            f'{X2}; weight=normal("24, 1, 3, 3"); bias=normal("24")',
+            S2,
+            "F.conv_transpose2d(x, weight, bias, stride=2, groups=24)",
+            "transposed 2-d convolution",
             ("launch_direct(f, x, weight, bias, out, nullptr", "make_form(b, 24, 1, 1"),
         ),
         (

@@ -35,7 +35,7 @@ MACROS = (
     "#define __host__\n#define __grid_constant__\n#define __restrict__\n#define __noinline__\n"
     "#define __cvta_generic_to_shared(p) 0\n"
 )
-_LAUNCH = re.compile(r"(\w+(?:<\w+>)?)<<<(.*?), ([\w:]+), (\w+), stream>>>\((.*?)\);\n", re.DOTALL)
+_LAUNCH = re.compile(r"(\w+(?:<[\w, ]+>)?)<<<(.*?), ([\w:]+), (\w+), stream>>>\((.*?)\);\n", re.DOTALL)
 _PENDING = "emulated::copies[emulated::current]"
 
 
@@ -62,8 +62,8 @@ GATHERED = {
     ),
     "several tiles": Case(
         "F.conv2d(x, weight, stride=(2, 1), padding=(0, 2), dilation=(1, 2))",
-        4,
-        (70, 4, 3, 2),
+        6,
+        (70, 6, 3, 2),
         ("Taps::few, true, false", "TUNE_COLUMNS = 32"),
         ((3, 15, 13), (1, 20, 30)),
     ),
@@ -79,10 +79,10 @@ GATHERED = {
         "F.conv2d(x, weight, stride=8)", 3, (20, 3, 8, 8), ("Taps::many, true, false",), ((2, 33, 26), (1, 8, 8))
     ),
     "one tap, in fours": Case(
-        "F.conv2d(x, weight, bias)", 20, (50, 20, 1, 1), ("Taps::one, true, false",), ((3, 6, 10), (2, 3, 3)), bias=50
+        "F.conv2d(x, weight, bias)", 36, (50, 36, 1, 1), ("Taps::one, true, false",), ((3, 6, 10), (2, 3, 3)), bias=50
     ),
     "one tap, strided": Case(
-        "F.conv3d(x, weight, stride=2)", 6, (9, 6, 1, 1, 1), ("Taps::one, false, false",), ((2, 3, 8, 7),)
+        "F.conv3d(x, weight, stride=2)", 34, (9, 34, 1, 1, 1), ("Taps::one, false, false",), ((2, 3, 8, 7),)
     ),
     "groups": Case(
         "F.conv2d(x, weight, bias, padding=(1, 2), groups=3)",
@@ -188,9 +188,43 @@ CHANNELS = {
         bias=8,
     ),
 }  # fmt: skip
+FEW_TERMS = {
+    "one channel": Case(
+        "F.conv2d(x, weight, bias, padding=1)",
+        1,
+        (70, 1, 3, 3),
+        ("launch_few_terms<1, 1, 3, 3>",),
+        ((3, 9, 12), (2, 23, 25), (1, 1, 1)),
+        bias=70,
+    ),
+    "strided": Case(
+        "F.conv2d(x, weight, stride=2, padding=1)",
+        3,
+        (33, 3, 3, 3),
+        ("launch_few_terms<3, 1, 3, 3>",),
+        ((2, 16, 15), (1, 31, 40), (1, 5, 5)),
+    ),
+    "groups": Case(
+        "F.conv1d(x, weight, bias, padding=3, dilation=2, groups=3)",
+        12,
+        (15, 4, 5),
+        ("launch_few_terms<4, 1, 1, 5>", "make_form(b, 3, 4, 5"),
+        ((2, 301), (1, 6)),
+        bias=15,
+    ),
+    "three axes": Case(
+        "F.conv3d(x, weight, stride=(1, 2, 2), padding=1, groups=5)",
+        5,
+        (10, 1, 3, 3, 3),
+        ("launch_few_terms<1, 3, 3, 3>",),
+        ((2, 3, 8, 7),),
+    ),
+    "one term": Case("F.conv1d(x, weight, padding=2)", 1, (3, 1, 1), ("launch_few_terms<1, 1, 1, 1>",), ((2, 9),)),
+}
 ALL = {("gathered", name): case for name, case in GATHERED.items()} | {
     ("channels", name): case for name, case in CHANNELS.items()
 }
+ALL |= {("few terms", name): case for name, case in FEW_TERMS.items()}
 
 
 @dataclass(frozen=True)
@@ -214,7 +248,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], B
         assert kernel is not None
         written[key] = contract, kernel.source
     found = {}
-    for kind in ("gathered", "channels"):
+    for kind in ("gathered", "channels", "few terms"):
         sources = {key: text for key, (_, text) in written.items() if key[0] == kind}
         library = built(list(sources.values()), folder, kind)
         for number, key in enumerate(sources):
@@ -281,7 +315,12 @@ def test_what_is_not_finite_stays_where_it_is(key: tuple[str, str], kernels: dic
 
 
 def test_a_call_without_outputs_writes_nothing(kernels: dict[tuple[str, str], Built]) -> None:
-    for key, sizes in ((("gathered", "padding"), (0, 9, 11)), (("channels", "small images"), (0, 7, 7))):
+    empty = {
+        ("gathered", "padding"): (0, 9, 11),
+        ("channels", "small images"): (0, 7, 7),
+        ("few terms", "strided"): (0, 4, 4),
+    }
+    for key, sizes in empty.items():
         x, weight, bias = inputs_of(ALL[key], sizes)
         launched(kernels[key], ALL[key], (x, weight, bias), torch.Size((0, 0, *sizes[1:])))
 
@@ -309,6 +348,10 @@ def test_slices_of_the_terms_are_added(kernels: dict[tuple[str, str], Built]) ->
         # More taps or phases than the gathered kernel has tables for.
         ((8, 4, 24, 24), (1, 30, 30), "F.conv2d(x, weight)", ""),
         ((4, 8, 9, 9), (1, 30, 30), "F.conv_transpose2d(x, weight, stride=9)", ""),
+        # Few terms, and more than those.
+        ((64, 1, 3, 3), (4, 572, 572), "F.conv2d(x, weight)", "_few_terms"),
+        ((1, 1, 5, 5), (2, 333, 335), "F.conv2d(x, weight, padding=2)", "_few_terms"),
+        ((16, 3, 5, 5), (2, 40, 40), "F.conv2d(x, weight, padding=2)", "_gathered"),
     ],
 )
 def test_the_sizes_of_a_task_decide(

@@ -15,6 +15,7 @@ _SPLIT_BYTES = 2.3e6  # of the copies that the general kernels make of the input
 _PLANE_TILE = 512  # pixels
 _FEW_TAPS = 5
 _MOST_STREAMED = 1 << 17  # pixels; kernels that read memory once are good for more
+_MARGIN = 0.9
 _DEPTH, _LEAST_STAGES, _MOST_SLICES = 16, 4, 32  # of convolution_gathered.cuh
 WIDTHS = (64, 32, 16, 8)
 """Columns of the tiles of `convolution_gathered.cuh`."""
@@ -89,6 +90,7 @@ def general_microseconds(sizes: Sizes, columns: int, phases: int, held: bool) ->
     """By `convolution.cuh` with tiles of so many columns and phases of the last axis; `held`: by a variant of it."""
     tiles = sizes.images * sizes.groups * -(-sizes.planes // _PLANE_TILE) * max(1, sizes.phases // phases)
     tiles *= -(-sizes.co * phases // columns)
+    columns = max(columns, 32)  # narrower ones take as long: the pixels come from shared memory every time
     waves = -(-tiles // _PROCESSORS) * _PROCESSORS
     terms = -(-sizes.ci // 16) * 16 * sizes.taps if sizes.ci >= 16 else -(-sizes.ci * sizes.taps // 16) * 16
     operations = 2.0 * waves * _PLANE_TILE * columns * terms
@@ -102,6 +104,16 @@ def streamed_microseconds(sizes: Sizes) -> float:
     return _LAUNCHES + max(sizes.all_bytes / 1.9e6, sizes.operations / 7e7)
 
 
+def few_terms_microseconds(sizes: Sizes) -> float:
+    """By `convolution_few_terms.cuh`: instructions of four schedulers, or memory."""
+    terms = sizes.ci * sizes.taps
+    pixels = 4 if terms <= 12 else 2
+    threads = -(-sizes.images * sizes.pixels // pixels) * sizes.groups
+    channels = sizes.co * (pixels * (terms + 1) + -(-terms // 4) + 4)
+    instructions = threads / 32 * (-(-sizes.co // 64) * pixels * (terms * 10 + 40) + channels)
+    return 4.5 + max(sizes.all_bytes / _BYTES, instructions / (4 * _PROCESSORS * 0.8 * 1750))
+
+
 def plain_microseconds(sizes: Sizes) -> float:
     """By the plain kernel."""
     return 5.0 + sizes.operations / 5e5
@@ -112,7 +124,13 @@ def prefers_gathered(sizes: Sizes, general: float) -> bool:
 
     The margin is small where the general kernels spend their time on launches.
     """
-    return gathered_microseconds(sizes) < general * (0.9 if general < 50 else 0.72)
+    return gathered_microseconds(sizes) < general * (_MARGIN if general < 50 else 0.72)
+
+
+def prefers_few_terms(sizes: Sizes, general: float) -> bool:
+    """Whether the kernel for few terms is faster than the general kernels by a margin, and no slower than the gathered one."""
+    time = few_terms_microseconds(sizes)
+    return time < general * _MARGIN and time * _MARGIN <= gathered_microseconds(sizes)
 
 
 def is_short_stream(sizes: Sizes) -> bool:

@@ -4,8 +4,8 @@ Which kernel of the device library suits a convolution follows the plans of `con
 `_streams` say beforehand what `make_plan` and `make_stream_plan` decide. Where the sizes of a call do not suit the
 kernel that was chosen, the library takes its plain kernel, which is right for every convolution. Kernels that were
 faster than the general one on an H200 (`convolution_held.cuh`, `_strided`, `_flat`) are written for convolutions like
-those that were measured, and for no others. `convolution_gathered.cuh` is written where the estimates of
-`convolution_choice.py` prefer it at the task's own sizes.
+those that were measured, and for no others. `convolution_gathered.cuh` and `convolution_few_terms.cuh` are
+written where the estimates of `convolution_choice.py` prefer them at the task's own sizes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from warpsmith.kernels.convolution_choice import (
     general_microseconds,
     is_short_stream,
     plain_microseconds,
+    prefers_few_terms,
     prefers_gathered,
     streamed_microseconds,
 )
@@ -39,6 +40,7 @@ _MOST_FOLDED = 128  # `kMaxFolded` of convolution.cuh
 _FLAT_TERMS, _FLAT_PIXELS, _FLAT_COLUMNS = 32, 128, 64
 _MASK_TAPS, _MOST_TAPS, _MOST_PRODUCTS = 32, 512, 64  # bits of a word; `kMostTaps`, `kMostPhases` of `_gathered.cuh`
 _MOST_PLANNED_TAPS = 160  # `kMaxTaps` of convolution.cuh
+_FEW_TERMS = 32  # `kMostTerms` of convolution_few_terms.cuh
 _FULL_WARP = 0.7  # of the lanes of `depthwise.cuh` that must have a column; `depthwise_any.cuh` otherwise
 
 
@@ -89,6 +91,8 @@ def convolution(task: FormTask) -> FormKernel:
         return FormKernel(f"depthwise {kind}", _depthwise(task, found))
     if found.groups > 1 and found.ci == 1 and found.axes <= 2 and not found.transposed:
         return FormKernel(f"depthwise {kind}", _depthwise_any(task, found))
+    if _takes_few_terms(task, found):
+        return FormKernel(kind, _few_terms(task, found))
     if found.groups > 1 and found.ci == 1:
         return FormKernel(kind, _plain(task, found))
     if _gathers(task, found):
@@ -347,20 +351,44 @@ def _has_one_tap(found: Convolution) -> bool:
     return all(k == 1 for k in found.kernel) and all(s == 1 for s in found.stride) and not any(found.padding)
 
 
-def _gathers(task: FormTask, found: Convolution) -> bool:
-    """Whether `convolution_gathered.cuh` is expected to be the fastest at the task's own sizes."""
+def _usual_microseconds(task: FormTask, found: Convolution) -> float:
+    """What the convolution is expected to take otherwise, at the task's own sizes."""
     sizes = sizes_of(task, found)
-    if math.prod(found.kernel) > _MOST_TAPS or sizes.phases > _MOST_PRODUCTS or _is_flat(task, found):
-        return False
-    if sizes.images * sizes.outside == 0:
-        return False
+    if _is_flat(task, found) or sizes.images * sizes.outside == 0:
+        return 0.0
     if _streams(found):
-        return is_short_stream(sizes) and prefers_gathered(sizes, streamed_microseconds(sizes))
-    if not _has_plan(found):
-        return prefers_gathered(sizes, plain_microseconds(sizes))
+        return streamed_microseconds(sizes) if is_short_stream(sizes) else 0.0
+    if found.ci == 1 < found.groups or not _has_plan(found):
+        return plain_microseconds(sizes)
     held = held_fold(found) is not None or strides_become_channels(found)
-    phases = max(1, found.active_phases)
-    return prefers_gathered(sizes, general_microseconds(sizes, tile_columns(found), phases, held))
+    return general_microseconds(sizes, tile_columns(found), max(1, found.active_phases), held)
+
+
+def _gathers(task: FormTask, found: Convolution) -> bool:
+    """Whether `convolution_gathered.cuh` is expected to be the fastest."""
+    sizes = sizes_of(task, found)
+    if math.prod(found.kernel) > _MOST_TAPS or sizes.phases > _MOST_PRODUCTS:
+        return False
+    return prefers_gathered(sizes, _usual_microseconds(task, found))
+
+
+def _takes_few_terms(task: FormTask, found: Convolution) -> bool:
+    """Whether `convolution_few_terms.cuh` is expected to be the fastest."""
+    if found.transposed or found.ci * math.prod(found.kernel) > _FEW_TERMS:
+        return False
+    return prefers_few_terms(sizes_of(task, found), _usual_microseconds(task, found))
+
+
+def _few_terms(task: FormTask, found: Convolution) -> str:
+    extents = [1] * (3 - found.axes) + found.kernel
+    return text(
+        f"// {_words(found)}\n#include <warpsmith/convolution_few_terms.cuh>",
+        _namespace(task, found),
+        task.launch(
+            f"return launch_few_terms<{', '.join(map(str, (found.ci, *extents)))}>(form_of({task.size_names}), "
+            f"{_pointers(task, found)}, static_cast<cudaStream_t>({task.stream}));"
+        ),
+    )
 
 
 def _has_plan(found: Convolution) -> bool:
