@@ -5,8 +5,8 @@
 // they lie next to each other; rows may begin anywhere. Of the input, only what windows of two bands share is read twice.
 // A thread then computes outputs below each other: what a row gives is used for all of them.
 //
-// Windows of more than 128 elements that overlap little, and very large ones, take a warp or a block for each output
-// instead (`pool_wide`), which reads device memory directly.
+// Windows of more than 512 elements that overlap little take a warp or a block for each output instead (`pool_wide`),
+// which reads device memory directly.
 //
 // A form describes the windows as a type, so that the loops over a window are unrolled:
 //   struct Shape {  // axes that are missing come first: kernel and stride 1, no padding
@@ -43,8 +43,8 @@ struct Known {
   static constexpr bool plain = !S::rounds_up && S::divisor == 0 && (S::counts_padding || !cut);  // same number for all
   static constexpr int64_t volume = int64_t(K0) * K1 * K2;
   // Outputs below each other that a thread computes. Slices leave room for fewer rows.
-  static constexpr int R = S1 >= E1 ? 1 : S1 == 1 ? (flat && K1 >= 3 ? 8 : 4) : S1 == 2 && flat ? 4 : 2;
-  static constexpr bool wide = K1 > 32 || K2 > 64 || K0 > 32 || (volume > 128 && 2 * int64_t(S0) * S1 * S2 >= volume);
+  static constexpr int R = S1 >= E1 || E1 > 64 ? 1 : S1 == 1 ? (flat && K1 >= 3 ? 8 : 4) : S1 == 2 && flat ? 4 : 2;
+  static constexpr bool wide = volume > 512 && 2 * int64_t(S0) * S1 * S2 >= volume;
 };
 
 struct Plan {
@@ -93,7 +93,8 @@ template <typename P, typename S, Layout LAYOUT, int THREADS>
 __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     pool_band(const float* __restrict__ x, float* __restrict__ out, const __grid_constant__ Plan a) {
   using W = Known<S>;
-  constexpr int R = W::R, TALL = (R - 1) * W::S1 + W::E1;  // rows that a thread reads
+  constexpr int R = W::R;
+  constexpr int TALL = R == 1 ? W::K1 : (R - 1) * W::S1 + W::E1, APART = R == 1 ? W::D1 : 1;  // rows that a thread reads
   extern __shared__ float4 packs[];
   float* const memory = reinterpret_cast<float*>(packs);
   __shared__ uint64_t arrived;
@@ -215,9 +216,10 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
       if (W::cut && !W::flat && unsigned(z) >= unsigned(some[0])) continue;
       int origin = slice_at(p, z) + x0;
       keep(origin);
-#pragma unroll
-      for (int i = 0; i < TALL; ++i) {
-        bool used = false;
+#pragma unroll(R > 1 || W::K1 * W::K2 <= 256 ? TALL : 1)
+      for (int n = 0; n < TALL; ++n) {
+        const int i = n * APART;
+        bool used = R == 1;
 #pragma unroll
         for (int r = 0; r < R; ++r) used |= i >= r * W::S1 && (i - r * W::S1) % W::D1 == 0 && i - r * W::S1 < W::E1;
         if (!used) continue;
@@ -251,7 +253,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
         }
 #pragma unroll
         for (int r = 0; r < R; ++r)
-          if (i >= r * W::S1 && (i - r * W::S1) % W::D1 == 0 && i - r * W::S1 < W::E1)
+          if (R == 1 || (i >= r * W::S1 && (i - r * W::S1) % W::D1 == 0 && i - r * W::S1 < W::E1))
             acc[r] = W::K0 == 1 && i == r * W::S1 ? sum : P::apply(acc[r], sum);
       }
     }
@@ -275,13 +277,18 @@ __global__ void __launch_bounds__(256) pool_wide(const float* __restrict__ x, fl
   const int64_t n = a.planes * a.out[0] * a.out[1] * a.out[2];
   const int64_t step = int64_t(gridDim.x) * (256 / TEAM);
   for (int64_t i = int64_t(blockIdx.x) * (256 / TEAM) + threadIdx.x / TEAM; i < n; i += step) {
-    int64_t rest = i;
-    const int ox = int(rest % a.out[2]);
-    rest /= a.out[2];
-    const int oy = int(rest % a.out[1]);
-    rest /= a.out[1];
-    const int oz = int(rest % a.out[0]);
-    rest /= a.out[0];
+    int64_t rest;
+    int ox, oy, oz;
+    if (n < int64_t(1) << 31) {
+      const unsigned rows = a.across.quotient(unsigned(i)), slices = a.down.quotient(rows);
+      const unsigned volumes = a.deep.quotient(slices);
+      ox = int(unsigned(i) - rows * a.across.by), oy = int(rows - slices * a.down.by), oz = int(slices - volumes * a.deep.by);
+      rest = volumes;
+    } else {
+      ox = int(i % a.out[2]), rest = i / a.out[2];
+      oy = int(rest % a.out[1]), rest /= a.out[1];
+      oz = int(rest % a.out[0]), rest /= a.out[0];
+    }
     const int z0 = oz * W::S0 - W::P0, y0 = oy * W::S1 - W::P1, x0 = ox * W::S2 - W::P2;
     const float* const from = x + rest * a.in[0] * a.in[1] * a.in[2];
     float acc = P::identity();
