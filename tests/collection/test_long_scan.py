@@ -65,7 +65,7 @@ _PLAIN = {  # instructions, and what they do
     "ld.relaxed": "word = seen_late(from);",
     "st.relaxed": "*to = word;",
 }
-_LAUNCH = re.compile(r"(\w+<[^<>;]*>)\s*<<<([^;]*?), ([^,;]*), 0, [^;]*?>>>\(\s*(.*?)\);", re.DOTALL)
+_LAUNCH = re.compile(r"(\w+(?:<[^<>;]*>)?)\s*<<<([^;]*?), ([^,;]*), 0, [^;]*?>>>\(\s*(.*?)\);", re.DOTALL)
 
 
 def translated(text: str) -> str:

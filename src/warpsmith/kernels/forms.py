@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from warpsmith.kernels.form_chain import chain
+from warpsmith.kernels.form_channel_norm import channel_norm
 from warpsmith.kernels.form_convolution import convolution
 from warpsmith.kernels.form_file import same_operations
 from warpsmith.kernels.form_pool import pooling
@@ -25,7 +26,7 @@ from warpsmith.model.task import Outline, Task
 
 Form = Callable[[FormTask], FormKernel]
 FORMS: Mapping[str, tuple[Form, ...]] = {
-    "cuda": (convolution, product, scan, pooling, reduction, same_operations, rows),
+    "cuda": (convolution, product, scan, pooling, reduction, channel_norm, same_operations, rows),
     "cpu": (convolution, scan, pooling),  # templates write the products
 }
 """By backend. Each writes the kernel for a task of its form, or raises `NotThisForm`."""
