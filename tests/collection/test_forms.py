@@ -376,7 +376,7 @@ def test_products_that_are_small_or_thin_have_kernels_of_their_own(sizes: str, r
     found = write('a=normal("m, k"); b=normal("k, n")', sizes, "a @ b")
 
     assert found is not None
-    assert ("if (warpsmith::by_registers(p))" in found.source) is registers
+    assert ("if (warpsmith::by_registers(p, TUNE_WAY))" in found.source) is registers
     assert ("multiply_in_registers<false, true>(" in found.source) is registers
     assert ("register_product.cuh" in found.source) is registers
 

@@ -363,13 +363,15 @@ def test_what_is_not_finite_stays_in_its_row_and_column(
 def test_in_the_tf32_class_one_product_is_enough(multiply: Multiply) -> None:
     a, b, bias = factors(1, 70, 65, 67)
     a[0, 2, 3] = torch.inf
+    a.view(torch.int32)[0, 4, 5] = 0x7FFFFFFF  # a NaN whose bits become those of -0 if they are rounded as a number
 
     for tile, slices in (("square", 1), ("wide", 2)):
         result = multiply(a, b, bias, 2, tile, slices, coarse=True)
 
-        finite = [row for row in range(70) if row != 2]
+        finite = [row for row in range(70) if row not in (2, 4)]
         assert 1e-5 < error_of(result[:, finite], product_of(a, b, bias)[:, finite]) < 1e-3
         assert torch.equal(result[0, 2], (a @ b.transpose(1, 2))[0, 2])
+        assert result[0, 4].isnan().all()
 
 
 # Products that are fast by matmul.cuh, as timed on an H200, and others with the way that is estimated for them.

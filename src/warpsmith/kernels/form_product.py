@@ -17,6 +17,7 @@ from warpsmith.kernels.form_task import (
     Step,
     require,
     text,
+    tunable,
     value_name,
 )
 from warpsmith.model.task import Dim, TensorSpec, Workload
@@ -161,11 +162,11 @@ def _source(task: FormTask, found: _Product) -> str:
         class_ = ", warpsmith::Tf32" if task.tf32 else ""
         needed = (
             f"const warpsmith::Product p = product({task.size_names}); "
-            f"return warpsmith::by_registers{exactness}(p) ? warpsmith::register_bytes{exactness}(p) "
+            f"return warpsmith::by_registers{exactness}(p, TUNE_WAY) ? warpsmith::register_bytes{exactness}(p) "
             f": warpsmith::multiply_bytes{exactness}(p);"
         )
         registers = (
-            f"if (warpsmith::by_registers{exactness}(p))\n"
+            f"if (warpsmith::by_registers{exactness}(p, TUNE_WAY))\n"
             f"    return int(warpsmith::multiply_in_registers<{layout}{class_}>(p, {factors}, {task.out}, "
             f"{found.bias or 'nullptr'}, {task.workspace}, cudaStream_t({task.stream})));"
         )
@@ -174,6 +175,7 @@ def _source(task: FormTask, found: _Product) -> str:
         f"// {how} on the tensor cores; warpsmith/split_product.cuh says how.\n"
         + ("// Products to which that brings nothing: warpsmith/register_product.cuh.\n" if registers else "")
         + f"#include <warpsmith/{'register_product' if registers else 'matmul'}.cuh>",
+        tunable("TUNE_WAY", (0, 1, 2)) if registers else "",
         "namespace {",
         f"warpsmith::Product product({task.size_parameters}) {{ "
         f"return {{{stack}, {rows}, {terms}, {columns}, {'true' if found.shared_b else 'false'}}}; }}",

@@ -101,7 +101,8 @@ __device__ __forceinline__ void copies_arrived() {
 // ACROSS: stretches are terms, and those that do not exist become 0; else they are rows, and may stay what they are. Floats
 // beyond a stretch become 0 if they are terms.
 template <int OUTER, int INNER, int STEP, int UNIT, int THREADS, bool ACROSS>
-__device__ __forceinline__ void fetch_units(uint32_t to, const float* from, int64_t step, int outer_left, int inner_left, int thread) {
+__device__ __forceinline__ void fetch_units(uint32_t to, const float* from, int64_t step, int outer_left, int inner_left,
+                                            int thread) {
   constexpr int UNITS = INNER / UNIT, LANES = UNITS > 16 ? 32 : UNITS > 8 ? 16 : 8, PER = THREADS / LANES;
   const int outer = thread / LANES;
 #pragma unroll
@@ -122,7 +123,8 @@ __device__ __forceinline__ void fetch_units(uint32_t to, const float* from, int6
   }
 }
 template <int ROWS, bool ACROSS, int THREADS>
-__device__ __forceinline__ void fetch(uint32_t to, const split::Matrix& m, const float* from, int rows, int terms, int unit, int thread) {
+__device__ __forceinline__ void fetch(uint32_t to, const split::Matrix& m, const float* from, int rows, int terms, int unit,
+                                      int thread) {
   constexpr int OUTER = ACROSS ? kChunk : ROWS, INNER = ACROSS ? ROWS : kChunk, STEP = Held<ROWS, ACROSS>::STEP;
   const int64_t step = ACROSS ? m.term_step : m.row_step;
   const int outer = ACROSS ? terms : rows, inner = ACROSS ? rows : terms;
@@ -136,9 +138,17 @@ __device__ __forceinline__ void fetch(uint32_t to, const split::Matrix& m, const
 
 __device__ __forceinline__ int at_most(int64_t n, int most) { return n < most ? int(n) : most; }
 
+// The parts of a factor; one part in the TF32 class, where a NaN must not be lost.
+template <bool EXACT>
+__device__ __forceinline__ void split(float x, uint32_t& big, uint32_t& small) {
+  const mma::Parts parts = EXACT ? mma::split(x) : mma::Parts{mma::rounded(x), 0};
+  big = parts.big, small = parts.small;
+}
+
 // One chunk: the sums of a warp's pieces, added to `sum`.
 template <class S, class A, class B, bool EXACT>
-__device__ __forceinline__ void multiply_chunk(const float* a, const float* b, int terms, float (&sum)[S::PIECES_M][S::PIECES_N][4]) {
+__device__ __forceinline__ void multiply_chunk(const float* a, const float* b, int terms,
+                                               float (&sum)[S::PIECES_M][S::PIECES_N][4]) {
   float d[S::PIECES_M][S::PIECES_N][4];
 #pragma unroll
   for (int i = 0; i < S::PIECES_M; ++i)
@@ -153,17 +163,12 @@ __device__ __forceinline__ void multiply_chunk(const float* a, const float* b, i
 #pragma unroll
     for (int i = 0; i < S::PIECES_M; ++i)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const mma::Parts parts = mma::split(a[(i * 16 + e % 2 * 8) * A::ROW + (k + e / 2 * 4) * A::TERM]);
-        big_a[i][e] = parts.big, small_a[i][e] = parts.small;
-      }
+      for (int e = 0; e < 4; ++e)
+        split<EXACT>(a[(i * 16 + e % 2 * 8) * A::ROW + (k + e / 2 * 4) * A::TERM], big_a[i][e], small_a[i][e]);
 #pragma unroll
     for (int j = 0; j < S::PIECES_N; ++j)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const mma::Parts parts = mma::split(b[j * 8 * B::ROW + (k + e * 4) * B::TERM]);
-        big_b[j][e] = parts.big, small_b[j][e] = parts.small;
-      }
+      for (int e = 0; e < 2; ++e) split<EXACT>(b[j * 8 * B::ROW + (k + e * 4) * B::TERM], big_b[j][e], small_b[j][e]);
     // Instructions that add to the same registers are far from each other.
     if (EXACT) {
 #pragma unroll
@@ -216,7 +221,8 @@ __device__ __forceinline__ void store_rows(const Job& job, const float* memory, 
 #pragma unroll
       for (int e = 0; e < UNIT; ++e) any_nan |= v[u][e] != v[u][e];
       if (UNIT == 4)
-        *reinterpret_cast<float4*>(out + r * job.columns + c) = make_float4(v[u][0], v[u][UNIT > 1], v[u][UNIT / 2], v[u][UNIT - 1]);
+        *reinterpret_cast<float4*>(out + r * job.columns + c) =
+            make_float4(v[u][0], v[u][UNIT > 1], v[u][UNIT / 2], v[u][UNIT - 1]);
       else
         out[r * job.columns + c] = v[u][0];
     }
@@ -278,8 +284,9 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) tile(Job job) {
       const uint32_t to = address + next % S::STAGES * (STAGE * 4);
       const int terms = at_most(left - term, kChunk);
       if (S::STAGES == 1) __syncwarp();
-      fetch<S::ROWS, A_ACROSS, S::TEAM>(to, job.a, a + term * job.a.term_step, rows, terms, job.unit_a, thread);
-      fetch<S::COLUMNS, B_ACROSS, S::TEAM>(to + A::FLOATS * 4, job.b, b + term * job.b.term_step, columns, terms, job.unit_b, thread);
+      const float *const next_a = a + term * job.a.term_step, *const next_b = b + term * job.b.term_step;
+      fetch<S::ROWS, A_ACROSS, S::TEAM>(to, job.a, next_a, rows, terms, job.unit_a, thread);
+      fetch<S::COLUMNS, B_ACROSS, S::TEAM>(to + A::FLOATS * 4, job.b, next_b, columns, terms, job.unit_b, thread);
     }
     copies_begun();
     if (n >= 0 && S::STAGES == 1) {
@@ -492,11 +499,13 @@ inline cudaError_t launch_few_terms(Job job, cudaStream_t stream) {
 }  // namespace register_product
 
 // Whether multiply_in_registers() is estimated to be clearly faster than multiply(). What matmul.cuh
-// estimates for sums of at most 128 terms has been measured to take about twice as long.
+// estimates for sums of at most 128 terms has been measured to take about twice as long. `way`, for measurements: 1 for
+// multiply() wherever tiles are the other way, 2 for tiles; 0 for the estimate.
 template <class Class = Float32>
-inline bool by_registers(const Product& p) {
+inline bool by_registers(const Product& p, int way = 0) {
   using namespace register_product;
   if (p.stack * p.rows * p.columns * p.terms == 0 || has_few_terms(p) || has_few_rows(p)) return true;
+  if (way) return way == 2;
   const int sms = split::multiprocessors();
   warpsmith::Plan plan = {Way::NARROW, 1};
   double time = 1e30;
