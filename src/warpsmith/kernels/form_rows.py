@@ -104,7 +104,7 @@ class _RowEmitter(Emitter):
         if self.pair and expr.op == "exp":
             (shifted,) = expr.args
             if shifted.op == "sub" and shifted.args == (self.pair.value, self.pair.most):
-                return f"SoftmaxStat::power({self.value(self.pair.value)}, {self.value(self.pair.most)})"
+                return f"QuickSoftmax::power({self.value(self.pair.value)}, {self.value(self.pair.most)})"
         return super()._text(expr)
 
 
@@ -313,7 +313,7 @@ class _RowPolicy:
         masked = not self._is_neutral("max", pair.value)
         each = self._emitter(_no_load)
         each.known[self.value] = "v_"
-        power = f"SoftmaxStat::power({each.value(pair.value)}, low_)"
+        power = f"QuickSoftmax::power({each.value(pair.value)}, low_)"
         added = f"(in_ ? {power} : 0.0f)" if masked else power
         return [
             "const float low_ = s.softmax.most == -INFINITY ? 0.0f : s.softmax.most;",
@@ -325,15 +325,19 @@ class _RowPolicy:
     def _second_moments(self, pair: _Moments) -> list[str]:
         each = self._emitter(_no_load)
         each.known[self.value] = "v_"
+        sums = ("squares_[e] = fmaf(d_, d_, squares_[e]);", "apart_[e] += d_;")
         apart = f"const float d_ = in_ ? {each.value(pair.value)} - s.moments.mean : 0.0f;"
         return [
             "s.moments.count = float(__popcll(bits));",
             "s.moments.mean = s.moments.count > 0.0f ? __fdividef(all_, s.moments.count) : 0.0f;",
-            "float squares_[4] = {0.0f, 0.0f, 0.0f, 0.0f};",
-            *_elements(
-                [*self._inside(needs_mask=True), *each.lines, apart, "squares_[e] = fmaf(d_, d_, squares_[e]);"]
-            ),
-            "s.moments.square = (squares_[0] + squares_[1]) + (squares_[2] + squares_[3]);",
+            "float squares_[4] = {0.0f, 0.0f, 0.0f, 0.0f}, apart_[4] = {0.0f, 0.0f, 0.0f, 0.0f};",
+            *_elements([*self._inside(needs_mask=True), *each.lines, apart, *sums]),
+            "// The mean was rounded: how far it is off is known from the distances to it.",
+            "const float off_ = (apart_[0] + apart_[1]) + (apart_[2] + apart_[3]);",
+            "const float shift_ = s.moments.count > 0.0f ? __fdividef(off_, s.moments.count) : 0.0f;",
+            "s.moments.mean += shift_;",
+            "const float square_ = (squares_[0] + squares_[1]) + (squares_[2] + squares_[3]);",
+            "s.moments.square = max_nan(square_ - off_ * shift_, 0.0f);",
         ]
 
     def _stat(self) -> list[str]:
@@ -341,7 +345,7 @@ class _RowPolicy:
         fields = [f"float a{n}_;" for n in range(len(self.plain))]
         none = [_PLAIN[r.name] for r in self.plain]
         merged = [_merged(r.name, f"a.a{n}_", f"b.a{n}_") for n, r in enumerate(self.plain)]
-        for name, kind, pair in (("softmax", "SoftmaxStat", self.softmax), ("moments", "Moments", self.moments)):
+        for name, kind, pair in (("softmax", "QuickSoftmax", self.softmax), ("moments", "Moments", self.moments)):
             if pair:
                 fields.append(f"{kind}::Stat {name};")
                 none.append(f"{kind}::none()")

@@ -92,19 +92,20 @@ __global__ void __launch_bounds__(kShortThreads, RESIDENT)
     const typename P::Ready ready = policy.prepare(stats[k], row);
     if (lane == 0) policy.once(stats[k], ready, row);
     if (P::kStored == 0) continue;
+    const int count = int(span.packs);
 #pragma unroll
     for (int p = 0; p < PACKS; ++p) {
-      const int64_t at = span.first + (p * lanes + lane);
-      const unsigned mask = unsigned(bits[k] >> (4 * p)) & 0xfu;
-      if (mask != 0) policy.store(at, WHOLE ? 0xfu : mask, values[k][p], ready, row, at * 4 - span.begin);
+      const int i = p * lanes + lane;
+      const unsigned mask = WHOLE ? 0xfu : unsigned(bits[k] >> (4 * p)) & 0xfu;
+      if (i < count) policy.store(span.first + i, mask, values[k][p], ready, row, (span.first + i) * 4 - span.begin);
     }
   }
 }
 
-// A block has `per_block` rows, a multiple of four, so that they begin at a multiple of 16 bytes. 2^shift lanes have a row;
-// each lane has at most 4 * PACKS of its elements in registers for the reduction. Neighbouring lanes have neighbouring
+// A block has `per_block` rows, a multiple of four, so that they begin at a multiple of 16 bytes. 2^shift lanes have a row,
+// one lane where ONE says so; each has at most 4 * PACKS of its elements in registers. Neighbouring lanes have neighbouring
 // elements. The results take the places of the elements: a lane writes no place that another one reads.
-template <typename P, int PACKS>
+template <typename P, int PACKS, bool ONE>
 __global__ void __launch_bounds__(kShortThreads, PACKS > 2 ? 8 : 12)
     row_tiles(const __grid_constant__ P policy, int64_t rows, int cols, int shift, int per_block) {
   constexpr int AHEAD = 4;  // packs that a thread loads before it uses the first
@@ -115,72 +116,71 @@ __global__ void __launch_bounds__(kShortThreads, PACKS > 2 ? 8 : 12)
   const int elements = here * cols, packs = (elements + 3) / 4;
   const int64_t from = first * cols / 4;  // the first pack
   const int room = per_block * cols;      // elements of shared memory for each result
+  const bool full = here == per_block;    // otherwise the last pack may be the end of the tensor
   float* const tile = reinterpret_cast<float*>(memory);
-  // Which elements of pack i of the stretch exist: the last one may be the end of the tensor.
   auto mask_of = [&](int i) { return i * 4 + 4 <= elements ? 0xfu : 0xfu >> (i * 4 + 4 - elements); };
-  for (int begin = int(threadIdx.x); begin < packs; begin += kShortThreads * AHEAD) {
-    float4 v[AHEAD];
+  if (full) {
+    for (int begin = int(threadIdx.x); begin < packs; begin += kShortThreads * AHEAD) {
+      float4 v[AHEAD];
 #pragma unroll
-    for (int u = 0; u < AHEAD; ++u) {
-      const int i = begin + u * kShortThreads;
-      if (i < packs) v[u] = policy.load(from + i, mask_of(i));
-    }
+      for (int u = 0; u < AHEAD; ++u)
+        if (begin + u * kShortThreads < packs) v[u] = policy.load(from + begin + u * kShortThreads, 0xfu);
 #pragma unroll
-    for (int u = 0; u < AHEAD; ++u) {
-      const int i = begin + u * kShortThreads;
-      if (i < packs) memory[i] = v[u];
+      for (int u = 0; u < AHEAD; ++u)
+        if (begin + u * kShortThreads < packs) memory[begin + u * kShortThreads] = v[u];
     }
+  } else {
+#pragma unroll 1
+    for (int i = int(threadIdx.x); i < packs; i += kShortThreads) memory[i] = policy.load(from + i, mask_of(i));
   }
   __syncthreads();
-  const int lanes = 1 << shift, lane = int(threadIdx.x) & (lanes - 1);
-  const int groups = kShortThreads >> shift;
+  const int lanes = ONE ? 1 : 1 << shift, lane = ONE ? 0 : int(threadIdx.x) & (lanes - 1);
+  const int groups = ONE ? kShortThreads : kShortThreads >> shift;
   for (int r0 = 0; r0 < here; r0 += groups) {
-    const int r = r0 + (int(threadIdx.x) >> shift);
+    const int r = r0 + (ONE ? int(threadIdx.x) : int(threadIdx.x) >> shift);
     const bool exists = r < here;
-    float* const row_tile = tile + r * cols;
+    float* const mine = tile + r * cols + lane;
+    const int count = exists ? (ONE ? cols : (cols - lane + lanes - 1) >> shift) : 0;  // elements of this lane
     float4 values[PACKS];
-    unsigned long long bits = 0;
 #pragma unroll
     for (int p = 0; p < PACKS; ++p) {
       float v[4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int column = (p * 4 + e) * lanes + lane;
-        const bool inside = exists && column < cols;
-        v[e] = inside ? row_tile[column] : P::fill;
-        bits |= static_cast<unsigned long long>(inside) << (4 * p + e);
-      }
+      for (int e = 0; e < 4; ++e) v[e] = p * 4 + e < count ? mine[(p * 4 + e) * lanes] : P::fill;
       values[p] = make_float4(v[0], v[1], v[2], v[3]);
     }
-    typename P::Stat stats[1] = {P::template local<PACKS>(values, bits)};
+    typename P::Stat stats[1] = {P::template local<PACKS>(values, (1ull << count) - 1ull)};
     merge_lanes<P>(stats, lanes);
     if (!exists) continue;
     const typename P::Ready ready = policy.prepare(stats[0], first + r);
     if (lane == 0) policy.once(stats[0], ready, first + r);
     if (STORED == 0) continue;
-#pragma unroll 1
-    for (int begin = lane; begin < cols; begin += 4 * lanes) {
-      float v[4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (begin + e * lanes < cols) v[e] = row_tile[begin + e * lanes];
+    for (int p = 0; p < PACKS; ++p) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int column = begin + e * lanes;
-        if (column >= cols) continue;
+        if (p * 4 + e >= count) continue;
         float results[STORED > 0 ? STORED : 1];
-        policy.finish(v[e], ready, first + r, column, results);
+        policy.finish(part(values[p], e), ready, first + r, (p * 4 + e) * lanes + lane, results);
 #pragma unroll
-        for (int s = 0; s < STORED; ++s) row_tile[s * room + column] = results[s];
+        for (int s = 0; s < STORED; ++s) mine[s * room + (p * 4 + e) * lanes] = results[s];
       }
     }
   }
   if (STORED == 0) return;
   __syncthreads();
 #pragma unroll
-  for (int s = 0; s < STORED; ++s)
-    for (int i = int(threadIdx.x); i < packs; i += kShortThreads)
-      store_masked(policy.result(s), from + i, memory[s * (room / 4) + i], mask_of(i));
+  for (int s = 0; s < STORED; ++s) {
+    float* const to = policy.result(s) + from * 4;
+    const float4* const held = memory + s * (room / 4);
+    if (full) {
+#pragma unroll 4
+      for (int i = int(threadIdx.x); i < packs; i += kShortThreads) store_once(to + i * 4, held[i]);
+    } else {
+#pragma unroll 1
+      for (int i = int(threadIdx.x); i < packs; i += kShortThreads) store_masked(to, i, held[i], mask_of(i));
+    }
+  }
 }
 
 // Rows without elements.
@@ -212,14 +212,14 @@ int launch_groups(const P& policy, int64_t rows, int64_t cols, void* stream) {
   if (packs <= 256) return launch_groups<P, 8, 1, WHOLE, SOME>(policy, rows, cols, shift, stream);
   return launch_groups<P, 16, 1, WHOLE, 4>(policy, rows, cols, shift, stream);
 }
-template <typename P, int PACKS>
+template <typename P, int PACKS, bool ONE>
 int launch_tiles(const P& policy, int64_t rows, int cols, int shift, void* stream) {
   const int groups = kShortThreads >> shift;  // at least 8, so that per_block is a multiple of four
   int per_block = groups;
   while (per_block * cols < 2048 && per_block < 1024) per_block += groups;  // at least 8 KB
   constexpr int TILES = P::kStored > 1 ? P::kStored : 1;
   const int bytes = per_block * cols * 4 * TILES;
-  auto kernel = row_tiles<P, PACKS>;
+  auto kernel = row_tiles<P, PACKS, ONE>;
   if (bytes > 48 << 10) {
     const cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (e != cudaSuccess) return int(e);
@@ -232,11 +232,12 @@ int launch_tiles(const P& policy, int64_t rows, int cols, int shift, void* strea
 template <typename P>
 int launch_tiles(const P& policy, int64_t rows, int64_t cols, void* stream) {
   const int c = int(cols);
-  if (c <= 4) return launch_tiles<P, 1>(policy, rows, c, 0, stream);
-  if (c <= 8) return launch_tiles<P, 2>(policy, rows, c, 0, stream);
+  if (c <= 4) return launch_tiles<P, 1, true>(policy, rows, c, 0, stream);
+  if (c <= 8) return launch_tiles<P, 2, true>(policy, rows, c, 0, stream);
+  if (c <= 20) return launch_tiles<P, 5, true>(policy, rows, c, 0, stream);
   int shift = 0;
   while ((20 << shift) < c) ++shift;
-  return launch_tiles<P, 5>(policy, rows, c, shift, stream);
+  return launch_tiles<P, 5, false>(policy, rows, c, shift, stream);
 }
 
 // Workspace for reduce_all_rows.
@@ -295,6 +296,23 @@ int reduce_all_rows(const P& policy, int64_t rows, int64_t cols, void* workspace
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Parts of policies.
+
+// SoftmaxStat with powers below 2^-126 taken as 0, which saves three instructions each.
+struct QuickSoftmax {
+  using Stat = SoftmaxStat::Stat;
+  static __device__ __forceinline__ Stat none() { return {-INFINITY, 0.0f}; }
+  static __device__ __forceinline__ float power(float x, float most) {
+    const float t = (x - most) * kLog2e;
+    float e;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(t));
+    return e;
+  }
+  static __device__ __forceinline__ float rate(float from, float to) { return from == to ? 1.0f : power(from, to); }
+  static __device__ __forceinline__ Stat merge(const Stat& a, const Stat& b) {
+    const float most = max_nan(a.most, b.most);
+    return {most, a.sum * rate(a.most, most) + b.sum * rate(b.most, most)};
+  }
+};
 
 // Four neighbouring elements of another tensor, the first at index `at`; those outside the mask become 0.
 __device__ __forceinline__ float4 load_beside(const float* base, int64_t at, unsigned mask) {
