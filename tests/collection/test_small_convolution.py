@@ -23,6 +23,8 @@ from warpsmith.backends.library import LIBRARY
 from warpsmith.backends.toolchain import find_cxx
 from warpsmith.backends.tunables import tunables
 from warpsmith.kernels.convolution_choice import Sizes, gathered_columns, gathered_microseconds, prefers_gathered
+from warpsmith.kernels.form_convolution import read_convolution, sizes_of
+from warpsmith.kernels.form_task import FormTask
 from warpsmith.kernels.forms import form_kernel
 from warpsmith.model.contract import Contract
 
@@ -36,6 +38,14 @@ MACROS = (
     "#define __cvta_generic_to_shared(p) 0\n"
 )
 _LAUNCH = re.compile(r"(\w+(?:<[\w, ]+>)?)<<<(.*?), ([\w:]+), (\w+), stream>>>\((.*?)\);\n", re.DOTALL)
+PLAN = """
+extern "C" double planned(const int64_t* n) {
+  using namespace warpsmith::conv;
+  const Form f = make_form(n[0], int(n[1]), int(n[2]), int(n[3]), {1, int(n[4]), int(n[5])}, {1, int(n[6]), int(n[6])},
+                           {1, int(n[7]), int(n[7])}, {0, int(n[8]), int(n[8])});
+  return gathered::make_gathered_plan(f, int(n[9]), 132).microseconds;
+}
+"""
 _PENDING = "emulated::copies[emulated::current]"
 
 
@@ -393,6 +403,45 @@ def test_columns_of_a_tile_suit_the_output_channels() -> None:
     assert [gathered_columns(co)[0] for co in (1, 8, 10, 24, 64, 96, 512)] == [8, 8, 16, 32, 64, 32, 64]
 
 
+@pytest.mark.parametrize(
+    ("images", "groups", "ci", "co", "side", "kernel", "stride", "padding"),
+    [
+        (32, 1, 512, 512, 7, 3, 1, 1),  # slices
+        (1, 1, 64, 64, 56, 3, 1, 1),
+        (32, 1, 1024, 256, 14, 1, 1, 0),  # neighbouring pixels in fours
+        (16, 32, 8, 8, 28, 3, 1, 1),
+        (3, 3, 40, 33, 41, 5, 2, 0),
+    ],
+)
+def test_the_estimate_is_that_of_the_header(
+    images: int,
+    groups: int,
+    ci: int,
+    co: int,
+    side: int,
+    kernel: int,
+    stride: int,
+    padding: int,
+    kernels: dict[tuple[str, str], Built],
+    tmp_path: Path,
+) -> None:
+    tensors = f'x=normal("b, {ci * groups}, h, w"); weight=normal("{co * groups}, {ci}, {kernel}, {kernel}")'
+    options = f"stride={stride}, padding={padding}, groups={groups}"
+    task, contract, recorded = described(
+        tmp_path, tensors, str({"b": images, "h": side, "w": side}), f"F.conv2d(x, weight, {options})"
+    )
+    read = FormTask(task, contract, recorded)
+    sizes = sizes_of(read, read_convolution(read, read.steps[0], read.tensor(read.steps[0].argument(0)).dims))
+    columns = gathered_columns(co)[0]
+    numbers = (images, groups, ci, co, side, side, kernel, stride, padding, columns)
+    planned = kernels["gathered", "padding"].library.planned
+    planned.restype = ctypes.c_double
+
+    expected = planned((ctypes.c_int64 * len(numbers))(*numbers))
+
+    assert gathered_microseconds(sizes) == pytest.approx(expected, rel=1e-6)
+
+
 def test_few_tiles_take_slices_and_many_do_not() -> None:
     def sizes(**changed: Any) -> Sizes:
         usual: dict[str, Any] = {
@@ -465,6 +514,7 @@ def built(sources: list[str], folder: Path, name: str) -> ctypes.CDLL:
         macros = tunables(source)
         parts += [translated(headers), f"namespace case_{number} {{", translated(body), "}"]
         parts += [f"#undef {macro.name}" for macro in macros]
+    parts += [PLAN] if name == "gathered" else []
     (folder / f"{name}.cpp").write_text("\n".join(parts), encoding="utf-8")
     compiler = find_cxx(os.environ)
     assert compiler is not None

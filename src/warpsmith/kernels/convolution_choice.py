@@ -17,6 +17,7 @@ _FEW_TAPS = 5
 _MOST_STREAMED = 1 << 17  # pixels; kernels that read memory once are good for more
 _MARGIN = 0.9
 _DEPTH, _LEAST_STAGES, _MOST_SLICES = 16, 4, 32  # of convolution_gathered.cuh
+_MOST_SUMS = 1 << 28  # bytes of the sums of all slices
 WIDTHS = (64, 32, 16, 8)
 """Columns of the tiles of `convolution_gathered.cuh`."""
 
@@ -67,7 +68,8 @@ def gathered_microseconds(sizes: Sizes) -> float:
         blocks = -(-sizes.images * sizes.pixels // rows) * -(-sizes.co // columns) * sizes.groups * sizes.phases
         for slices in range(1, _MOST_SLICES + 1):
             each = -(-stages // slices)
-            if slices == 1 or (each >= _LEAST_STAGES and (slices - 1) * each < stages):
+            fits = each >= _LEAST_STAGES and (slices - 1) * each < stages and sizes.output_bytes * slices <= _MOST_SUMS
+            if slices == 1 or fits:
                 adding = 3.5 + sizes.output_bytes * (2 * slices + 1) / 2.5e6 if slices > 1 else 0.0
                 products.append(_product(rows, columns, blocks * slices, each, sizes.wide) + adding)
     return max(sizes.all_bytes / _BYTES + 4.5, min(products))
@@ -128,7 +130,7 @@ def prefers_gathered(sizes: Sizes, general: float) -> bool:
 
 
 def prefers_few_terms(sizes: Sizes, general: float) -> bool:
-    """Whether the kernel for few terms is faster than the general kernels by a margin, and no slower than the gathered one."""
+    """Whether the kernel for few terms is faster than the general ones by a margin, and no slower than the gathered."""
     time = few_terms_microseconds(sizes)
     return time < general * _MARGIN and time * _MARGIN <= gathered_microseconds(sizes)
 

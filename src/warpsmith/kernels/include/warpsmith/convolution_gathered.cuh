@@ -140,15 +140,15 @@ __global__ void __launch_bounds__(T::threads, T::threads == 256 ? 2 : 4)
   Away* away = reinterpret_cast<Away*>(place + f.taps());
   const int thread = int(threadIdx.x), lane = thread % 32, warp = thread / 32;
 
+  // Column tiles and phases of the same pixels are neighbours: they share the pixels, and phases write the same lines.
   unsigned block = blockIdx.x;
   const int column_tile = int(block % unsigned(a.column_tiles));
   block /= unsigned(a.column_tiles);
+  const Phase& q = a.phase[block % unsigned(a.phases)];
+  block /= unsigned(a.phases);
   const int row_tile = int(block % unsigned(a.row_tiles));
   block /= unsigned(a.row_tiles);
-  const int slice = int(block % unsigned(a.slices));
-  block /= unsigned(a.slices);
-  const int group = int(block % unsigned(f.groups));
-  const Phase& q = a.phase[block / unsigned(f.groups)];
+  const int slice = int(block % unsigned(a.slices)), group = int(block / unsigned(a.slices));
 
   const int64_t rows = int64_t(f.images) * q.count[0] * q.count[1] * q.count[2], first_row = int64_t(row_tile) * T::rows;
   if (first_row >= rows) return;
