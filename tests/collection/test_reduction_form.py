@@ -101,7 +101,7 @@ SHAPES = (
     *((1, 150, 259), (2, 67, 1001), (1, 200, 516), (1, 9, 2050)),  # wide matrices
     *((700, 3, 7), (300, 5, 64), (1, 1, 9000)),  # a thread for each result
     *((9, 1, 1), (11, 3, 1), (40, 77, 1), (3, 512, 1), (5, 130, 1)),  # short rows
-    *((70, 700, 1), (1, 20_001, 1), (3, 9001, 1), (2, 16_384, 1), (1, 513, 1)),  # long rows
+    *((70, 700, 1), (1, 60_001, 1), (3, 9001, 1), (2, 16_384, 1), (1, 513, 1)),  # long rows
     *((0, 4, 4), (3, 4, 0), (0, 9, 1)),
 )
 
@@ -113,8 +113,6 @@ def test_the_result_is_that_of_pytorch(
 ) -> None:
     generator = torch.Generator().manual_seed(len(result))
     for shape in SHAPES:
-        if values != "own" and max(shape) > 3000:
-            continue
         x = torch.randn(shape, generator=generator)
         if values == "ties":
             x = x.round().clamp(-1, 1)

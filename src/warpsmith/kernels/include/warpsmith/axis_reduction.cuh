@@ -435,16 +435,16 @@ __host__ inline int axis_units() {
   int device = 0, units = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, device);
-  return units;
+  return units > 0 ? units : 1;
 }
 
-// Cuts matrices so that there are about `blocks` blocks, `each` for a matrix that is not cut. A part has at least `least` rows
-// and a multiple of `multiple`.
-__host__ inline void cut_axis(AxisCut& cut, int64_t batch, int64_t each, int64_t blocks, int64_t least, int64_t multiple) {
+// Cuts matrices so that there are about `blocks` blocks, `each` for a matrix that is not cut. A part has about `least` rows or
+// more.
+__host__ inline void cut_axis(AxisCut& cut, int64_t batch, int64_t each, int64_t blocks, int64_t least) {
   int64_t parts = blocks / (batch * each);
   if (parts > ceil_div(cut.rows, least)) parts = ceil_div(cut.rows, least);
   if (parts < 1) parts = 1;
-  cut.part_rows = ceil_div(ceil_div(cut.rows, parts), multiple) * multiple;
+  cut.part_rows = ceil_div(cut.rows, parts);
   cut.parts = int(ceil_div(cut.rows, cut.part_rows));
 }
 
@@ -464,19 +464,16 @@ __host__ inline AxisWay axis_way(int64_t batch, int64_t rows, int64_t cols, Axis
   const int64_t units = axis_units();
   cut = {};
   cut.rows = rows, cut.cols = cols, cut.parts = 1, cut.part_rows = rows;
-  if (cols == 1) {
-    if (rows <= 512 || (rows <= 4096 && batch >= 32 * units)) return AxisWay::SHORT;
-    cut_axis(cut, batch, 1, 8 * units, 8192, 4);
-    if (cut.part_rows > kLongestRun) cut.part_rows = kLongestRun, cut.parts = int(ceil_div(rows, kLongestRun));
-    return AxisWay::LONG;
-  }
-  if (cut_columns<TUNE_THREADS * TUNE_PACKS>(batch, rows, cols).steps > 0) return AxisWay::STREAM;
+  if (cols > 1 && cut_columns<TUNE_THREADS * TUNE_PACKS>(batch, rows, cols).steps > 0) return AxisWay::STREAM;
+  if (cols == 1 && rows <= 512) return AxisWay::SHORT;
   // The way that is estimated to be the fastest, in microseconds on an H200.
   const bool aligned = cols % 4 == 0;
   const double bytes = 4.0 * double(batch) * double(rows) * double(cols);
-  AxisWay way = AxisWay::EACH;
+  AxisWay way = cols == 1 ? AxisWay::SHORT : AxisWay::EACH;
   double best = 1e300;
-  if (rows < int64_t(1) << 30) {
+  if (cols == 1 && rows <= 16384) {
+    best = axis_cost(bytes, 3.8e6, ceil_div(batch, 24 * units), ceil_div(rows, 512));
+  } else if (cols > 1 && rows < int64_t(1) << 30) {
     const int64_t turns = ceil_div(rows, aligned ? 4 : 8) * ceil_div(batch * cols / (aligned ? 4 : 1), 1280 * units);
     best = axis_cost(bytes, aligned ? 3.8e6 : 3.2e6, 1, turns);
   }
@@ -484,7 +481,7 @@ __host__ inline AxisWay axis_way(int64_t batch, int64_t rows, int64_t cols, Axis
   auto consider = [&](AxisWay other, const AxisCut& shape, int64_t each, int64_t together, int64_t turn, double rate) {
     for (const bool parted : {false, true}) {
       AxisCut tried = shape;
-      if (parted) cut_axis(tried, batch, each, together, 2 * turn, 1);
+      if (parted) cut_axis(tried, batch, each, together, 2 * turn);
       if (parted && tried.parts == 1) break;
       double cost = axis_cost(bytes, rate, ceil_div(batch * each * tried.parts, together), ceil_div(tried.part_rows, turn));
       if (parted) cost += 4.0 + 16.0 * double(batch) * double(tried.parts) * double(cols) / 3.8e6;
@@ -492,6 +489,12 @@ __host__ inline AxisWay axis_way(int64_t batch, int64_t rows, int64_t cols, Axis
     }
   };
   const AxisCut shape = cut;
+  if (cols == 1) {
+    consider(AxisWay::LONG, shape, 1, 5 * units, 4096, 3.8e6);
+    if (way == AxisWay::LONG && cut.part_rows > kLongestRun)
+      cut.part_rows = kLongestRun, cut.parts = int(ceil_div(rows, kLongestRun));
+    return way;
+  }
   const int64_t least = aligned ? 1 : cols % 2 == 0 ? 2 : 4;  // rows that make whole packs
   const int64_t room = kFlatThreads * kFlatPacks, packs = least * cols / 4;
   if (packs <= room) {

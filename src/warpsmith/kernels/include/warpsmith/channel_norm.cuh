@@ -129,7 +129,7 @@ __host__ inline ChannelCut cut_channels(int64_t batch, int64_t channels, int64_t
   cut.batch = batch, cut.channels = channels, cut.plane = plane;
   const int64_t places = ceil_div(plane, 4) + (plane % 4 != 0 ? 1 : 0);  // a plane touches at most so many packs
   cut.places = Divisor(unsigned(places)), cut.total = batch * places;
-  int64_t parts = ceil_div(int64_t(TUNE_PARTS) * units, channels);
+  int64_t parts = ceil_div(int64_t(TUNE_PARTS) * (units > 0 ? units : 1), channels);
   const int64_t most = ceil_div(cut.total, 4 * kChannelThreads);
   if (parts > most) parts = most;
   if (parts > kMostChannelParts) parts = kMostChannelParts;

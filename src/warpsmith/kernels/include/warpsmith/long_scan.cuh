@@ -250,6 +250,7 @@ __host__ inline bool scan_is_long(int64_t rows, int64_t cols) {
   int device = 0, units = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, device);
+  if (units < 1) units = 1;
   const bool aligned = cols % 4 == 0;
   const double bytes = 8.0 * double(rows) * double(cols);
   const double chunks = double(ceil_div(rows, int64_t(16) * units)) * double(ceil_div(cols, aligned ? 2048 : 512)) * 0.7;
