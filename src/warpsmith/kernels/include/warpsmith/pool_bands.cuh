@@ -354,13 +354,11 @@ struct Planner {
   Plan made(int64_t nz, int64_t ny, int64_t nx, int64_t group) const {
     Plan p{};
     const int64_t band[3] = {nz, ny, nx};
-    int64_t along[3], blocks = ceil_div(planes, group);
+    int64_t blocks = ceil_div(planes, group);
     for (int d = 0; d < 3; ++d) {
       p.in[d] = int(in[d]), p.out[d] = int(out[d]), p.band[d] = int(band[d]);
-      along[d] = ceil_div(out[d], band[d]);
-      blocks *= along[d];
+      blocks *= ceil_div(out[d], band[d]);
     }
-    p.deep = Divisor(unsigned(along[0])), p.down = Divisor(unsigned(along[1])), p.across = Divisor(unsigned(along[2]));
     const int64_t slices = reach(0, nz), rows = reach(1, ny);
     p.planes = planes, p.total = planes * in[0] * in[1] * in[2], p.group = int(group), p.grid = blocks;
     int64_t elements;
@@ -381,7 +379,14 @@ struct Planner {
     p.nothing = int(elements);
     if (W::cut && !W::line) elements += p.layout == ROWS ? reach(2, nx) : in[2];
     p.bytes = unsigned(ceil_div(elements, 4) * 16);
-    p.columns = Divisor(unsigned(nx)), p.rows = Divisor(unsigned(ceil_div(ny, W::R))), p.slices = Divisor(unsigned(nz));
+    return p;
+  }
+  // The plan with its divisors, which take some time to find.
+  static Plan finished(Plan p) {
+    auto along = [&](int axis) { return Divisor(unsigned(ceil_div(p.out[axis], p.band[axis]))); };
+    p.deep = along(0), p.down = along(1), p.across = along(2);
+    p.slices = Divisor(unsigned(p.band[0])), p.columns = Divisor(unsigned(p.band[2]));
+    p.rows = Divisor(unsigned(ceil_div(p.band[1], W::R)));
     return p;
   }
   // The bands that bring the least in, of those that fit into so many elements of shared memory.
@@ -453,7 +458,7 @@ int pool_bands(const float* x, float* out, int64_t planes, int64_t depth, int64_
     if (W::flat) planner.planes *= depth, planner.in[0] = planner.out[0] = 1;
     if (W::line) planner.planes *= height, planner.in[1] = planner.out[1] = 1;
     if constexpr (W::wide) {
-      const bands::Plan plan = planner.made(1, 1, 1, 1);
+      const bands::Plan plan = planner.finished(planner.made(1, 1, 1, 1));
       const int64_t outputs = planner.planes * planner.out[0] * planner.out[1] * planner.out[2];
       constexpr int64_t kGrid = 1 << 20;
       if (W::volume >= 1024 && outputs < 132 * 64 * (W::volume / 1024))
@@ -466,6 +471,7 @@ int pool_bands(const float* x, float* out, int64_t planes, int64_t depth, int64_
       const bands::Plan larger = planner.best(bands::kMostBytes / 4);
       if (larger.loaded > 0 && (plan.loaded == 0 || larger.loaded * 5 < plan.loaded * 4)) plan = larger;
       if (plan.loaded > 0 && plan.grid < (int64_t(1) << 31)) {
+        plan = planner.finished(plan);
         const unsigned grid = unsigned(plan.grid), bytes = plan.bytes;
         if (plan.layout == bands::STRETCH)
           bands::pool_band<P, S, bands::STRETCH, THREADS><<<grid, THREADS, bytes, s>>>(x, out, plan);
