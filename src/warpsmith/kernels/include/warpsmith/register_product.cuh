@@ -197,7 +197,7 @@ __device__ __forceinline__ void multiply_chunk(const float* a, const float* b, i
 template <class S, int UNIT>
 __device__ __forceinline__ void store_rows(const Job& job, const float* memory, float* out, int64_t stack, int64_t row,
                                            int64_t column, int rows, int columns) {
-  constexpr int UNITS = S::COLUMNS / UNIT, TOGETHER = 4;
+  constexpr int UNITS = S::COLUMNS / UNIT, TOGETHER = S::TEAMS > 1 ? 1 : 4;
   const float* const bias = job.slices == 1 && job.bias ? job.bias + column : nullptr;
   bool any_nan = false;
 #pragma unroll 1
@@ -327,13 +327,14 @@ static __global__ void __launch_bounds__(256) add_parts(Job job, const float* pa
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t count = job.stack_of_all * job.rows * job.columns, element = int64_t(blockIdx.x) * 32 + lane;
   const float* const from = parts + (element < count ? element : 0);
-  float sum[4] = {};
-  unsigned s = warp;
-  for (; s + 24 < job.slices; s += 32)
+  float sum = 0.0f;
+  for (unsigned s = warp; s < job.slices; s += 64) {
+    float v[8];
 #pragma unroll
-    for (int u = 0; u < 4; ++u) sum[u] += __ldcg(from + (s + 8 * u) * count);
-  for (; s < job.slices; s += 8) sum[0] += __ldcg(from + s * count);
-  found[warp][lane] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    for (unsigned u = 0; u < 8; ++u) v[u] = s + 8 * u < job.slices ? __ldcg(from + (s + 8 * u) * count) : 0.0f;
+    sum += ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+  }
+  found[warp][lane] = sum;
   __syncthreads();
   if (warp || element >= count) return;
   float all = 0.0f;

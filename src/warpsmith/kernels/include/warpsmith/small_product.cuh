@@ -58,37 +58,49 @@ __global__ void __launch_bounds__(kThreads, blocks_across(FEW)) few_across(Sides
   const int count = int(s.terms - first < slices.terms ? s.terms - first : slices.terms);
   const int64_t row = int64_t(blockIdx.x) * (2 * kThreads) + threadIdx.x;
   const bool exists[2] = {row < s.count_many, row + kThreads < s.count_many};
-  const float* w = s.many.row_at(stack, row) + first * s.many.term_step;
   const int64_t step = s.many.term_step;
+  const float* w[2];  // rows that do not exist are read as the first one, and not stored
+#pragma unroll
+  for (int r = 0; r < 2; ++r) w[r] = s.many.row_at(stack, exists[r] ? row + r * kThreads : 0) + first * step;
   float now[U][2], sum[2][FEW];
 #pragma unroll
   for (int f = 0; f < FEW; ++f) sum[0][f] = sum[1][f] = 0.0f;
-  auto load = [&](int from) {
+  auto load = [&](int u) {
 #pragma unroll
-    for (int u = 0; u < U; ++u)
-#pragma unroll
-      for (int r = 0; r < 2; ++r) now[u][r] = exists[r] && from + u < count ? __ldg(w + u * step + r * kThreads) : 0.0f;
-    w += U * step;
+    for (int r = 0; r < 2; ++r) now[u][r] = __ldg(w[r]), w[r] += step;
   };
-  load(0);
-  hold<FEW, true>(s, stack, first, count, x);
-#pragma unroll 1
-  for (int from = 0; from < count; from += U) {
+  auto add = [&](int u, int term) {
 #pragma unroll
-    for (int u = 0; u < U; ++u) {
-      if (from + u >= count) break;
+    for (int f = 0; f < FEW; f += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(x + term * FEW + f);
+      const float value[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-      for (int f = 0; f < FEW; f += 4) {
-        const float4 four = *reinterpret_cast<const float4*>(x + (from + u) * FEW + f);
-        const float value[4] = {four.x, four.y, four.z, four.w};
+      for (int e = 0; e < 4; ++e)
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-#pragma unroll
-          for (int r = 0; r < 2; ++r) sum[r][f + e] = fmaf(now[u][r], value[e], sum[r][f + e]);
-      }
+        for (int r = 0; r < 2; ++r) sum[r][f + e] = fmaf(now[u][r], value[e], sum[r][f + e]);
     }
-    load(from + U);
+  };
+  if (count >= U) {
+#pragma unroll
+    for (int u = 0; u < U; ++u) load(u);
   }
+  hold<FEW, true>(s, stack, first, count, x);
+  int from = 0;
+#pragma unroll 1
+  for (; from + U <= count; from += U) {
+#pragma unroll
+    for (int u = 0; u < U; ++u) add(u, from + u);
+    if (from + 2 * U > count) continue;
+#pragma unroll
+    for (int u = 0; u < U; ++u) load(u);
+  }
+  // Fewer than U terms are left.
+#pragma unroll
+  for (int u = 0; u < U; ++u)
+    if (from + u < count) load(u);
+#pragma unroll
+  for (int u = 0; u < U; ++u)
+    if (from + u < count) add(u, from + u);
 #pragma unroll
   for (int r = 0; r < 2; ++r)
 #pragma unroll
@@ -172,13 +184,14 @@ __global__ void __launch_bounds__(kThreads) add_slices(Sides s, int64_t slices, 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t m = int64_t(blockIdx.x) * 32 + lane, f = blockIdx.y, stack = blockIdx.z, step = s.count_few * s.count_many;
   const float* from = parts + s.part(stack, 0, slices, f) + (m < s.count_many ? m : 0);
-  float sum[4] = {};
-  int64_t i = warp;
-  for (; i + 3 * kWarps < slices; i += 4 * kWarps)
+  float sum = 0.0f;
+  for (int64_t i = warp; i < slices; i += 8 * kWarps) {
+    float v[8];
 #pragma unroll
-    for (int u = 0; u < 4; ++u) sum[u] += __ldg(from + (i + u * kWarps) * step);
-  for (; i < slices; i += kWarps) sum[0] += __ldg(from + i * step);
-  found[warp][lane] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    for (int u = 0; u < 8; ++u) v[u] = i + u * kWarps < slices ? __ldg(from + (i + u * kWarps) * step) : 0.0f;
+    sum += ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+  }
+  found[warp][lane] = sum;
   __syncthreads();
   if (warp || m >= s.count_many) return;
   float all = 0.0f;
