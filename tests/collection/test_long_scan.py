@@ -195,7 +195,7 @@ def test_the_scan_is_that_of_pytorch(scans: tuple[ctypes.CDLL, list[Contract]], 
 def test_what_is_seen_late_does_not_change_a_bit(
     scans: tuple[ctypes.CDLL, list[Contract]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x = torch.randn((1, 90_001), generator=torch.Generator().manual_seed(2)).exp()
+    x = torch.randn((1, 50_001), generator=torch.Generator().manual_seed(2)).exp()
     first = scanned(scans, "cumsum", x, x > 0)
 
     monkeypatch.setenv("SEEN_LATE", "85")
@@ -244,6 +244,16 @@ def test_the_form_writes_the_kernel_for_long_rows_where_a_workload_has_them(
     assert written is not None
     assert ("long_scan.cuh" in written.source) == long
     assert ("workspace_bytes" in written.source) == long
+
+
+def test_rows_with_a_mask_are_shared_earlier(tmp_path: Path) -> None:
+    task, contract, recorded = described(tmp_path, MASKED, '{"rows": 2047, "cols": 12289}', TASKS["masked"][1])
+
+    written = form_kernel(task, contract, recorded)
+
+    assert written is not None
+    assert "scan_any<warpsmith::Plus, false, false, true, " in written.source
+    assert not is_long(2047, 12289)
 
 
 def test_a_vector_is_one_long_row(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def scan(task: FormTask) -> FormKernel:
         call = f"return warpsmith::scan::run<warpsmith::scan::{function}, {switches}>({pointers}, {extents});"
         return FormKernel(name, text(f"{said}.\n#include <warpsmith/cpu/scan.h>", task.launch(call)))
     shapes = (_shape(task, found, workload) for workload in task.task.workloads)
-    if any(is_long(rows, columns) for rows, columns in shapes):
+    if any(is_long(rows, columns, bool(mask)) for rows, columns in shapes):
         return FormKernel(name, _long_source(task, said, f"warpsmith::{function}, {switches}", pointers, extents))
     written = text(
         f"{said}: one read and one write of every element.\n#include <warpsmith/scan.cuh>",
@@ -97,14 +97,14 @@ def scan(task: FormTask) -> FormKernel:
 _TUNABLES = f"{tunable('TUNE_THREADS', (128, 32, 256, 512))}\n{tunable('TUNE_PACKS', (4, 2))}"
 
 
-def is_long(rows: int, columns: int) -> bool:
+def is_long(rows: int, columns: int, masked: bool = False) -> bool:
     """Whether several blocks share a row on an H200; `scan_is_long` in long_scan.cuh decides at run time."""
     if columns < 4 * 2048 or rows * _ceil_div(columns, 512) >= 2**31:
         return False
     aligned = columns % 4 == 0
     volume = 8.0 * rows * columns
     chunks = _ceil_div(rows, 16 * 132) * _ceil_div(columns, 2048 if aligned else 512) * 0.7
-    return 1.1 * (6.0 + volume / 3.5e6) < max(chunks, volume / (3.3e6 if aligned else 3.0e6))
+    return 1.1 * (6.0 + volume / 3.5e6) < max(chunks, volume / (3.3e6 if aligned else 2.2e6 if masked else 3.0e6))
 
 
 def _shape(task: FormTask, found: RowScan, workload: Workload) -> tuple[int, int]:

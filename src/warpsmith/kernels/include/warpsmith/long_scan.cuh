@@ -244,8 +244,8 @@ __host__ inline int64_t scan_row_tiles(int64_t cols, int64_t tile) {
 }
 
 // Whether several blocks for each row are faster than one. Estimated in microseconds on an H200: a block alone takes about 0.7
-// for a chunk of 512 elements (rows that begin anywhere) or of 2048.
-__host__ inline bool scan_is_long(int64_t rows, int64_t cols) {
+// for a chunk of 512 elements (rows that begin anywhere) or of 2048; many blocks move about 3 MB.
+__host__ inline bool scan_is_long(int64_t rows, int64_t cols, bool masked) {
   if (cols < 4 * 2048 || rows * ceil_div(cols, 512) >= int64_t(1) << 31) return false;
   int device = 0, units = 0;
   cudaGetDevice(&device);
@@ -254,7 +254,7 @@ __host__ inline bool scan_is_long(int64_t rows, int64_t cols) {
   const bool aligned = cols % 4 == 0;
   const double bytes = 8.0 * double(rows) * double(cols);
   const double chunks = double(ceil_div(rows, int64_t(16) * units)) * double(ceil_div(cols, aligned ? 2048 : 512)) * 0.7;
-  const double traffic = bytes / (aligned ? 3.3e6 : 3.0e6);
+  const double traffic = bytes / (aligned ? 3.3e6 : masked ? 2.2e6 : 3.0e6);
   return 1.1 * (6.0 + bytes / 3.5e6) < (chunks > traffic ? chunks : traffic);
 }
 
@@ -287,7 +287,7 @@ int scan_long(const float* x, const bool* mask, float* out, int64_t rows, int64_
 // Launches the faster of the two. THREADS and PACKS are those of `scan`, the others those of `scan_long`.
 template <typename Op, bool REVERSE, bool EXCLUSIVE, bool MASKED, int THREADS, int PACKS, int LONG_THREADS, int LONG_PACKS>
 int scan_any(const float* x, const bool* mask, float* out, int64_t rows, int64_t cols, void* workspace, void* stream) {
-  if (scan_is_long(rows, cols))
+  if (scan_is_long(rows, cols, MASKED))
     return scan_long<Op, REVERSE, EXCLUSIVE, MASKED, LONG_THREADS, LONG_PACKS>(x, mask, out, rows, cols, workspace, stream);
   return scan<Op, REVERSE, EXCLUSIVE, MASKED, THREADS, PACKS>(x, mask, out, rows, cols, stream);
 }
