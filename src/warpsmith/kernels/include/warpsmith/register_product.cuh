@@ -24,6 +24,7 @@ namespace warpsmith {
 namespace register_product {
 
 constexpr int kChunk = 32;     // terms that are added up on the tensor cores
+constexpr int64_t kMostBlocks = (int64_t(1) << 31) - 1;  // of a launch
 constexpr int kFewTerms = 16;  // of products in float32 arithmetic
 constexpr int kFewRows = 16;   // of products that small_product.cuh is for
 
@@ -467,7 +468,7 @@ constexpr bool exact() { return !std::is_same<Class, Tf32>::value; }
 // Launches for as many products of the stack as a grid has thread blocks for.
 template <class Launch>
 inline cudaError_t in_turn(Job job, int64_t blocks_each, Launch launch) {
-  const int64_t most = ((int64_t(1) << 31) - 1) / blocks_each;
+  const int64_t most = blocks_each < kMostBlocks ? kMostBlocks / blocks_each : 1;
   for (; job.first_stack < job.stack_of_all; job.first_stack += most) {
     const int64_t left = job.stack_of_all - job.first_stack;
     job.stack = unsigned(left < most ? left : most);
