@@ -285,7 +285,8 @@ def test_what_is_not_finite_stays_in_its_row(name: str, library: Library) -> Non
 
 
 def test_large_numbers_and_a_large_mean_keep_their_accuracy(library: Library) -> None:
-    for name, scale, shift in (("softmax", 30.0, 0.0), ("layer norm", 1.0, 1000.0), ("layer norm", 1e4, 0.0), ("layer norm", 0.0, 123.456)):
+    norm = "layer norm"
+    for name, scale, shift in (("softmax", 30.0, 0.0), (norm, 1.0, 1000.0), (norm, 1e4, 0.0), (norm, 0.0, 123.456)):
         case = CASES[name]
         for length in (19, 24, 100, 333, 1030):
             extents = {**case.leading, case.sizes[0]: 9, case.sizes[-1]: length}

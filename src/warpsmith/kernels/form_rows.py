@@ -45,26 +45,27 @@ _DECLARED = re.compile(r"^const (\w+) (\w+) = ")
 
 def rows(task: FormTask) -> FormKernel:
     """Element-wise operations around reductions over the last axes."""
-    return _policy(task).kernel()
+    return _written(task, longest=None)
 
 
-def _policy(task: FormTask) -> _RowPolicy:
+def _written(task: FormTask, longest: int | None) -> FormKernel:
     require(not task.on_cpu and task.outline.family is Family.ROW_REDUCTION)
     require(all(spec.dtype in ("float32", "bool") for spec in task.task.tensors))
     problem = Problem(task.task, task.contract, "cuda", "", DeviceKind.CUDA, "sm_90a", (), task.outline)
     try:
         layout = plan_stages(lower(task.task, task.outline))
         require(len(layout.stages) == 1 and not layout.slots)
-        return _RowPolicy(task, Context(problem, layout, device=True), layout, layout.stages[0])
+        context = Context(problem, layout, device=True)
+        policy = _RowPolicy(task, context, layout, layout.stages[0])
+        require(longest is None or max(policy.lengths) <= longest)
+        return policy.kernel()
     except Unsupported as error:
         raise NotThisForm from error
 
 
 def short_rows(task: FormTask) -> FormKernel:
     """The same where all rows are so short that a warp has several of them, or one."""
-    policy = _policy(task)
-    require(max(policy.lengths) <= SHORT)
-    return policy.kernel()
+    return _written(task, longest=SHORT)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,16 @@ __device__ __forceinline__ void merge_lanes(typename P::Stat (&stats)[N], int la
   }
 }
 
+// Which elements of a row's pack number i belong to the row, as RowSpan::mask says it, in fewer instructions.
+struct Ends {
+  int count, head, tail;  // packs, and elements of the first and the last one that belong to other rows
+  __device__ __forceinline__ explicit Ends(const RowSpan& span)
+      : count(int(span.packs)), head(int(span.begin & 3)), tail(int(-span.end & 3)) {}
+  __device__ __forceinline__ unsigned mask(int i) const {
+    return (0xfu << (i == 0 ? head : 0)) & (0xfu >> (i == count - 1 ? tail : 0));
+  }
+};
+
 template <typename P>
 __device__ __forceinline__ auto place_of(const P& policy, int64_t row, std::true_type) {
   return policy.place(row);
@@ -63,7 +73,8 @@ __global__ void __launch_bounds__(kShortThreads, RESIDENT)
   for (int k = 0; k < ROWS; ++k) {
     const int64_t row = first + k * groups;
     const RowSpan span(row, cols);
-    const int count = row < rows ? int(span.packs) : 0;
+    const Ends ends(span);
+    const int count = row < rows ? ends.count : 0;
     const auto place = place_of(policy, row < rows ? row : 0, std::bool_constant<P::kPlaces>());
     bits[k] = 0;
 #pragma unroll
@@ -71,7 +82,7 @@ __global__ void __launch_bounds__(kShortThreads, RESIDENT)
       const int i = p * lanes + lane;
       values[k][p] = make_float4(P::fill, P::fill, P::fill, P::fill);
       if (i < count) {
-        const unsigned mask = WHOLE ? 0xfu : span.mask(span.first + i);
+        const unsigned mask = WHOLE ? 0xfu : ends.mask(i);
         bits[k] |= static_cast<unsigned long long>(mask) << (4 * p);
         if constexpr (P::kPlaces)
           values[k][p] = policy.load_at(place, span.first + i, mask, (span.first + i) * 4 - span.begin);
@@ -92,12 +103,12 @@ __global__ void __launch_bounds__(kShortThreads, RESIDENT)
     const typename P::Ready ready = policy.prepare(stats[k], row);
     if (lane == 0) policy.once(stats[k], ready, row);
     if (P::kStored == 0) continue;
-    const int count = int(span.packs);
+    const Ends ends(span);
 #pragma unroll
     for (int p = 0; p < PACKS; ++p) {
       const int i = p * lanes + lane;
-      const unsigned mask = WHOLE ? 0xfu : unsigned(bits[k] >> (4 * p)) & 0xfu;
-      if (i < count) policy.store(span.first + i, mask, values[k][p], ready, row, (span.first + i) * 4 - span.begin);
+      const unsigned mask = WHOLE ? 0xfu : ends.mask(i);
+      if (i < ends.count) policy.store(span.first + i, mask, values[k][p], ready, row, (span.first + i) * 4 - span.begin);
     }
   }
 }
@@ -106,9 +117,9 @@ __global__ void __launch_bounds__(kShortThreads, RESIDENT)
 // one lane where ONE says so; each has at most 4 * PACKS of its elements in registers. Neighbouring lanes have neighbouring
 // elements. The results take the places of the elements: a lane writes no place that another one reads.
 template <typename P, int PACKS, bool ONE>
-__global__ void __launch_bounds__(kShortThreads, PACKS > 2 ? 8 : 12)
+__global__ void __launch_bounds__(kShortThreads, PACKS <= 2 ? 12 : P::kRaw ? 8 : 7)
     row_tiles(const __grid_constant__ P policy, int64_t rows, int cols, int shift, int per_block) {
-  constexpr int AHEAD = 4;  // packs that a thread loads before it uses the first
+  constexpr int AHEAD = 6;  // packs that a thread loads before it uses the first
   constexpr int STORED = P::kStored;
   extern __shared__ __align__(128) float4 memory[];
   const int64_t first = int64_t(blockIdx.x) * per_block;
