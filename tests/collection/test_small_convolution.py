@@ -350,13 +350,14 @@ def test_slices_of_the_terms_are_added(kernels: dict[tuple[str, str], Built]) ->
         # Of the sweep: small images, few images, large strides.
         ((2048, 512, 1, 1), (32, 7, 7), "F.conv2d(x, weight)", "_gathered"),
         ((96, 16, 16, 16), (4, 224, 224), "F.conv2d(x, weight, stride=16)", "_gathered"),
+        ((768, 3, 32, 32), (16, 224, 224), "F.conv2d(x, weight, stride=32)", "_gathered"),
         ((64, 64, 3, 3), (1, 56, 56), "F.conv2d(x, weight, padding=1)", "_gathered"),
         ((2, 64, 1, 1), (4, 388, 388), "F.conv2d(x, weight)", "_gathered"),
         # Many pixels of many channels: the general kernels.
         ((64, 64, 3, 3), (32, 56, 56), "F.conv2d(x, weight, padding=1)", ""),
         ((128, 64, 1, 1), (16, 512, 512), "F.conv2d(x, weight)", "_stream"),
         # More taps or phases than the gathered kernel has tables for.
-        ((8, 4, 24, 24), (1, 30, 30), "F.conv2d(x, weight)", ""),
+        ((8, 4, 46, 46), (1, 50, 50), "F.conv2d(x, weight)", ""),
         ((4, 8, 9, 9), (1, 30, 30), "F.conv_transpose2d(x, weight, stride=9)", ""),
         # Few terms, and more than those.
         ((64, 1, 3, 3), (4, 572, 572), "F.conv2d(x, weight)", "_few_terms"),

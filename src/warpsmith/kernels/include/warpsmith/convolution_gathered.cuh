@@ -22,7 +22,7 @@ namespace conv {
 namespace gathered {
 
 constexpr int kDepth = 16, kStages = 4, kFold = 32;  // terms of a stage; stages on their way; terms that tensor cores add up
-constexpr int kMostTaps = 512, kMostPhases = 64, kMostSlices = 32;
+constexpr int kMostTaps = 2048, kMostPhases = 64, kMostSlices = 32;
 
 // Taps that reach one pixel: at most one; at most 32, which are bits of a word; any number.
 enum class Taps { one, few, many };
