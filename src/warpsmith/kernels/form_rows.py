@@ -27,7 +27,7 @@ from warpsmith.kernel_templates.expressions import (
     without,
 )
 from warpsmith.kernel_templates.stages import KernelLayout, StageKind, TemplateStage, plan_stages
-from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require, text
+from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require, text, tunable
 from warpsmith.model.brief import Problem
 from warpsmith.model.build import DeviceKind
 from warpsmith.model.contract import ArgumentKind
@@ -562,11 +562,14 @@ class _RowPolicy:
         if raw:
             start.append(f"policy.x = policy.{context.names[self.value.name]};")
         call = f"return reduce_all_rows(policy, {rows_}, {cols}, {task.workspace}, {task.stream});"
+        tuned = {"TUNE_STORE": (1, 0), **({"TUNE_TILE_COLS": (192, 64, 320)} if self._tiles else {})}
         policy = "\n".join(["struct Policy {", *nest(members), "};"])
         return FormKernel(
             self._name,
             text(
-                f"// {self._name[0].upper()}{self._name[1:]}.\n#include <warpsmith/short_rows.cuh>",
+                f"// {self._name[0].upper()}{self._name[1:]}.",
+                "\n".join(tunable(name, values) for name, values in tuned.items()),
+                "#include <warpsmith/short_rows.cuh>",
                 f"namespace {{\nusing namespace warpsmith;\n{policy}\n}}  // namespace",
                 task.workspace_bytes(f"return all_rows_workspace<Policy>({rows_}, {cols});"),
                 task.launch("Policy policy;", *start, call),
