@@ -1,7 +1,8 @@
 // Products of float32 matrices to which tensor cores bring nothing, in float32 arithmetic: one factor has few rows, so that
 // reading the other one takes the time; or the whole product is so small that starting it does.
 //
-// is_small() says which products these are; matmul.cuh is for all others.
+// is_small() says which products these are. register_product.cuh takes up to 16 rows or columns from here and has its own
+// kernels for the other small ones; matmul.cuh is for the large ones.
 #pragma once
 
 #include <warpsmith/matmul.cuh>
