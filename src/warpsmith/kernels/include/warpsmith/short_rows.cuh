@@ -6,6 +6,7 @@
 //   up to 192 elements    where rows do not begin at multiples of 16 bytes: the rows of a block are one stretch of memory,
 //                         which is brought to shared memory with 16-byte loads, worked on there, and written back the
 //                         same way (row_tiles)
+//   up to 16384 elements  a block has a row and keeps it in registers (row_blocks), where there are more than 264 rows
 //   longer                the kernels of rows.cuh, and of kept.cuh and lagged.cuh beyond TUNE_CLUSTER elements
 //
 // The policy is that of rows.cuh, and says in addition
@@ -110,6 +111,48 @@ __global__ void __launch_bounds__(kShortThreads, RESIDENT)
       const unsigned mask = WHOLE ? 0xfu : ends.mask(i);
       if (i < ends.count) policy.store(span.first + i, mask, values[k][p], ready, row, (span.first + i) * 4 - span.begin);
     }
+  }
+}
+
+// A block has a row and keeps it in registers, each thread PACKS packs.
+template <typename P, int THREADS, int PACKS, int RESIDENT>
+__global__ void __launch_bounds__(THREADS, RESIDENT) row_blocks(const __grid_constant__ P policy, int64_t cols) {
+  constexpr int WARPS = THREADS / 32;
+  __shared__ typename P::Stat of_warps[WARPS];
+  const int lane = threadIdx.x % 32;
+  const int64_t row = blockIdx.x;
+  const RowSpan span(row, cols);
+  const Ends ends(span);
+  const auto place = place_of(policy, row, std::bool_constant<P::kPlaces>());
+  float4 values[PACKS];
+  unsigned long long bits = 0;
+#pragma unroll
+  for (int p = 0; p < PACKS; ++p) {
+    const int i = p * THREADS + int(threadIdx.x);
+    values[p] = make_float4(P::fill, P::fill, P::fill, P::fill);
+    if (i < ends.count) {
+      const unsigned mask = ends.mask(i);
+      bits |= static_cast<unsigned long long>(mask) << (4 * p);
+      if constexpr (P::kPlaces)
+        values[p] = policy.load_at(place, span.first + i, mask, (span.first + i) * 4 - span.begin);
+      else
+        values[p] = policy.load(span.first + i, mask);
+    }
+  }
+  typename P::Stat stats[1] = {P::template local<PACKS>(values, bits)};
+  merge_lanes<P>(stats, 32);
+  if (lane == 0) of_warps[threadIdx.x / 32] = stats[0];
+  __syncthreads();
+  stats[0] = of_warps[lane % WARPS];
+  merge_lanes<P>(stats, WARPS);
+  const typename P::Ready ready = policy.prepare(stats[0], row);
+  if (threadIdx.x == 0) policy.once(stats[0], ready, row);
+  if (P::kStored == 0) return;
+#pragma unroll
+  for (int p = 0; p < PACKS; ++p) {
+    const int i = p * THREADS + int(threadIdx.x);
+    if (i < ends.count)
+      policy.store(span.first + i, ends.mask(i), values[p], ready, row, (span.first + i) * 4 - span.begin);
   }
 }
 
@@ -223,6 +266,12 @@ int launch_groups(const P& policy, int64_t rows, int64_t cols, void* stream) {
   if (packs <= 256) return launch_groups<P, 8, 1, WHOLE, SOME>(policy, rows, cols, shift, stream);
   return launch_groups<P, 16, 1, WHOLE, 4>(policy, rows, cols, shift, stream);
 }
+template <typename P, int THREADS, int PACKS, int RESIDENT>
+int launch_blocks(const P& policy, int64_t rows, int64_t cols, void* stream) {
+  row_blocks<P, THREADS, PACKS, RESIDENT>
+      <<<unsigned(rows), THREADS, 0, static_cast<cudaStream_t>(stream)>>>(policy, cols);
+  return int(cudaGetLastError());
+}
 template <typename P, int PACKS, bool ONE>
 int launch_tiles(const P& policy, int64_t rows, int cols, int shift, void* stream) {
   const int groups = kShortThreads >> shift;  // at least 8, so that per_block is a multiple of four
@@ -286,7 +335,9 @@ int reduce_all_rows(const P& policy, int64_t rows, int64_t cols, void* workspace
     if (ceil_div(packs, blocks) <= 512) return launch_rows<P, 256, 2, 4>(policy, rows, cols, blocks, stream);
     return launch_rows<P, 512, 8, 2>(policy, rows, cols, blocks, stream);
   }
-  if (packs <= 1024) return launch_rows<P, 256, 4, 4>(policy, rows, cols, 1, stream);
+  if (packs <= 1024) return launch_blocks<P, 256, 4, 5>(policy, rows, cols, stream);
+  if (packs <= 2048) return launch_blocks<P, 256, 8, 4>(policy, rows, cols, stream);
+  if (packs <= 4096) return launch_blocks<P, 512, 8, 2>(policy, rows, cols, stream);
   if constexpr (P::kRaw) {
     if (cols <= TUNE_CLUSTER) return launch_rows<P, 256, 8, 4>(policy, rows, cols, need(256 * 8), stream);
 #if TUNE_KEPT > 0
