@@ -18,9 +18,12 @@ from torch import Tensor
 
 from tests.collection.test_forms import described
 from warpsmith.backends.library import LIBRARY
+from warpsmith.backends.source import backend_named
 from warpsmith.backends.toolchain import find_cxx
 from warpsmith.kernels.form_rows import rows, short_rows
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm
+from warpsmith.model.build import Artifact, DeviceKind, Target
+from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.contract import ArgumentKind, Contract
 
 EMULATOR = Path(__file__).parents[1] / "kernel_templates" / "emulator.h"
@@ -402,3 +405,14 @@ def test_rows_too_long_for_a_cluster_are_claimed_as_they_are(tmp_path: Path) -> 
     assert rows(FormTask(*described(tmp_path, X, sizes, "x.softmax(1)"))).form == "rows: softmax"
     with pytest.raises(NotThisForm):
         rows(FormTask(*described(tmp_path, XY, sizes, "(x + y).softmax(1)")))
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("name", ["softmax", "masked softmax", "sum of a function"])
+def test_the_source_compiles(name: str, tmp_path: Path) -> None:
+    kernel, contract = write(CASES[name], tmp_path)
+    candidate = Candidate((SourceFile("kernel.cu", kernel.source),), "cuda")
+
+    made = backend_named("cuda").build(candidate, contract, Target(DeviceKind.CUDA, "sm_90a"))
+
+    assert isinstance(made, Artifact), made.reason
