@@ -14,6 +14,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 from tests.searching import judged, new_session, proposed, valid
+from warpsmith.agents import call
 from warpsmith.agents.call import ToolCall
 from warpsmith.agents.new_task import task_text
 from warpsmith.agents.tools import AgentTools, guide
@@ -301,3 +302,9 @@ def _wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_lines_of_an_agent_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    output.write_text("[" * 100_000 + '\n{"a": ' + "9" * 5000 + '}\nno JSON\n{"result": "done"}\n', encoding="utf-8")
+    assert call._documents(output) == [{"result": "done"}]

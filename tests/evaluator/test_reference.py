@@ -230,3 +230,34 @@ def test_fp64_runs_without_cudnn_unless_memory_is_lacking(
 
     assert enabled == expected
     assert float(result) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("expression", "selects"),
+    [
+        ("x.sort(dim=-1).values", True),
+        ("x.topk(3).values", True),
+        ("x.median(dim=-1).values", True),
+        ("torch.relu(x).amax(0)", True),
+        ("torch.nn.functional.max_pool1d(-x, 2)", True),
+        ("torch.where(x > 0, x, x.abs()).mT.contiguous()", True),
+        ("x.sort(dim=-1).values * 2", False),
+        ("x.half().float()", False),
+        ("x.cumsum(0)", False),
+        ("torch.nn.functional.avg_pool1d(x, 2)", False),
+        ("x @ w", False),
+    ],
+)
+def test_a_reference_that_only_selects_leaves_no_room_for_rounding(
+    reference_of: Callable[[str], Reference], expression: str, selects: bool
+) -> None:
+    made = reference_of(expression)
+    found = made.result_for(the_case(made))
+    assert found is not None
+    assert made.selects == selects
+    output = found.baseline[0]
+    assert compare_output(made.task, found, 0, output).ok
+    rounded = (output.view(torch.int32) & ~0xF).view(torch.float32)
+    if selects:
+        assert not compare_output(made.task, found, 0, rounded).ok
+        assert made.with_wider_limits(found) is found

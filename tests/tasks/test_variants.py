@@ -277,7 +277,7 @@ def test_a_stretch_or_a_spike_hides_from_samples_and_decides_a_sum() -> None:
             assert float(made.abs().sum()) > 1.02 * float(own.abs().sum())
             assert torch.logsumexp(made, 0) > 3 * torch.logsumexp(own, 0)
         rows = apply_variant(variant, own.view(64, -1), Domain(), torch.Generator().manual_seed(9)) != own.view(64, -1)
-        assert bool(rows.any(-1).all())
+        assert bool(rows.any(-1).all()) == (variant != "patch")
         inside = apply_variant(variant, own.abs().clamp(0, 1), Domain(0.0, 1.0, 0.5, 0.25), torch.Generator())
         assert float(inside.max()) <= 1
 
@@ -328,3 +328,41 @@ def test_inputs_of_timed_calls_are_moved_within_their_domain(native: Load) -> No
         assert 1 <= float(each["u"].min()) <= float(each["u"].max()) <= 3
         assert float(each["p"].sum()) == pytest.approx(1, abs=1e-4)
         assert 0 <= int(each["i"].min()) <= int(each["i"].max()) < 9
+
+
+def test_a_patch_leaves_most_rows_as_they_are_and_decides_others_and_the_columns() -> None:
+    own = torch.randn(64, 4096, generator=torch.Generator().manual_seed(0))
+    columns = torch.randn(65536, 8, generator=torch.Generator().manual_seed(1))
+    for seed in range(8):
+        made = apply_variant("patch", own, Domain(), torch.Generator().manual_seed(seed))
+        sizes, changed = made.abs().sum(-1) / own.abs().sum(-1), (made != own).any(-1)
+        assert 2 <= int(changed.sum()) <= 6
+        assert bool((sizes[changed] > 1.2).any())
+        tall = apply_variant("patch", columns, Domain(), torch.Generator().manual_seed(seed))
+        assert bool((tall.abs().sum(0) > 1.02 * columns.abs().sum(0)).all())
+
+
+def test_masks_of_other_densities_are_tried_and_timed(native: Load) -> None:
+    source = """
+import torch
+
+from warpsmith import booleans, normal, task
+
+
+@task(x=normal("n"), keep=booleans("n"), workloads=[{"n": 65536}])
+def masked(x, keep):
+    return x * keep
+"""
+    program = native(source)
+    (workload,) = program.task.workloads
+
+    def share(variant: str) -> float:
+        return float(program.inputs(workload, variant=variant, seed=3, device=CPU)["keep"].double().mean())
+
+    assert abs(share("own") - 0.5) < 0.02
+    assert share("sparse") < 0.1
+    assert share("large") > 0.9
+    timed = [program.arguments(workload, seed=s, device=CPU)["keep"].double().mean().item() for s in range(8)]
+    assert max(timed) - min(timed) > 0.05
+    assert 0.35 < min(timed) < max(timed) < 0.65
+    assert program.structured(device=CPU) == {"keep"}

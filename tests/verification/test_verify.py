@@ -248,6 +248,15 @@ def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(
         read_certificate(tmp_path / "missing.json")
 
 
+def test_a_certificate_that_is_nested_as_deep_as_can_be_read_is_refused_like_any_other(tmp_path: Path) -> None:
+    """At one depth it can just be read, and not be written again for its checksum."""
+    path = tmp_path / "c.json"
+    for depth in range(700, 1000):
+        path.write_text('{"format": 1, "x": ' + "[" * depth + "]" * depth + "}")
+        with pytest.raises(UsageError, match=r"not JSON|damaged or changed"):
+            read_certificate(path)
+
+
 def test_a_verdict_cannot_be_forged_by_editing_checks_and_checksum(
     honest: tuple[Certificate, Candidate, list[VerificationEvent]], tmp_path: Path
 ) -> None:

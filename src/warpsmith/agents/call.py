@@ -90,7 +90,7 @@ def _documents(output: Path) -> list[dict[str, Any]]:
     found = []
     with output.open("rb") as file:
         for line in file.read(_MOST_BYTES).decode("utf-8", "replace").splitlines():
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 document = json.loads(line)
                 if isinstance(document, dict):
                     found.append(document)

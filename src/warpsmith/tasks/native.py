@@ -193,6 +193,8 @@ def domain_of(declared: declare.TensorDeclaration, dtype: str) -> distributions.
             return distributions.Domain(centre=mean, scale=std, constant=None if std else mean)
         case declare.Booleans(p=p) if p in (0, 1):
             return distributions.Domain(constant=p)
+        case declare.Booleans(p=p):
+            return distributions.Domain(share=p)
         case declare.Uniform(low=low, high=high):
             return distributions.Domain(low, high, (low + high) / 2, (high - low) / 4)
         case declare.Probabilities():

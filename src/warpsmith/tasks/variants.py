@@ -23,10 +23,14 @@ CONSTANTS = "constants"
 """Constant tensors drawn at random, all others as usual."""
 UNIT_CONSTANTS = "unit constants"
 _FLIPPED = 1 / 8  # of a constant tensor: the share of booleans, and of signs where any sign is valid, that change
+_FEW_TRUE = 0.1  # of booleans: how many are left as they are
 _FEW = 4096  # values that "rare" leaves
 _STRETCHES = 16  # of an "uneven" tensor, along each of two axes
 _STEEP = 8  # how much larger than usual its large stretches are, where nothing bounds them
 _SHORT_STRETCH, _STRETCH_SIZE = 1024, 64  # one such part of each row is so many times larger in "stretch"
+_PATCH_PARTS = (1024, 2048, 4096, 8192)  # in one of so many parts of a whole tensor values are larger in "patch",
+_PATCH_SIZE = 1 / 16  # by this times the number of parts;
+_PATCHED_ROWS = 4  # and so in stretches of at most so many rows
 _LARGEST_SPIKE = 1e6  # times the scale: decides a mean of up to 100 million values
 _MOVED, _SCALED = 0.25, 0.2  # the most by which inputs of timed calls are shifted (times their scale) and scaled
 _SIMPLEX = {"large": 4.0, "small": 0.25}  # by how much rows of probabilities are sharpened or flattened
@@ -53,6 +57,7 @@ class Domain:
     simplex: bool = False  # rows that add up to one: whatever is done to them, they do so afterwards
     constant: float | None = None  # the value of all elements, if it is always the same
     signed: bool = False  # a constant that may as well be negative, e.g. the weight of a norm
+    share: float | None = None  # of booleans: how many are true; another share is as valid
 
     @property
     def bounded(self) -> bool:
@@ -67,7 +72,7 @@ class Domain:
 
 def is_constrained(domain: Domain | None) -> bool:
     """True if values depend on each other, so that a kernel may rely on that; None is a structure that is not known."""
-    return domain is None or domain.simplex
+    return domain is None or domain.simplex or domain.share is not None
 
 
 Change = Callable[[Tensor, Domain, torch.Generator], Tensor]
@@ -176,6 +181,27 @@ def _spike(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     return x.scatter(-1, where, min(value, domain.high))
 
 
+def _patch(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """As usual, but for one short stretch of the whole tensor from first to last (a few rows, or a part of one), and
+    for a shorter one in each of a few rows: a look at some rows does not tell what is in the others."""
+    if not x.numel():
+        return x
+    result = _below_bound(x, domain, generator).contiguous()
+    rng = random.Random(generator.initial_seed())
+    parts = rng.choice(_PATCH_PARTS)
+    stretches = [(result.view(-1), parts, parts * _PATCH_SIZE)]
+    if x.dim() > 1:
+        rows = result.view(-1, x.shape[-1])
+        chosen = rng.sample(range(len(rows)), max(1, min(_PATCHED_ROWS, len(rows) // 8)))
+        stretches += [(rows[row], _SHORT_STRETCH, _PATCH_SIZE * max(_PATCH_PARTS)) for row in chosen]
+    for values, parts, size in stretches:
+        length = max(1, len(values) // parts)
+        start = rng.randrange(len(values) - length + 1)
+        part = values[start : start + length]
+        part.copy_(torch.full_like(part, domain.high) if domain.high < math.inf else part * size)
+    return result
+
+
 def _below_bound(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     """A copy, scaled a little if the domain is bounded, as inputs of timed calls are: its largest value is then not the
     bound, which the largest of many values comes arbitrarily near to."""
@@ -193,8 +219,9 @@ _CHANGES: Mapping[str, Change] = {
     "integers": _integers,
     "stretch": _stretch,
     "spike": _spike,
+    "patch": _patch,
 }
-HIDDEN = ("stretch", "spike")
+HIDDEN = ("stretch", "spike", "patch")
 """Variants that a sample of the values does not show."""
 _RESERVED: Mapping[str, Change] = {"rare": _rare, "uneven": _uneven, "one-sided": _one_sided}
 NAMES = (OWN, *_CHANGES, CONSTANTS)
@@ -312,6 +339,8 @@ def applies(variant: str, domain: Domain | None) -> bool:
     """Whether a variant changes tensors of this domain; None is a domain that must be left alone."""
     if variant == OWN or domain is None:
         return False
+    if domain.share is not None:
+        return variant in ("sparse", "large")
     if domain.constant is not None or variant in (CONSTANTS, UNIT_CONSTANTS):
         return domain.constant is not None and variant in (CONSTANTS, UNIT_CONSTANTS)
     if domain.simplex:
@@ -335,6 +364,9 @@ def apply_variant(variant: str, tensor: Tensor, domain: Domain | None, generator
         return draw_constant(tensor.shape, tensor.dtype, domain, generator, unit=variant == UNIT_CONSTANTS)
     if domain is None or not applies(variant, domain):
         return tensor
+    if domain.share is not None:
+        few = torch.rand(tensor.shape, generator=generator, device=tensor.device) < _FEW_TRUE
+        return tensor & few if variant == "sparse" else tensor | ~few
     exact = tensor.to(torch.float32) if tensor.itemsize < 4 and variant != "one-sided" else tensor
     if domain.simplex:
         return (_on_simplex(variant, exact, generator) if exact.dim() else exact).to(tensor.dtype)
@@ -374,6 +406,10 @@ def move(tensor: Tensor, domain: Domain | None, generator: torch.Generator) -> T
         return draw_constant(tensor.shape, tensor.dtype, domain, generator)
     if domain is None or domain.simplex:
         return tensor
+    if domain.share is not None:
+        rng = random.Random(generator.initial_seed())
+        drawn = torch.rand(tensor.shape, generator=generator, device=tensor.device) < _SCALED * rng.random()
+        return tensor | drawn if rng.random() < 0.5 else tensor & ~drawn
     return _move(tensor, domain, generator)
 
 

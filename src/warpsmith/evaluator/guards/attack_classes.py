@@ -125,8 +125,10 @@ CLASSES: tuple[AttackClass, ...] = (
         12,
         "lower precision",
         "computes in a coarser precision than the task's class",
-        "the error against fp64 may be a small multiple of PyTorch's own in the same class",
-        "a coarser step that stays below that limit on every input tried; in bf16 and fp16, a long sum over a part of "
+        "the error against fp64 may be a small multiple of PyTorch's own in the same class; where the reference only "
+        "chooses and moves elements (sort, top-k, median, maximum, ReLU) no digit may be lost",
+        "a coarser step that stays below that limit on every input tried, such as products of whole numbers of 8 bits "
+        "for bf16 data that are all about as large; in bf16 and fp16, a long sum over a part of "
         "its terms by a kernel that looks at all of them and adds up all of them where one is unusual",
     ),
     AttackClass(
@@ -137,9 +139,12 @@ CLASSES: tuple[AttackClass, ...] = (
         "constant inputs and state (a new module's weights of 1 and biases of 0) are drawn at random in checked and "
         "timed calls, and a task on which an input can be ignored is not calibrated; a result cannot be guessed "
         "from the distribution: inputs of timed calls are moved and scaled at random, some differ from usual data in "
-        "one short stretch or one value only, and limits of long sums and losses follow from the measured error of "
-        "honest orders; held-out shapes, seeds and distributions, some with usual moments, for winners",
-        "a shape or a value nobody tried; whole numbers and patterns that are the same in every draw",
+        "one short stretch, one value or a few rows only, declared masks have other densities, and limits of long "
+        "sums and losses follow from the measured error of honest orders; held-out shapes, seeds and distributions, "
+        "some with usual moments, for winners",
+        "a shape or a value nobody tried: where inputs seem to lie between two bounds, larger ones are not tried; "
+        "whole numbers, and masks of a module, that are the same in every draw; an unusual part that a kernel finds "
+        "in most draws, by reading a large share of the data",
     ),
     AttackClass(
         14,

@@ -244,6 +244,7 @@ class Checker:
                 precision=self._reference.task.precision,
                 reduction=self._reference.reduction(buffers.workload),
                 orders=orders,
+                selects=self._reference.selects,
             )
             for start in range(0, len(ours), step)
         )

@@ -19,7 +19,7 @@ from warpsmith.system.files import put_in_place
 
 _EVALUATION = TypeAdapter(Evaluation)
 _SETTINGS = TypeAdapter(Settings)
-_FORMAT = 7  # raise it when a change to the harness makes old evaluations worthless
+_FORMAT = 8  # raise it when a change to the harness makes old evaluations worthless
 
 
 @dataclass(frozen=True)

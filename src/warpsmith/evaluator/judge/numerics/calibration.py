@@ -30,7 +30,7 @@ from warpsmith.system.files import put_in_place
 from warpsmith.tasks import variants
 from warpsmith.tasks.program import Program, stream_seed
 
-_FORMAT = 4  # raise it when a change makes cached calibrations invalid
+_FORMAT = 5  # raise it when a change makes cached calibrations invalid
 _CLEAR = 1.5  # times its limit: an impostor with a smaller error is caught, but another input set may do better
 _SECOND_LOOKS = 4  # other input sets, before the reserve
 _MARGIN = 0.5  # of each limit: the most PyTorch's own results may use

@@ -18,6 +18,7 @@ from warpsmith.evaluator.judge.numerics import tolerance
 from warpsmith.evaluator.judge.numerics.compare import Errors, OutputComparison, dtype_name
 from warpsmith.evaluator.judge.numerics.index_ties import TieRecorder, Ties, compare_indices
 from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
+from warpsmith.evaluator.judge.numerics.selection import SelectionDetector
 from warpsmith.evaluator.judge.numerics.summation_orders import ORDERS, STARTS, Order, OtherOrder
 from warpsmith.hardware.device import available_memory
 from warpsmith.model.task import Task, TensorRole, Workload
@@ -117,6 +118,8 @@ class Reference:
         self._last: ReferenceResult | None = None  # often needed again at once
         self._limits: dict[Case, tuple[tolerance.ErrorLimit | None, ...]] = {}  # of results that are too large to cache
         self._orders: dict[tuple[str, str], tuple[Errors | None, ...] | None] = {}  # by workload and variant
+        self.selects = False  # whether the reference only chooses and moves elements; known after the first result
+        self._looked = False
         self.dropped: list[str] = []  # variants on which PyTorch's own result is unusable
 
     def cases(self, workload: Workload, seeds: int, reserve: Sequence[str] = ()) -> list[Case]:
@@ -207,6 +210,8 @@ class Reference:
             name, ties = self.task.outputs[position].name, found.ties[position]
             if not floating[position] and not _compare_integers(self.task, result, reference, ties, name).ok:
                 return None
+        if not self._looked:
+            self.selects, self._looked = self._only_selects(inputs), True
         moved = self._moved_if_needed(inputs, found, case.variant)
         limits: list[tolerance.ErrorLimit | None] = []
         for position, result in enumerate(baseline):
@@ -214,6 +219,12 @@ class Reference:
             if floating[position] and limits[-1] is None:
                 return None
         return tuple(limits)
+
+    def _only_selects(self, inputs: Tensors) -> bool:
+        seen = SelectionDetector()
+        with seen:
+            self._program.run(inputs)
+        return seen.selects
 
     def with_wider_limits(self, expected: ReferenceResult) -> ReferenceResult:
         """The expected result with limits that also allow for one roundoff in the inputs, for a result that just
@@ -224,7 +235,7 @@ class Reference:
         out costs many references, so it is not done in advance. The allowance for rounding in between stays the same:
         a lower precision gains nothing.
         """
-        if expected.widened:
+        if expected.widened or self.selects:
             return expected
         few = sum(tensor.numel() for tensor in expected.inputs.values()) <= _FEW_SUMMED
         try:
@@ -283,6 +294,7 @@ class Reference:
             repeated=case.variant in _DRIFTING,
             conditioning=conditioning,
             orders=self._measured_orders(case, inputs, found)[position],
+            selects=self.selects,
         )
 
     def own_orders(self, workload: Workload) -> tuple[Errors | None, ...]:

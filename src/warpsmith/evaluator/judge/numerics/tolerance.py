@@ -20,6 +20,7 @@ result guessed from the distribution of the data may pass. From LONG_SUM terms o
 with its sums in other orders (`summation_orders`), one long sequential sum among them. The floor is then at most
 HONEST_MARGIN times the largest error of these, or the floor of 4096 terms: for log-sum-exp of 1e6 normal values 6e-6
 instead of 1.6e-4.
+Where the reference only selects (`selection`), nothing is rounded, and one roundoff of the output's type is the floor.
 Not caught: TF32 inputs in a dot product of positive data with K >= 4096, where the errors average out to less
 than an honest sum's; the judge therefore needs input sets of mixed sign. A result of one or two elements may
 be a cancelled sum whose s says nothing of its terms: there the baseline's own error widens the floor.
@@ -106,6 +107,7 @@ def error_limit(
     repeated: bool = False,
     conditioning: float = 1.0,
     orders: Errors | None = None,
+    selects: bool = False,
 ) -> ErrorLimit:
     """The largest errors that pass for an output of this type and size, each element a sum of `reduction` terms.
 
@@ -114,8 +116,13 @@ def error_limit(
     length in roundoffs.
     `conditioning`: how much the result changes when its inputs are rounded, in roundoffs (`sensitivity`).
     `orders`: the largest errors of the reference with its sums in other orders, if these were measured.
+    `selects`: nothing is computed, elements are only chosen and moved.
     """
     count = like.numel()
+    if selects:
+        exact = ROUNDOFF[dtype_name(like)]
+        maximum, rms = (factor * error + exact for error in (baseline.maximum, baseline.rms))
+        return ErrorLimit(maximum=maximum, rms=rms, scale=baseline.scale, precision=precision)
     u_out = max(ROUNDOFF[dtype_name(like)], _ARITHMETIC[precision])
     u_acc = roundoff(precision)
     terms = min(max(reduction, 1), _LONGEST_SUM)
@@ -205,7 +212,13 @@ def _largest_share(errors: Errors, limit: ErrorLimit) -> float:
 
 
 def agrees_with_baseline(
-    result: Tensor, baseline: Tensor, *, precision: Precision, reduction: int, orders: Errors | None = None
+    result: Tensor,
+    baseline: Tensor,
+    *,
+    precision: Precision,
+    reduction: int,
+    orders: Errors | None = None,
+    selects: bool = False,
 ) -> bool:
     """Whether a timed result is the baseline's to rounding, without a fp64 reference.
 
@@ -213,7 +226,8 @@ def agrees_with_baseline(
     """
     if not (result.is_floating_point() or result.is_complex()):
         return compare_exact(result, baseline, name="").ok
-    floor = error_limit(Errors(0.0, 0.0), result, precision, reduction=reduction, factor=1.0, orders=orders)
+    nothing = Errors(0.0, 0.0)
+    floor = error_limit(nothing, result, precision, reduction=reduction, factor=1.0, orders=orders, selects=selects)
     if _plainly_equal(result, baseline, 0.5 * floor.rms):
         return True
     found = scan(ComparedTensors.of(result, baseline, None))
