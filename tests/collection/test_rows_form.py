@@ -408,6 +408,7 @@ def test_rows_too_long_for_a_cluster_are_claimed_as_they_are(tmp_path: Path) -> 
 
 
 @pytest.mark.nvcc
+@pytest.mark.slow  # half a minute
 @pytest.mark.parametrize("name", ["softmax", "masked softmax", "sum of a function"])
 def test_the_source_compiles(name: str, tmp_path: Path) -> None:
     kernel, contract = write(CASES[name], tmp_path)

@@ -488,7 +488,7 @@ class _RowPolicy:
             store.append(f"store_masked({self.context.names[each.target]}, p_, {vector}, mask_);")
         tiles = [
             f"{_DEVICE} void finish(float v_, const Ready& r_, int64_t row_, int64_t column_, "
-            f"float (&results)[{max(len(self.wide), 1)}]) const {{",
+            f"float (&results)[{len(self.wide)}]) const {{",
             *nest(finish),
             "}",
             self._result(),
@@ -500,7 +500,7 @@ class _RowPolicy:
             f"{_DEVICE} Ready prepare(const Stat& s_, int64_t row_) const {{",
             *nest([*prepare, f"return {{{values}}};"]),
             "}",
-            *(tiles if self._tiles else []),
+            *(tiles if self._tiles and self.wide else []),
             f"{_DEVICE} void store(int64_t p_, unsigned mask_, const float4& v, const Ready& r_, int64_t row_, "
             "int64_t column_) const {",
             *nest(store),

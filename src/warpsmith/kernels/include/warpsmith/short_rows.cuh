@@ -13,8 +13,8 @@
 //   P::kStored            how many results there are for each element: 0, 1, …
 //   P::kTiles             whether row_tiles may be used: `load` needs no row and no column, so that a pack may hold elements
 //                         of several rows
-//   p.finish(value, ready, row, column, float (&results)[max(kStored, 1)])   the results of one element
-//   p.result(i)           the tensor of result number i
+//   p.finish(value, ready, row, column, float (&results)[kStored])   the results of one element
+//   p.result(i)           the tensor of result number i; like `finish`, needed for row_tiles and kStored > 0 alone
 //   P::kRaw               whether `load` returns the elements of `const float* x` as they are, and nothing else is read by
 //                         row: what kept.cuh and lagged.cuh need
 //   P::kPlaces            whether `load` needs the row and the column; then there are p.place(row) and
@@ -103,13 +103,15 @@ __global__ void __launch_bounds__(kShortThreads, RESIDENT)
     const RowSpan span(row, cols);
     const typename P::Ready ready = policy.prepare(stats[k], row);
     if (lane == 0) policy.once(stats[k], ready, row);
-    if (P::kStored == 0) continue;
-    const Ends ends(span);
+    if constexpr (P::kStored > 0) {
+      const Ends ends(span);
 #pragma unroll
-    for (int p = 0; p < PACKS; ++p) {
-      const int i = p * lanes + lane;
-      const unsigned mask = WHOLE ? 0xfu : ends.mask(i);
-      if (i < ends.count) policy.store(span.first + i, mask, values[k][p], ready, row, (span.first + i) * 4 - span.begin);
+      for (int p = 0; p < PACKS; ++p) {
+        const int i = p * lanes + lane;
+        const unsigned mask = WHOLE ? 0xfu : ends.mask(i);
+        if (i < ends.count)
+          policy.store(span.first + i, mask, values[k][p], ready, row, (span.first + i) * 4 - span.begin);
+      }
     }
   }
 }
@@ -147,12 +149,13 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) row_blocks(const __grid_con
   merge_lanes<P>(stats, WARPS);
   const typename P::Ready ready = policy.prepare(stats[0], row);
   if (threadIdx.x == 0) policy.once(stats[0], ready, row);
-  if (P::kStored == 0) return;
+  if constexpr (P::kStored > 0) {
 #pragma unroll
-  for (int p = 0; p < PACKS; ++p) {
-    const int i = p * THREADS + int(threadIdx.x);
-    if (i < ends.count)
-      policy.store(span.first + i, ends.mask(i), values[p], ready, row, (span.first + i) * 4 - span.begin);
+    for (int p = 0; p < PACKS; ++p) {
+      const int i = p * THREADS + int(threadIdx.x);
+      if (i < ends.count)
+        policy.store(span.first + i, ends.mask(i), values[p], ready, row, (span.first + i) * 4 - span.begin);
+    }
   }
 }
 
@@ -208,31 +211,33 @@ __global__ void __launch_bounds__(kShortThreads, PACKS <= 2 ? 12 : P::kRaw ? 8 :
     if (!exists) continue;
     const typename P::Ready ready = policy.prepare(stats[0], first + r);
     if (lane == 0) policy.once(stats[0], ready, first + r);
-    if (STORED == 0) continue;
+    if constexpr (STORED > 0) {
 #pragma unroll
-    for (int p = 0; p < PACKS; ++p) {
+      for (int p = 0; p < PACKS; ++p) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if (p * 4 + e >= count) continue;
-        float results[STORED > 0 ? STORED : 1];
-        policy.finish(part(values[p], e), ready, first + r, (p * 4 + e) * lanes + lane, results);
+        for (int e = 0; e < 4; ++e) {
+          if (p * 4 + e >= count) continue;
+          float results[STORED];
+          policy.finish(part(values[p], e), ready, first + r, (p * 4 + e) * lanes + lane, results);
 #pragma unroll
-        for (int s = 0; s < STORED; ++s) mine[s * room + (p * 4 + e) * lanes] = results[s];
+          for (int s = 0; s < STORED; ++s) mine[s * room + (p * 4 + e) * lanes] = results[s];
+        }
       }
     }
   }
-  if (STORED == 0) return;
-  __syncthreads();
+  if constexpr (STORED > 0) {
+    __syncthreads();
 #pragma unroll
-  for (int s = 0; s < STORED; ++s) {
-    float* const to = policy.result(s) + from * 4;
-    const float4* const held = memory + s * (room / 4);
-    if (full) {
+    for (int s = 0; s < STORED; ++s) {
+      float* const to = policy.result(s) + from * 4;
+      const float4* const held = memory + s * (room / 4);
+      if (full) {
 #pragma unroll 4
-      for (int i = int(threadIdx.x); i < packs; i += kShortThreads) store_once(to + i * 4, held[i]);
-    } else {
+        for (int i = int(threadIdx.x); i < packs; i += kShortThreads) store_once(to + i * 4, held[i]);
+      } else {
 #pragma unroll 1
-      for (int i = int(threadIdx.x); i < packs; i += kShortThreads) store_masked(to, i, held[i], mask_of(i));
+        for (int i = int(threadIdx.x); i < packs; i += kShortThreads) store_masked(to, i, held[i], mask_of(i));
+      }
     }
   }
 }
