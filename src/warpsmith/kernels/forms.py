@@ -18,7 +18,7 @@ from warpsmith.kernels.form_file import same_operations
 from warpsmith.kernels.form_pool import pooling
 from warpsmith.kernels.form_product import product
 from warpsmith.kernels.form_reduction import reduction
-from warpsmith.kernels.form_rows import rows
+from warpsmith.kernels.form_rows import rows, short_rows
 from warpsmith.kernels.form_scan import scan
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm
 from warpsmith.model.contract import Contract
@@ -26,7 +26,7 @@ from warpsmith.model.task import Outline, Task
 
 Form = Callable[[FormTask], FormKernel]
 FORMS: Mapping[str, tuple[Form, ...]] = {
-    "cuda": (convolution, product, scan, pooling, reduction, channel_norm, same_operations, rows),
+    "cuda": (convolution, product, scan, pooling, reduction, channel_norm, short_rows, same_operations, rows),
     "cpu": (convolution, scan, pooling),  # templates write the products
 }
 """By backend. Each writes the kernel for a task of its form, or raises `NotThisForm`."""
