@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 [ $# -ge 3 ] || { echo "usage: record.sh FOLDER SECONDS STEP..."; exit 2; }
 out=$(realpath -m "$1") limit=$2
 shift 2
-steps="judge verify tf32 sweep lineage tests attacks demo throughput engines sharing rejects draws calibration suite"
+steps="judge verify tf32 sweep checks lineage tests attacks demo throughput engines sharing rejects draws calibration suite"
 for name in ${*//+/ }; do
   case $name in
     probes:*) [ -e "benchmarks/probes/${name#*:}/next.sh" ] || { echo "no benchmarks/probes/${name#*:}/next.sh"; exit 2; } ;;
@@ -39,7 +39,7 @@ done
 export PYTHONPATH=$PWD/src:$PWD:$wheels:${PYTHONPATH:-}
 
 facts=src/warpsmith/kernels/facts/h200.json
-in_tree=("$facts" benchmarks/h200/{collection_tf32,shape_sweep,suite_calibration,suite}.json)
+in_tree=("$facts" benchmarks/h200/{collection_tf32,shape_sweep,form_checks,suite_calibration,suite}.json)
 
 # A record of the tree that is as it was before the last call is replaced by what that call made of it.
 for file in "${in_tree[@]}"; do
@@ -110,6 +110,7 @@ step() {
     tf32)
       bounded $collection --precision tf32 --json benchmarks/h200/collection_tf32.json --limit-s "$(begin_until 20)" ;;
     sweep) bounded python3 -m benchmarks.shape_sweep --limit-s "$(begin_until 15)" ;;
+    checks) bounded python3 -m benchmarks.form_checks --limit-s "$(begin_until 10)" ;;
     lineage) bounded python3 -m benchmarks.lineage_record --out "$work/lineage" --limit-s "$(begin_until 25)" ;;
     profiles:*) bounded python3 -m benchmarks.profile_record --json "$work/collection_profiles.json" --kernels "${1#*:}" ;;
     variants:*) bounded python3 -m benchmarks.kernel_variants --limit-s "$(begin_until 15)" "${1#*:}" ;;

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import shape_sweep
+from benchmarks import form_checks, shape_sweep
 from benchmarks.shape_sweep import FAILED, NOT_CLAIMED, RIGHT, WRONG, KernelCall, Measured, Prepared
 from benchmarks.sweep_shapes import CONVOLUTIONS, OTHERS, PRODUCTS, Entry, entries
 
@@ -155,3 +155,20 @@ def test_a_crash_costs_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (chosen[2].name, RIGHT),
     ]
     assert "ended with 9" in found[1].reason
+
+
+def test_the_entries_that_are_verified_are_entries_of_the_sweep() -> None:
+    assert [entry.name for entry in form_checks.chosen_entries()] == list(form_checks.ENTRIES)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "found"),
+    [
+        ('{"verified": true, "reason": ""}', "", (True, "")),
+        ('{"verified": false, "reason": "memcheck: out of bounds"}', "", (False, "memcheck: out of bounds")),
+        ("", "warning\nerror: no GPU\n", (None, "error: no GPU")),
+        ("", "", (None, "no answer")),
+    ],
+)
+def test_what_a_verification_said_is_read(answer: str, said: str, found: tuple[bool | None, str]) -> None:
+    assert form_checks.outcome_of(answer, said) == found
