@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from warpsmith.kernels.form_attention import attention
 from warpsmith.kernels.form_chain import chain
 from warpsmith.kernels.form_channel_norm import channel_norm
 from warpsmith.kernels.form_convolution import convolution
@@ -26,7 +27,18 @@ from warpsmith.model.task import Outline, Task
 
 Form = Callable[[FormTask], FormKernel]
 FORMS: Mapping[str, tuple[Form, ...]] = {
-    "cuda": (convolution, product, scan, pooling, reduction, channel_norm, short_rows, same_operations, rows),
+    "cuda": (
+        convolution,
+        product,
+        attention,
+        scan,
+        pooling,
+        reduction,
+        channel_norm,
+        short_rows,
+        same_operations,
+        rows,
+    ),
     "cpu": (convolution, scan, pooling),  # templates write the products
 }
 """By backend. Each writes the kernel for a task of its form, or raises `NotThisForm`."""
