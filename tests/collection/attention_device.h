@@ -16,7 +16,7 @@ constexpr cudaError_t cudaErrorInvalidValue = cudaError_t(1);
 namespace emulated {
 struct FirstFactor { uint32_t a[4]; };
 inline FirstFactor first_factors[2][1024];  // in turn, so that one wait for each instruction is enough
-inline unsigned char turns[1024];
+inline unsigned char factor_turns[1024];
 inline float half_of(uint32_t pair, int which) {
   const uint16_t bits = uint16_t(pair >> (16 * which));
   __half v;
@@ -68,7 +68,7 @@ inline float2 load_pair(uint32_t address) {
 // The same sums as those of WgmmaF16.
 inline void multiply_registers(float (&d)[32], const uint32_t* a, uint64_t b, int keep) {
   const int me = emulated::current, lane = me % 32;
-  emulated::FirstFactor* const all = emulated::first_factors[emulated::turns[me] ^= 1];
+  emulated::FirstFactor* const all = emulated::first_factors[emulated::factor_turns[me] ^= 1];
   std::memcpy(all[me].a, a, 16);
   emulated::wait_for(emulated::WARP);
   std::array<float, 32> rows;

@@ -2,7 +2,8 @@
 
 `F.scaled_dot_product_attention` without a mask or with `is_causal=True` is recognised as outlines record it, and the
 same written by hand: products, a factor or divisor of the scores, a triangular mask by `masked_fill`, a softmax. The
-inputs are [..., length, width] as they lie in memory; queries and keys may differ in number.
+inputs are [..., length, width] or [batch, length, heads, width] as they lie in memory, or views of that; queries and
+keys may differ in number.
 
 A factor that was computed from sizes has no value in the outline. It is taken for 1 / sqrt(width), as
 `scaled_dot_product_attention` computes it; a task that computes another one gets a kernel that the evaluator refuses.
@@ -41,10 +42,25 @@ class _Call:
 
 
 @dataclass(frozen=True)
+class _Tensor:
+    """An input, or the output, as [..., length, width]."""
+
+    name: str  # of the task
+    dims: tuple[Dim, ...]
+    turned: bool  # it lies in memory as [batch, length, heads, width]
+
+    @property
+    def beside(self) -> Dim:
+        """How many heads lie side by side at each position."""
+        return self.dims[1] if self.turned else 1
+
+
+@dataclass(frozen=True)
 class _Attention:
-    query: OutlineValue
-    key: OutlineValue
-    value: OutlineValue
+    query: _Tensor
+    key: _Tensor
+    value: _Tensor
+    out: _Tensor
     scale: float | None  # None: 1 / sqrt(width)
     causal: bool
     safe: bool  # a row of scores that are all -inf gives zeros
@@ -61,6 +77,7 @@ def attention(task: FormTask) -> FormKernel:
     require(len(task.task.outputs) == 1 and len(task.outline.outputs) == 1)
     found = _Reader(task).attention()
     q, k, v = (each.dims for each in (found.query, found.key, found.value))
+    require(not found.out.turned or found.out.dims == q)
     require(len(q) >= 2 and k == v and q[:-2] == k[:-2] and q[-1] == k[-1])
     require(found.scale is not None or isinstance(found.width, str))
     require(all(task.size(found.width, workload) <= MOST_WIDTH for workload in task.task.workloads))
@@ -85,9 +102,9 @@ class _Reader:
                 self.calls[result.name] = _Call(parts[1], json.loads(node.arguments), result)
 
     def attention(self) -> _Attention:
-        last = self._call({"$": self.task.outline.outputs[0]}, *_PRODUCTS)
+        last, out = self._last()
         weights = self._call(last.argument(0), "_softmax", "_safe_softmax")
-        value = self.task.tensor(self._bare(last.argument(1)))
+        value = self._input(last.argument(1))
         rank = len(weights.result.dims)
         require(weights.argument(1) in (-1, rank - 1) and weights.argument(2) in (None, False))
         scores, causal = self._without_mask(weights.argument(0))
@@ -96,9 +113,10 @@ class _Reader:
         query, of_query = self._without_factor(product.argument(0))
         key, of_key = self._key(product.argument(1))
         return _Attention(
-            self.task.tensor(query),
-            self.task.tensor(key),
+            self._input(query),
+            self._input(key),
             value,
+            out,
             _together(factor, of_query, of_key),
             causal,
             weights.name == "_safe_softmax",
@@ -107,12 +125,47 @@ class _Reader:
     def _bare(self, value: object) -> dict[str, str]:
         """The value without views that put leading axes together or apart."""
         name = value_name(value)
-        while (call := self.calls.get(name)) and call.name in _VIEWS:
-            source = value_name(call.argument(0))
-            before, after = self.dims[source], call.result.dims
-            require(before[-2:] == after[-2:] and (call.name != "expand" or before == after))
+        while (source := self._viewed(name)) is not None and self.dims[source][-2:] == self.dims[name][-2:]:
             name = source
         return {"$": name}
+
+    def _viewed(self, name: str) -> str | None:
+        """The value that another one has the elements of, in the same order."""
+        call = self.calls.get(name)
+        if call is None or call.name not in _VIEWS:
+            return None
+        source = value_name(call.argument(0))
+        return source if call.name != "expand" or self.dims[source] == self.dims[name] else None
+
+    def _flat(self, name: str) -> str:
+        """The value without any views."""
+        while (source := self._viewed(name)) is not None:
+            name = source
+        return name
+
+    def _turned(self, name: str) -> str | None:
+        """The value whose second and third of four axes another one exchanges."""
+        call = self.calls.get(name)
+        if call is None or call.name not in ("transpose", "permute") or len(call.result.dims) != 4:
+            return None
+        axes = call.argument(1) if call.name == "permute" else call.arguments[1:]
+        wanted = [0, 2, 1, 3] if call.name == "permute" else [1, 2]
+        axes = [axis % 4 for axis in axes]
+        return value_name(call.argument(0)) if wanted in (axes, axes[::-1]) else None
+
+    def _input(self, value: object) -> _Tensor:
+        """The input that a value with heads is, maybe after views and with its axes exchanged."""
+        name = value_name(self._bare(value))
+        dims, source = self.dims[name], self._turned(name)
+        name = self._flat(source or name)
+        return _Tensor(self.task.tensor({"$": name}).name, dims, source is not None)
+
+    def _last(self) -> tuple[_Call, _Tensor]:
+        """The product that gives the output, and the output."""
+        name = self._flat(self.task.outline.outputs[0])
+        source = self._turned(name)
+        call = self._call({"$": source or name}, *_PRODUCTS)
+        return call, _Tensor(self.task.task.outputs[0].name, self.dims[source or name], source is not None)
 
     def _call(self, value: object, *names: str) -> _Call:
         call = self.calls.get(value_name(self._bare(value)))
@@ -208,12 +261,16 @@ def _source(task: FormTask, found: _Attention) -> str:
     sizes = f"{stack}, {queries}, {keys}, {width}"
     pointers, none = f"{q}, {k}, {v}, {task.out}", ", ".join(["nullptr"] * 4)
     rest = f"{task.workspace}, cudaStream_t({task.stream})"
+    tensors = (found.query, found.key, found.value, found.out)
+    beside = ""
+    if any(each.turned for each in tensors):
+        beside = f", {{{', '.join(task.extent(each.beside) for each in tensors)}}}"
     return text(
         "#include <warpsmith/attention_heads.cuh>",
         task.workspace_bytes(f"return warpsmith::attention::workspace_bytes({{{none}, {sizes}, 1.f, {safe}}});"),
         # Without a name for the sizes: any name may be that of a parameter.
         task.launch(
             f"return int(warpsmith::attention::attend<{causal}>(",
-            f"    {{{pointers}, {sizes}, {scale}, {safe}}}, {rest}));",
+            f"    {{{pointers}, {sizes}, {scale}, {safe}{beside}}}, {rest}));",
         ),
     )

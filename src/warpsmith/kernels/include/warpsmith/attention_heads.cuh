@@ -1,6 +1,7 @@
-// Attention with float32 accuracy on the fp16 tensor cores of sm_90a, for q, k, v of [stack, length, width] in three
-// tensors: softmax(q * k^T * scale) * v for every matrix of the stack, causal or not, any lengths. Scores never reach
-// global memory. For heads that are at most 128 wide; wider ones take plain arithmetic, which is slow.
+// Attention with float32 accuracy on the fp16 tensor cores of sm_90a, for q, k, v in three tensors:
+// softmax(q * k^T * scale) * v for every head, causal or not, any lengths. Scores never reach global memory. A tensor is
+// [heads, length, width], or [batch, length, heads, width]. For heads that are at most 128 wide; wider ones take plain
+// arithmetic, which is slow.
 //
 //   1. prepare_heads writes q, k (along the width) and v (along the keys) as pairs of fp16 planes with scales, in the
 //      layout of split_product.cuh: one scale per row of q and k, one per column and 64 keys of v. Heads are filled up
@@ -27,26 +28,40 @@ constexpr int MOST_WIDTH = 128;              // of the tensor cores' kernel
 constexpr int64_t MOST_BYTES = 256ll << 20;  // of planes at a time, where that is more than one head
 constexpr int64_t MOST_BLOCKS = 1ll << 30;
 
+// How many heads lie side by side at each position of a tensor: 1 for [heads, length, width].
+struct Beside {
+  int64_t q = 1, k = 1, v = 1, out = 1;
+};
+
 struct Heads {
   const float *q, *k, *v;
   float* out;
-  int64_t stack, queries, keys, width;
-  float scale;  // of the scores
-  bool safe;    // a query all of whose scores are -inf gives zeros, otherwise NaN
+  int64_t stack, queries, keys, width;  // stack: heads, in all batches
+  float scale;                          // of the scores
+  bool safe;                            // a query all of whose scores are -inf gives zeros, otherwise NaN
+  Beside beside = {};
+  int64_t first = 0;  // the head with which the planes begin
+
+  // Where a head begins. Its rows are width * beside numbers apart.
+  __device__ __forceinline__ int64_t begin(int64_t head, int64_t length, int64_t beside) const {
+    return head / beside * beside * length * width + head % beside * width;
+  }
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Ordinary arithmetic
 // ---------------------------------------------------------------------------------------------------------------------
 
-// One query: a lane computes the scores of every 32nd key and PARTS columns of the result, from `column` on.
+// One query: a lane computes the scores of every 32nd key and PARTS columns of the result, from `column` on. `head` counts
+// from the beginning of the tensors.
 template <int PARTS, bool CAUSAL>
 __device__ __forceinline__ void plain_row(const Heads& h, int64_t head, int64_t row, int64_t column) {
   const int lane = threadIdx.x % 32;
   const int64_t width = h.width, last = CAUSAL && row + 1 < h.keys ? row + 1 : h.keys;
-  const float* query = h.q + (head * h.queries + row) * width;
-  const float* keys = h.k + head * h.keys * width;
-  const float* values = h.v + head * h.keys * width + column + lane;
+  const int64_t key_step = width * h.beside.k, value_step = width * h.beside.v;
+  const float* query = h.q + h.begin(head, h.queries, h.beside.q) + row * width * h.beside.q;
+  const float* keys = h.k + h.begin(head, h.keys, h.beside.k);
+  const float* values = h.v + h.begin(head, h.keys, h.beside.v) + column + lane;
   float top = -INFINITY, sum = 0.f, total[PARTS] = {};
 #pragma unroll 1
   for (int64_t first = 0; first < last; first += 32) {
@@ -59,7 +74,7 @@ __device__ __forceinline__ void plain_row(const Heads& h, int64_t head, int64_t 
         const int64_t end = begin + 64 < width ? begin + 64 : width;
         float part = 0.f;
 #pragma unroll 1
-        for (int64_t d = begin; d < end; ++d) part = fmaf(__ldg(query + d) * h.scale, __ldg(keys + key * width + d), part);
+        for (int64_t d = begin; d < end; ++d) part = fmaf(__ldg(query + d) * h.scale, __ldg(keys + key * key_step + d), part);
         score += part;
       }
     }
@@ -74,7 +89,7 @@ __device__ __forceinline__ void plain_row(const Heads& h, int64_t head, int64_t 
 #pragma unroll 1
     for (int j = 0; j < count; ++j) {
       const float weight = __shfl_sync(0xffffffffu, p, j);
-      const float* value = values + (first + j) * width;
+      const float* value = values + (first + j) * value_step;
 #pragma unroll
       for (int i = 0; i < PARTS; ++i)
         if (column + lane + 32 * i < width) part[i] = fmaf(weight, __ldg(value + 32 * i), part[i]);
@@ -83,7 +98,7 @@ __device__ __forceinline__ void plain_row(const Heads& h, int64_t head, int64_t 
     for (int i = 0; i < PARTS; ++i) total[i] = fmaf(total[i], fade, part[i]);
   }
   if (sum == 0.f && (h.safe || h.keys == 0)) sum = 1.f;
-  float* to = h.out + (head * h.queries + row) * width + column + lane;
+  float* to = h.out + h.begin(head, h.queries, h.beside.out) + row * width * h.beside.out + column + lane;
 #pragma unroll
   for (int i = 0; i < PARTS; ++i)
     if (column + lane + 32 * i < width) to[32 * i] = total[i] / sum;
@@ -108,13 +123,13 @@ struct Prepared {
   bool vectors;  // rows begin at multiples of 16 bytes
 };
 
-// 64 rows of q or k, one scale per row: a warp takes 8 rows, 4 lanes share a row.
+// 64 rows of q or k, one scale per row: a warp takes 8 rows, 4 lanes share a row. x: the head; step: between its rows.
 template <int WIDTH>
-__device__ __forceinline__ void prepare_rows(const float* x, int width, const split::Planes& planes, int64_t head, int tile,
-                                             bool vectors) {
+__device__ __forceinline__ void prepare_rows(const float* x, int64_t step, int width, const split::Planes& planes,
+                                             int64_t head, int tile, bool vectors) {
   constexpr int STEPS = WIDTH / 32;
   const int lane = threadIdx.x % 32, quarter = lane % 4, row = tile * TILE + threadIdx.x / 32 * 8 + lane / 4;
-  const float* from = x + (head * planes.rows + row) * width;
+  const float* from = x + row * step;
   float y[STEPS][8];
   unsigned largest = 0;
 #pragma unroll
@@ -151,14 +166,14 @@ __device__ __forceinline__ void prepare_rows(const float* x, int width, const sp
 
 // 64 keys of 32 columns of v, one scale per column: a lane takes a column, a warp 8 keys.
 template <int WIDTH>
-__device__ __forceinline__ void prepare_values(const float* x, int width, const split::Planes& planes, int64_t head,
-                                               int block, int columns) {
+__device__ __forceinline__ void prepare_values(const float* x, int64_t step, int width, const split::Planes& planes,
+                                               int64_t head, int block, int columns) {
   __shared__ unsigned found[8][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = columns * 32 + lane, key = block * TILE + warp * 8;
-  const float* from = x + (head * planes.terms + key) * width + column;
+  const float* from = x + key * step + column;
   float y[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) y[i] = column < width && key + i < planes.terms ? __ldg(from + int64_t(i) * width) : 0.f;
+  for (int i = 0; i < 8; ++i) y[i] = column < width && key + i < planes.terms ? __ldg(from + i * step) : 0.f;
   unsigned largest = split::largest8(y, 0);
   found[warp][lane] = largest;
   __syncthreads();
@@ -174,15 +189,18 @@ __device__ __forceinline__ void prepare_values(const float* x, int width, const 
 template <int WIDTH>
 __global__ void __launch_bounds__(256) prepare_heads(const Heads h, const Prepared p) {
   const int parts = p.q.tiles + p.k.tiles + p.v.term_blocks * (WIDTH / 32);
-  const int64_t head = blockIdx.x / parts;
+  const int64_t head = blockIdx.x / parts, source = h.first + head;
+  const Beside& beside = h.beside;
+  const int width = int(h.width);
   int part = blockIdx.x % parts;
   if (part < p.q.tiles) {
-    prepare_rows<WIDTH>(h.q, int(h.width), p.q, head, part, p.vectors);
+    prepare_rows<WIDTH>(h.q + h.begin(source, h.queries, beside.q), width * beside.q, width, p.q, head, part, p.vectors);
   } else if ((part -= p.q.tiles) < p.k.tiles) {
-    prepare_rows<WIDTH>(h.k, int(h.width), p.k, head, part, p.vectors);
+    prepare_rows<WIDTH>(h.k + h.begin(source, h.keys, beside.k), width * beside.k, width, p.k, head, part, p.vectors);
   } else {
     part -= p.k.tiles;
-    prepare_values<WIDTH>(h.v, int(h.width), p.v, head, part / (WIDTH / 32), part % (WIDTH / 32));
+    prepare_values<WIDTH>(h.v + h.begin(source, h.keys, beside.v), width * beside.v, width, p.v, head,
+                          part / (WIDTH / 32), part % (WIDTH / 32));
   }
 }
 
@@ -377,6 +395,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) attention_kernel(const 
   if (group >= count) return;
 
   const int width = int(h.width);
+  float* const out = h.out + h.begin(h.first + head, p.q.rows, h.beside.out);
   const bool pairs = width % 2 == 0 && reinterpret_cast<uintptr_t>(h.out) % 8 == 0;
   bool flawed[2] = {false, false};
 #pragma unroll
@@ -386,7 +405,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) attention_kernel(const 
     const int row = tile * TILE + flash::row_of(warp, lane, 2 * r);
     const bool inside = row < p.q.rows;
     const float factor = 1.f / sum[r];
-    float* to = h.out + (head * p.q.rows + row) * width;
+    float* to = out + row * (width * h.beside.out);
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {
 #pragma unroll
@@ -413,7 +432,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) attention_kernel(const 
 #pragma unroll 1
     for (int quad = 0; quad < 8; ++quad)
       if (lanes >> (4 * quad) & 15)
-        plain_row<WIDTH / 32, CAUSAL>(h, head, tile * TILE + flash::row_of(warp, 4 * quad, 2 * r), 0);
+        plain_row<WIDTH / 32, CAUSAL>(h, h.first + head, tile * TILE + flash::row_of(warp, 4 * quad, 2 * r), 0);
   }
 }
 
@@ -488,11 +507,10 @@ inline cudaError_t attend(const Heads& h, void* workspace, cudaStream_t stream) 
     plain_kernel<CAUSAL><<<unsigned(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), 256, 0, stream>>>(h);
     return cudaGetLastError();
   }
-  const int64_t slice = slice_of(h), query_step = h.queries * h.width, key_step = h.keys * h.width;
+  const int64_t slice = slice_of(h);
   for (int64_t first = 0; first < h.stack; first += slice) {
     Heads some = h;
-    some.q += first * query_step, some.out += first * query_step;
-    some.k += first * key_step, some.v += first * key_step;
+    some.first = first;
     some.stack = h.stack - first < slice ? h.stack - first : slice;
     char* memory = static_cast<char*>(workspace);
     const cudaError_t error =
