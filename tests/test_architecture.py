@@ -22,6 +22,7 @@ ROOMS = (
         "hardware",
         "tasks",
         "backends",
+        "lowering",
         "kernels",
         "evaluator",
         "verification",

@@ -10,9 +10,9 @@ from warpsmith.backends.tunables import tunables
 from warpsmith.kernel_templates.cuda_long_rows import MOST_BLOCKS, clustered, long_rows, row_bytes
 from warpsmith.kernel_templates.cuda_product import depth_parts, few_tiles, leaves_sms_idle, tile_rows
 from warpsmith.kernel_templates.cuda_rows import MOST_KEPT, MOST_SHARED_BYTES
-from warpsmith.kernel_templates.emitter import COSTLY, length, levels, softmax_pair
-from warpsmith.kernel_templates.expressions import subexpressions
-from warpsmith.kernel_templates.stages import KernelLayout, StageKind, TemplateStage, product_of
+from warpsmith.lowering.emitter import COSTLY, length, levels, softmax_pair
+from warpsmith.lowering.expressions import subexpressions
+from warpsmith.lowering.stages import KernelLayout, StageKind, TemplateStage, product_of
 from warpsmith.model.brief import Problem
 from warpsmith.model.strategy import Plan, Strategy, StrategyChoice, StrategyParameter, arch_number
 from warpsmith.model.task import Precision

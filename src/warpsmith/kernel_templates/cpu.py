@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from warpsmith.kernel_templates import cpu_product, cpu_rows
 from warpsmith.kernel_templates.cpu_loops import RowLoop, parallel, reduce_loop, store_loop
-from warpsmith.kernel_templates.emitter import Context, combined, initial, nest, slot_offsets, stored
-from warpsmith.kernel_templates.plan_switches import PlanSwitches
-from warpsmith.kernel_templates.stages import KernelLayout, StageKind, TemplateStage
+from warpsmith.lowering.emitter import Context, combined, initial, nest, slot_offsets, stored
+from warpsmith.lowering.plan_switches import PlanSwitches
+from warpsmith.lowering.stages import KernelLayout, StageKind, TemplateStage
 from warpsmith.model.brief import Problem
 
 _WIDE = """#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)

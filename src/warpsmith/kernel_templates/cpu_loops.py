@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warpsmith.kernel_templates.emitter import Context, Emitter, combined, initial, nest, stored
-from warpsmith.kernel_templates.expressions import Expr, loads
-from warpsmith.kernel_templates.plan_switches import PlanSwitches
-from warpsmith.kernel_templates.stages import StageKind, Store, TemplateStage
+from warpsmith.lowering.emitter import Context, Emitter, combined, initial, nest, stored
+from warpsmith.lowering.expressions import Expr, loads
+from warpsmith.lowering.plan_switches import PlanSwitches
+from warpsmith.lowering.stages import StageKind, Store, TemplateStage
 
 _OMP = {"sum": "+", "prod": "*", "max": "max", "min": "min"}
 

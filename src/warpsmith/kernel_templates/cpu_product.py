@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from warpsmith.kernel_templates.emitter import Context, Emitter, stored
-from warpsmith.kernel_templates.expressions import Expr, Unsupported
-from warpsmith.kernel_templates.plan_switches import PlanSwitches
-from warpsmith.kernel_templates.stages import MatrixProduct, TemplateStage, product_of
+from warpsmith.lowering.emitter import Context, Emitter, stored
+from warpsmith.lowering.expressions import Expr, Unsupported
+from warpsmith.lowering.plan_switches import PlanSwitches
+from warpsmith.lowering.stages import MatrixProduct, TemplateStage, product_of
 
 
 class ProductOperands:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warpsmith.kernel_templates.cpu_loops import RowLoop, parallel, reduce_loop, store_loop
-from warpsmith.kernel_templates.emitter import (
+from warpsmith.lowering.emitter import (
     COSTLY,
     Context,
     Emitter,
@@ -19,9 +19,9 @@ from warpsmith.kernel_templates.emitter import (
     softmax_pair,
     stored,
 )
-from warpsmith.kernel_templates.expressions import Expr, subexpressions, without
-from warpsmith.kernel_templates.plan_switches import PlanSwitches
-from warpsmith.kernel_templates.stages import Store, TemplateStage
+from warpsmith.lowering.expressions import Expr, subexpressions, without
+from warpsmith.lowering.plan_switches import PlanSwitches
+from warpsmith.lowering.stages import Store, TemplateStage
 
 
 def rows_stage(context: Context, stage: TemplateStage, on: PlanSwitches) -> list[str]:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from warpsmith.kernel_templates import cuda_columns, cuda_long_rows, cuda_product, cuda_rows
 from warpsmith.kernel_templates.cuda_library import library
-from warpsmith.kernel_templates.cuda_packs import CudaKernel, Packs, arguments, parameters
-from warpsmith.kernel_templates.emitter import Context, Emitter, combined, initial, nest, slot_offsets, stored
-from warpsmith.kernel_templates.expressions import Expr, Unsupported
-from warpsmith.kernel_templates.plan_switches import PlanSwitches
-from warpsmith.kernel_templates.stages import KernelLayout, StageKind, TemplateStage
+from warpsmith.lowering.cuda_packs import CudaKernel, Packs, arguments, parameters
+from warpsmith.lowering.emitter import Context, Emitter, combined, initial, nest, slot_offsets, stored
+from warpsmith.lowering.expressions import Expr, Unsupported
+from warpsmith.lowering.plan_switches import PlanSwitches
+from warpsmith.lowering.stages import KernelLayout, StageKind, TemplateStage
 from warpsmith.model.brief import Problem
 
 MOST_PARTS = 8192  # blocks of a reduction over all elements; each leaves a partial result in the workspace

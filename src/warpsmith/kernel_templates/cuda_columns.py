@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warpsmith.kernel_templates.cuda_packs import CudaKernel, arguments, parameters, split, unrolled
-from warpsmith.kernel_templates.emitter import Context, Emitter, combined, initial, levels, nest, stored
-from warpsmith.kernel_templates.expressions import Expr
-from warpsmith.kernel_templates.plan_switches import PlanSwitches
-from warpsmith.kernel_templates.stages import TemplateStage
+from warpsmith.lowering.cuda_packs import CudaKernel, arguments, parameters, split, unrolled
+from warpsmith.lowering.emitter import Context, Emitter, combined, initial, levels, nest, stored
+from warpsmith.lowering.expressions import Expr
+from warpsmith.lowering.plan_switches import PlanSwitches
+from warpsmith.lowering.stages import TemplateStage
 
 _ACROSS = """
 // Combines the partial results of the warps of a block for the same column.

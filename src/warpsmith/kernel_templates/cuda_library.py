@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpsmith.kernel_templates.plan_switches import PlanSwitches
+from warpsmith.lowering.plan_switches import PlanSwitches
 
 _PACK = """
 // Several neighbouring elements that are loaded and stored as one.

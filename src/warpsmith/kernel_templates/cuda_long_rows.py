@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from itertools import count
 
-from warpsmith.kernel_templates.cuda_packs import CudaKernel, arguments, parameters, split
 from warpsmith.kernel_templates.cuda_rows import MEMORY, SHARED, RowBody, RowKernel
-from warpsmith.kernel_templates.emitter import Context, combined, initial, length, levels, nest
-from warpsmith.kernel_templates.expressions import Expr, loads
-from warpsmith.kernel_templates.plan_switches import PlanSwitches
-from warpsmith.kernel_templates.stages import KernelLayout, StageKind, TemplateStage
+from warpsmith.lowering.cuda_packs import CudaKernel, arguments, parameters, split
+from warpsmith.lowering.emitter import Context, combined, initial, length, levels, nest
+from warpsmith.lowering.expressions import Expr, loads
+from warpsmith.lowering.plan_switches import PlanSwitches
+from warpsmith.lowering.stages import KernelLayout, StageKind, TemplateStage
 from warpsmith.model.brief import Problem
 from warpsmith.model.task import DTYPE_BYTES
 

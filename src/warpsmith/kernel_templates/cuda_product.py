@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from warpsmith.kernel_templates import cuda_tensor
 from warpsmith.kernel_templates.cpu_product import ProductOperands
-from warpsmith.kernel_templates.cuda_packs import CudaKernel, arguments
 from warpsmith.kernel_templates.cuda_tensor import header
-from warpsmith.kernel_templates.emitter import Context, length, nest
-from warpsmith.kernel_templates.plan_switches import PlanSwitches
-from warpsmith.kernel_templates.stages import KernelLayout, StageKind, TemplateStage
+from warpsmith.lowering.cuda_packs import CudaKernel, arguments
+from warpsmith.lowering.emitter import Context, length, nest
+from warpsmith.lowering.plan_switches import PlanSwitches
+from warpsmith.lowering.stages import KernelLayout, StageKind, TemplateStage
 from warpsmith.model.brief import Problem
 
 

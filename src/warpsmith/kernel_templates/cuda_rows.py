@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from warpsmith.kernel_templates.cuda_packs import CudaKernel, Early, arguments, parameters, split, unrolled, walk_early
-from warpsmith.kernel_templates.emitter import (
+from warpsmith.lowering.cuda_packs import CudaKernel, Early, arguments, parameters, split, unrolled, walk_early
+from warpsmith.lowering.emitter import (
     COSTLY,
     Context,
     Emitter,
@@ -20,9 +20,9 @@ from warpsmith.kernel_templates.emitter import (
     softmax_pair,
     stored,
 )
-from warpsmith.kernel_templates.expressions import Expr, loads, needed_loads, subexpressions, without
-from warpsmith.kernel_templates.plan_switches import PlanSwitches
-from warpsmith.kernel_templates.stages import TemplateStage
+from warpsmith.lowering.expressions import Expr, loads, needed_loads, subexpressions, without
+from warpsmith.lowering.plan_switches import PlanSwitches
+from warpsmith.lowering.stages import TemplateStage
 
 MEMORY, REGISTERS, SHARED = "memory", "registers", "shared"
 MOST_KEPT = 32768  # elements of a row in the registers of a block

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from warpsmith.kernel_templates.cpu_product import ProductOperands
-from warpsmith.kernel_templates.cuda_packs import CudaKernel, arguments, parameters
-from warpsmith.kernel_templates.emitter import nest
-from warpsmith.kernel_templates.plan_switches import PlanSwitches
+from warpsmith.lowering.cuda_packs import CudaKernel, arguments, parameters
+from warpsmith.lowering.emitter import nest
+from warpsmith.lowering.plan_switches import PlanSwitches
 
 
 def header(operands: ProductOperands, name: str, threads: str, extra: str = "", template: str = "") -> list[str]:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from warpsmith.kernel_templates import lower
-from warpsmith.kernel_templates.cuda_packs import split
-from warpsmith.kernel_templates.emitter import COSTLY, Context, Emitter, Load, nest
-from warpsmith.kernel_templates.expressions import (
+from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require, text, tunable
+from warpsmith.lowering.cuda_packs import split
+from warpsmith.lowering.emitter import COSTLY, Context, Emitter, Load, nest
+from warpsmith.lowering.expressions import (
     NO_AXIS,
     Expr,
     ExpressionPool,
@@ -26,8 +26,8 @@ from warpsmith.kernel_templates.expressions import (
     subexpressions,
     without,
 )
-from warpsmith.kernel_templates.stages import KernelLayout, StageKind, TemplateStage, plan_stages
-from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require, text, tunable
+from warpsmith.lowering.lower import lower
+from warpsmith.lowering.stages import KernelLayout, StageKind, TemplateStage, plan_stages
 from warpsmith.model.brief import Problem
 from warpsmith.model.build import DeviceKind
 from warpsmith.model.contract import ArgumentKind

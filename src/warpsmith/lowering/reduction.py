@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from warpsmith.kernel_templates.expressions import NO_AXIS, Expr, Unsupported
-from warpsmith.kernel_templates.lowering import OperationCall, Term
-from warpsmith.kernel_templates.pointwise import Algebra
+from warpsmith.lowering.expressions import NO_AXIS, Expr, Unsupported
+from warpsmith.lowering.pointwise import Algebra
+from warpsmith.lowering.terms import OperationCall, Term
 
 _MEAN, _SUM = 1, 2  # torch's numbers of a loss's "reduction"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from warpsmith.kernel_templates.emitter import Context, Emitter, nest
-from warpsmith.kernel_templates.expressions import Expr, loads
-from warpsmith.kernel_templates.plan_switches import PlanSwitches
+from warpsmith.lowering.emitter import Context, Emitter, nest
+from warpsmith.lowering.expressions import Expr, loads
+from warpsmith.lowering.plan_switches import PlanSwitches
 from warpsmith.model.contract import ArgumentKind
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from warpsmith.kernel_templates.expressions import Expr, Unsupported, subexpressions
-from warpsmith.kernel_templates.math_functions import MATH_FUNCTIONS
-from warpsmith.kernel_templates.stages import KernelLayout, Store, TemplateStage
+from warpsmith.lowering.expressions import Expr, Unsupported, subexpressions
+from warpsmith.lowering.math_functions import MATH_FUNCTIONS
+from warpsmith.lowering.stages import KernelLayout, Store, TemplateStage
 from warpsmith.model.brief import Problem
 from warpsmith.model.contract import ArgumentKind
 from warpsmith.model.task import DTYPE_BYTES, Dim, Workload

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warpsmith.kernel_templates.expressions import (
+from warpsmith.lowering.expressions import (
     CTYPES,
     NO_AXIS,
     Axes,

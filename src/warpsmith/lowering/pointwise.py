@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from warpsmith.kernel_templates.expressions import Expr, ExpressionPool, Unsupported, wider
-from warpsmith.kernel_templates.lowering import OperationCall, Term
+from warpsmith.lowering.expressions import Expr, ExpressionPool, Unsupported, wider
+from warpsmith.lowering.terms import OperationCall, Term
 
 Unary = Callable[["Algebra", Expr], Expr]
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from warpsmith.kernel_templates.expressions import (
+from warpsmith.lowering.expressions import (
     NO_AXIS,
     Axes,
     Expr,
@@ -24,7 +24,7 @@ from warpsmith.kernel_templates.expressions import (
     reduces,
     subexpressions,
 )
-from warpsmith.kernel_templates.lowering import Lowered, LoweredOutput
+from warpsmith.lowering.terms import Lowered, LoweredOutput
 from warpsmith.model.task import Dim
 
 MOST_ROUNDS = 8  # the templates do not write references with more rounds of stages
