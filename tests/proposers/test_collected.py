@@ -17,7 +17,7 @@ from warpsmith.model.candidate import SourceFile
 from warpsmith.model.errors import ProposerRefused
 from warpsmith.model.evaluation import Status
 from warpsmith.model.method import Move, Product
-from warpsmith.model.task import Family, Operation, Outline, OutlineValue
+from warpsmith.model.task import Family, Operation, Outline, OutlineValue, Workload
 from warpsmith.prompts.parser import parse
 from warpsmith.proposers.templates import COLLECTED, TemplateProposer
 
@@ -91,7 +91,8 @@ def test_it_is_the_first_strategy_and_is_translated_to_the_same_kernel() -> None
 
 
 def test_a_task_with_the_operations_of_a_suites_task_begins_with_the_file_of_that_task() -> None:
-    reply = propose(brief(Move.INIT, problem=SOFTMAX))
+    long_rows = (Workload("long", (("rows", 64), ("cols", 100_000))),)
+    reply = propose(brief(Move.INIT, problem=replace(SOFTMAX, task=replace(SOFTMAX.task, workloads=long_rows))))
 
     assert (field(reply, "strategy"), field(reply, "name")) == (COLLECTED, "as warpsmith-100/softmax")
     assert (SOURCES / "softmax.cu").read_text(encoding="utf-8").strip() in reply.text

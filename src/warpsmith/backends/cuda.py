@@ -119,6 +119,7 @@ DIALECT = CDialect(
         ("small_product.cuh", "`multiply_small`: float32 products with few rows or columns, and small ones"),
         ("register_product.cuh", "`multiply_in_registers`: small and thin products, split in registers, one launch"),
         ("flash_attention.cuh", "`flash::attend(heads, workspace, stream)`: causal attention in the fp32 class"),
+        ("attention_heads.cuh", "`attention::attend<CAUSAL>(heads, workspace, stream)`: q, k, v in three tensors"),
         ("split_product.cuh", "the main loop of `matmul.cuh`: tiles, factors in two fp16 parts, epilogues"),
         ("wgmma.cuh", "warpgroup matrix instructions as functions: fp16 factors in shared memory, float32 sums"),
         ("wgmma_f16.cuh", "the same for factors that lie K-major, from descriptors"),

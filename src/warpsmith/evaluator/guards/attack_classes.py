@@ -144,7 +144,8 @@ CLASSES: tuple[AttackClass, ...] = (
         "some with usual moments, for winners",
         "a shape or a value nobody tried: where inputs seem to lie between two bounds, larger ones are not tried; "
         "whole numbers, and masks of a module, that are the same in every draw; an unusual part that a kernel finds "
-        "in most draws, by reading a large share of the data",
+        "in most draws, by reading a large share of the data (statistics of a quarter of a batch passed at times, in "
+        "bf16)",
     ),
     AttackClass(
         14,
