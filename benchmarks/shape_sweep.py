@@ -44,6 +44,7 @@ from warpsmith.hardware.device import select_device
 from warpsmith.hardware.work import count_work
 from warpsmith.kernels.collection import SOURCES
 from warpsmith.kernels.facts import identity
+from warpsmith.kernels.form_file import STRUCTURED
 from warpsmith.kernels.forms import form_kernel
 from warpsmith.model.brief import Problem
 from warpsmith.model.build import BuildFailure, DeviceKind, Target
@@ -237,11 +238,13 @@ def task_file(entry: Entry, folder: Path) -> Path:
 
 def kernel_for(entry: Entry, program: Program, contract: Contract) -> Kernel | None:
     """The kernel that a user's task gets: of a form, the file of a suite's task, or a template's first plan."""
+    own = SOURCES / f"{entry.kernel}.cu"
+    if entry.kernel in STRUCTURED:
+        return Kernel(ONE_TASK, read_candidate(own))
     operations = outline(program)
     written = form_kernel(program.task, contract, operations)
     if written is not None:
         return Kernel(written.form, Candidate((SourceFile("kernel.cu", written.source),), "cuda"))
-    own = SOURCES / f"{entry.kernel}.cu"
     if entry.kernel and own.is_file():
         return Kernel(ONE_TASK, read_candidate(own))
     problem = Problem(program.task, contract, "cuda", ARCH, DeviceKind.CUDA, ARCH, (), operations)
