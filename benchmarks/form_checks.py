@@ -30,6 +30,7 @@ from benchmarks.sweep_shapes import Entry
 from warpsmith.backends.source import backend_named
 from warpsmith.hardware.device import select_device
 from warpsmith.kernels.facts import identity
+from warpsmith.model.errors import ToolMissing, WarpsmithError
 from warpsmith.system.files import put_in_place
 from warpsmith.tasks.load import load_task
 
@@ -69,7 +70,6 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="the record  [default: benchmarks/h200/form_checks.json]")
-    parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", default="", help="names of entries, separated by commas")
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--limit-s", type=float, default=500.0, help="what is not through by then is left out")
@@ -78,13 +78,18 @@ def main() -> None:
     path = options.json or HERE / "h200" / "form_checks.json"
     chosen = [entry for name in options.only.split(",") if name for entry in selected(name)] or chosen_entries()
     known = read_record(path)
-    device = select_device(options.device)
+    try:
+        device = select_device("cuda")
+    except ToolMissing:
+        parser.error(
+            "needs an NVIDIA GPU; without one, `python -m benchmarks.shape_sweep --compile-only` compiles them."
+        )
     lock = Lock()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.at_once) as pool:
         write_tasks(chosen, Path(folder))
 
         def check(entry: Entry) -> None:
-            found = verify(entry, Path(folder), options.device, known.get(entry.name), end)
+            found = verify(entry, Path(folder), known.get(entry.name), end)
             with lock:
                 known[entry.name] = found
                 details = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "device": device.name}
@@ -102,7 +107,7 @@ def chosen_entries() -> list[Entry]:
     return [all_of_them[name] for name in ENTRIES]
 
 
-def verify(entry: Entry, folder: Path, device: str, before: Checked | None, end: float) -> Checked:
+def verify(entry: Entry, folder: Path, before: Checked | None, end: float) -> Checked:
     """One verification, in a process of its own."""
     program = load_task(task_file(entry, folder))
     kernel = kernel_for(entry, program, backend_named("cuda").contract(program.task))
@@ -117,7 +122,7 @@ def verify(entry: Entry, folder: Path, device: str, before: Checked | None, end:
     said = ""
     verified = None
     command = [sys.executable, "-m", "warpsmith", "verify", str(task_file(entry, folder)), str(source)]
-    command += ["--device", device, "--json", "--certificate", str(folder / f"{entry.name}.json")]
+    command += ["--device", "cuda", "--json", "--certificate", str(folder / f"{entry.name}.json")]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=max(1.0, end - began), env=dict(os.environ)
@@ -158,4 +163,7 @@ def line_of(found: Checked) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except WarpsmithError as fault:
+        sys.exit(f"error: {fault}")

@@ -21,6 +21,7 @@ import math
 import multiprocessing
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -568,4 +569,7 @@ def graph_of(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except WarpsmithError as fault:
+        sys.exit(f"error: {fault}")

@@ -65,7 +65,7 @@ class FileKernel:
         return self.title.rpartition("/")[2]
 
     @property
-    def ints(self) -> tuple[Argument, ...]:
+    def size_arguments(self) -> tuple[Argument, ...]:
         """The parameters of `workspace_bytes`."""
         return tuple(a for a in self.arguments if a.kind in (ArgumentKind.AXIS, ArgumentKind.SCALAR))
 
@@ -132,7 +132,11 @@ class _Match:
         # Extents of outputs follow from the operations; a matrix of the suite's task may be a tensor of more axes here.
         self.outputs = [self._output(name) for name in theirs.outputs]
         require(len(set(self.outputs)) == len(self.outputs))
-        require(all(argument.source in self.axes for argument in kernel.ints if argument.kind is ArgumentKind.AXIS))
+        require(
+            all(
+                argument.source in self.axes for argument in kernel.size_arguments if argument.kind is ArgumentKind.AXIS
+            )
+        )
         self._check_scalars()
 
     def _is_flat(self) -> bool:
@@ -299,7 +303,7 @@ def _source(task: FormTask, kernel: FileKernel, match: _Match) -> str:
         task.contract.arguments
     ):
         return written
-    sizes = [text for argument, text in zip(kernel.arguments, passed, strict=True) if argument in kernel.ints]
+    sizes = [text for argument, text in zip(kernel.arguments, passed, strict=True) if argument in kernel.size_arguments]
     return _with_launch(task, written, passed, sizes)
 
 
