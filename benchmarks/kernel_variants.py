@@ -1,10 +1,12 @@
-"""Times variants of kernels of the collection: every combination of values of their macros, checked against PyTorch.
+"""Times variants of kernels: every combination of values of their macros, checked against PyTorch.
 
     python -m benchmarks.kernel_variants "softmax TUNE_THREADS=256,512 TUNE_PACKS=4,8" "relu TUNE_PACKS=1,2,4"
     python -m benchmarks.kernel_variants cross_entropy "cross_entropy:path/to/candidate.cu"
 
-TASK:FILE is another kernel for the task than that of the collection. Arguments of the same task that follow each other
-make one table.
+    python -m benchmarks.kernel_variants "sweep/product_batched_48_197_65_197 TUNE_WAY=0,1,2"
+
+A kernel is that of the collection for a task, or, for sweep/ENTRY, that which an entry of `sweep_shapes.py` gets.
+TASK:FILE is another kernel for the task. Arguments of the same task that follow each other make one table.
 
 For people who write kernels: one table in a minute instead of a judged candidate per variant. A variant is checked
 against PyTorch eager on one set of inputs only, so the one that is chosen has to be judged afterwards. Variants run in
@@ -17,25 +19,31 @@ import argparse
 import itertools
 import multiprocessing
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from benchmarks.collection_record import ARCH
-from benchmarks.shape_sweep import KernelCall, set_up_torch
+from benchmarks.shape_sweep import KernelCall, kernel_for, selected, set_up_torch, task_file, write_tasks
 
 from warpsmith.backends.source import backend_named
 from warpsmith.kernels.collection import find_kernel
 from warpsmith.model.build import BuildFailure, DeviceKind, Target
-from warpsmith.model.errors import WarpsmithError
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.contract import Contract
+from warpsmith.model.errors import UsageError, WarpsmithError
 from warpsmith.tasks.load import load_task
+from warpsmith.tasks.program import Program
 
 _PROCESSES: Any = multiprocessing.get_context("spawn")  # a forked process may not use the GPU
 _WARM_UPS, _SAMPLES = 2, 9
+SWEEP = "sweep/"
 _SILENT_S = 45.0  # a measuring process that comes no further for so long is ended
 
 
@@ -64,7 +72,7 @@ def main() -> None:
     chosen = [variant for text in options.kernels for variant in variants(text)]
     for variant in chosen:
         try:
-            find_kernel(variant.task)
+            subject(variant.task)
         except WarpsmithError as error:
             parser.error(str(error))
     with ProcessPoolExecutor(options.processes, mp_context=_PROCESSES) as pool:
@@ -150,13 +158,33 @@ def variants(text: str) -> Iterator[Variant]:
         yield Variant(task, file, tuple(zip(names, values, strict=True)))
 
 
+@cache
+def subject(name: str) -> tuple[Program, Contract, Candidate]:
+    """The task that a name means, and its kernel as it is."""
+    backend = backend_named("cuda")
+    if not name.startswith(SWEEP):
+        kernel = find_kernel(name)
+        program = load_task(kernel.task.spec())
+        return program, backend.contract(program.task), kernel.candidate
+    entry = next((each for each in selected(name.removeprefix(SWEEP)) if each.name == name.removeprefix(SWEEP)), None)
+    if entry is None:
+        raise UsageError(f"no entry of sweep_shapes.py is called {name.removeprefix(SWEEP)!r}.")
+    with tempfile.TemporaryDirectory() as folder:
+        write_tasks([entry], Path(folder))
+        program = load_task(task_file(entry, Path(folder)))
+    contract = backend.contract(program.task)
+    found = kernel_for(entry, program, contract)
+    if found is None:
+        raise UsageError(f"no kernel fits the entry {entry.name!r}.")
+    return program, contract, found.candidate
+
+
 def build(variant: Variant) -> tuple[str, str]:
     """The library, and what went wrong."""
     try:
-        kernel = find_kernel(variant.task)
+        _, contract, candidate = subject(variant.task)
         backend = backend_named("cuda")
-        contract = backend.contract(load_task(kernel.task.spec()).task)
-        candidate = replace(kernel.candidate, defines=variant.defines)
+        candidate = replace(candidate, defines=variant.defines)
         if variant.file:
             main = replace(candidate.main, text=Path(variant.file).read_text(encoding="utf-8"))
             candidate = replace(candidate, files=(main,))
@@ -168,7 +196,7 @@ def build(variant: Variant) -> tuple[str, str]:
 
 def compare(name: str, group: Sequence[Job], position: Position) -> Iterator[str]:
     """One line per workload and variant, the fastest first."""
-    program = load_task(find_kernel(name).task.spec())
+    program, contract, _ = subject(name)
     for workload in program.task.workloads:
         one = replace(program.task, workloads=(workload,))
         inputs = program.inputs(workload, seed=0, device=torch.device("cuda"))
@@ -183,7 +211,7 @@ def compare(name: str, group: Sequence[Job], position: Position) -> Iterator[str
                 found.append((float("inf"), f"{variant}: {fault[:200]}"))
                 continue
             try:
-                call = KernelCall(library, one, backend_named("cuda").contract(program.task), inputs)
+                call = KernelCall(library, one, contract, inputs)
                 call()
                 torch.cuda.synchronize()
                 error = difference(call.outputs, expected)

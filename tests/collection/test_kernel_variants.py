@@ -11,6 +11,8 @@ import pytest
 from benchmarks import kernel_variants
 from benchmarks.kernel_variants import Job, Position, Variant, measure_all, variants
 
+from warpsmith.model.errors import UsageError
+
 
 def test_an_argument_is_every_combination_of_the_values_of_its_macros() -> None:
     assert [str(each) for each in variants("relu A=1,2 B=x,y")] == ["A=1 B=x", "A=1 B=y", "A=2 B=x", "A=2 B=y"]
@@ -21,6 +23,15 @@ def test_a_file_is_another_kernel_for_the_task() -> None:
     (variant,) = variants("cross_entropy:some/kernel.cu TUNE_WAY=1")
     assert variant == Variant("cross_entropy", "some/kernel.cu", (("TUNE_WAY", "1"),))
     assert str(variant) == "some/kernel.cu TUNE_WAY=1"
+
+
+def test_an_entry_of_the_sweep_has_its_task_and_the_kernel_that_a_user_gets() -> None:
+    program, contract, candidate = kernel_variants.subject("sweep/pool_avg_7x7")
+    assert [each.name for each in program.task.inputs] == ["x"]
+    assert contract.entry == "launch"
+    assert "pool_bands.cuh" in candidate.main.text
+    with pytest.raises(UsageError, match="no entry"):
+        kernel_variants.subject("sweep/pool_avg_7x")
 
 
 def work_on(groups: list[list[Job]], position: Position, limit_s: float) -> None:

@@ -70,7 +70,7 @@ template <bool MOST>
 struct PlaceOver : ColumnPlace<MOST> {
   struct Part {
     int64_t row;
-    float value;
+    double value;  // a float would leave bytes of the structure unwritten
   };
   static __device__ __forceinline__ Part part(const typename ColumnPlace<MOST>::Stat& s, int64_t first) {
     return {first + s.row, s.value};
@@ -201,22 +201,31 @@ __global__ void __launch_bounds__(THREADS, PACKS <= 4 ? 3 : 1)
       const int at = (p * THREADS + me) * 4 + e - shift, first = at < 0 ? 1 : 0;  // the first step that has the element
       acc[p][e] = P::begin(at + int64_t(first) * stretch < length ? first : steps + 1);
     }
-  // Whether a step has whole packs only.
+  // Whether all elements of a step belong to the part.
   auto whole = [&](int step) { return (step > 0 || shift == 0) && int64_t(step + 1) * stretch <= end; };
+  const int64_t readable = int64_t(gridDim.x / unsigned(cut.parts)) * cut.rows * cols - (begin - shift);  // to the tensor's end
   auto load = [&](int step, float4(&v)[PACKS]) {
-    const float* now = from + int64_t(step) * stretch;
 #pragma unroll
-    for (int p = 0; p < PACKS; ++p)
-      if (p * THREADS + me < cut.packs) v[p] = load_once(now + (p * THREADS + me) * 4);
+    for (int p = 0; p < PACKS; ++p) {
+      const int64_t at = int64_t(step) * stretch + (p * THREADS + me) * 4;
+      if (p * THREADS + me >= cut.packs || at >= end) continue;
+      if (at + 4 <= readable) {
+        v[p] = load_once(from + at);
+      } else {
+        v[p].x = from[at];
+        if (at + 1 < readable) v[p].y = from[at + 1];
+        if (at + 2 < readable) v[p].z = from[at + 2];
+      }
+    }
   };
   float4 ahead[PACKS] = {};
-  if (steps > 0 && whole(0)) load(0, ahead);
+  if (steps > 0) load(0, ahead);
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     float4 now[PACKS];
 #pragma unroll
     for (int p = 0; p < PACKS; ++p) now[p] = ahead[p];
-    if (step + 1 < steps && whole(step + 1)) load(step + 1, ahead);
+    if (step + 1 < steps) load(step + 1, ahead);
     if (whole(step)) {
 #pragma unroll
       for (int p = 0; p < PACKS; ++p)
@@ -226,12 +235,14 @@ __global__ void __launch_bounds__(THREADS, PACKS <= 4 ? 3 : 1)
         }
     } else {
 #pragma unroll
-      for (int p = 0; p < PACKS; ++p)
+      for (int p = 0; p < PACKS; ++p) {
+        const float v[4] = {now[p].x, now[p].y, now[p].z, now[p].w};
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int64_t at = int64_t(step) * stretch + (p * THREADS + me) * 4 + e;
-          if (p * THREADS + me < cut.packs && at >= shift && at < end) P::take(acc[p][e], from[at], step);
+          if (p * THREADS + me < cut.packs && at >= shift && at < end) P::take(acc[p][e], v[e], step);
         }
+      }
     }
     if ((step & 31) == 31)
 #pragma unroll
