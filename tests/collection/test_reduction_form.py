@@ -20,7 +20,7 @@ from warpsmith.model.contract import Contract
 WAY = """
 extern "C" int launch(int64_t batch, int64_t rows, int64_t cols) {
   warpsmith::AxisCut cut;
-  const int way = int(warpsmith::axis_way(batch, rows, cols, cut));
+  const int way = int(warpsmith::axis_way(batch, rows, cols, cut, true));
   return cut.parts > 1 ? -way : way;
 }
 """

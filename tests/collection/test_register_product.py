@@ -129,7 +129,7 @@ EXPORTED int way(int64_t stack, int64_t rows, int64_t terms, int64_t columns, in
 }
 """
 MOST_ERROR = 4e-7  # relative, root of the mean square
-TILES = ("square", "large", "tall", "wide", "narrow", "flat", "tiny")
+TILES = ("square", "large", "tall", "wide", "narrow", "flat", "tiny", "long", "fine", "broad")
 _LAUNCH = re.compile(r"(\w+(?:<[^<>;]*>)?)<<<(\w+|unsigned\(\w+\)), ([\w:]+), (\w+), stream>>>\((.*?)\);")
 Multiply = Callable[..., Tensor]
 
@@ -397,7 +397,7 @@ WAYS = {
     ],
     "few rows": [(1, 1, 4099, 4001, 1), (1, 15, 4093, 4091, 1), (1, 3, 8190, 8186, 1)],
     "few terms": [(1, 5001, 7, 5003, 1), (1, 4097, 1, 4095, 1)],
-    "square": [(48, 197, 65, 197, 0)],
+    "long": [(48, 197, 65, 197, 0)],
     "large": [(96, 577, 64, 577, 0), (1, 96, 65_537, 130, 1)],
     "tall": [(1, 100_003, 65, 67, 1), (1, 70, 40_001, 74, 1)],
     "wide": [(1, 67, 65, 100_003, 1), (1, 77, 4100, 11_007, 1)],

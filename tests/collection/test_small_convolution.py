@@ -68,7 +68,7 @@ GATHERED = {
         "F.conv2d(x, weight, bias, padding=1)",
         5,
         (21, 5, 3, 3),
-        ("Taps::few, false, false", "TUNE_COLUMNS = 32"),
+        ("Taps::few, false, false", "TUNE_COLUMNS = 24"),
         ((2, 9, 11), (1, 1, 1), (3, 8, 8)),
         bias=21,
     ),
@@ -76,7 +76,7 @@ GATHERED = {
         "F.conv2d(x, weight, stride=(2, 1), padding=(0, 2), dilation=(1, 2))",
         6,
         (70, 6, 3, 2),
-        ("Taps::few, true, false", "TUNE_COLUMNS = 32"),
+        ("Taps::few, true, false", "TUNE_COLUMNS = 24"),
         ((3, 15, 13), (1, 20, 30)),
     ),
     "slices": Case(
@@ -141,6 +141,21 @@ GATHERED = {
         ("Taps::few, false, true",),
         ((1, 2, 3, 4),),
         bias=7,
+    ),
+    "transposed, phases of unequal taps": Case(
+        "F.conv_transpose2d(x, weight, stride=2, padding=1, output_padding=1)",
+        21,
+        (21, 45, 3, 3),
+        ("Taps::few, false, true", "TUNE_COLUMNS = 48"),
+        ((2, 9, 11), (1, 1, 1)),
+    ),
+    "several tiles, weights in fours": Case(
+        "F.conv2d(x, weight, bias, padding=2, dilation=2)",
+        20,
+        (95, 20, 3, 3),
+        ("Taps::few, true, false", "TUNE_COLUMNS = 48"),
+        ((2, 12, 13),),
+        bias=95,
     ),
     "transposed, many taps": Case(
         "F.conv_transpose2d(x, weight, padding=3)", 3, (3, 5, 7, 6), ("Taps::many, false, true",), ((1, 8, 9),)
@@ -407,7 +422,7 @@ def test_wide_images_keep_the_kernel_without_shared_memory(
 
 
 def test_columns_of_a_tile_suit_the_output_channels() -> None:
-    assert [gathered_columns(co)[0] for co in (1, 8, 10, 24, 64, 96, 512)] == [8, 8, 16, 32, 64, 32, 64]
+    assert [gathered_columns(co)[0] for co in (1, 8, 10, 24, 64, 96, 512)] == [8, 8, 16, 24, 64, 48, 64]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ _MOST_STREAMED = 1 << 17  # pixels; kernels that read memory once are good for m
 _MARGIN = 0.9
 _DEPTH, _LEAST_STAGES, _MOST_SLICES = 16, 4, 32  # of convolution_gathered.cuh
 _MOST_SUMS = 1 << 28  # bytes of the sums of all slices
-WIDTHS = (64, 32, 16, 8)
+WIDTHS = (64, 48, 32, 24, 16, 8)
 """Columns of the tiles of `convolution_gathered.cuh`."""
 
 
@@ -79,7 +79,8 @@ def _product(rows: int, columns: int, blocks: int, stages: int, wide: bool) -> f
     """`microseconds_of` in convolution_gathered.cuh explains these numbers."""
     products = rows * columns * _DEPTH * 3 / 600
     gathered = rows * _DEPTH / 128 * (2 if wide else 11) + columns * _DEPTH / 128 * 3
-    warp_columns, warp_rows = min(columns, 32), 32 if rows == 128 or columns == 64 else 16
+    warp_columns = 24 if columns % 24 == 0 else min(columns, 32)
+    warp_rows = 32 if rows == 128 or columns > 32 else 16
     warps = rows // warp_rows * (columns // warp_columns)
     split = warps / 2 * (warp_rows + warp_columns + 3 * (warp_rows // 16) * (warp_columns // 8))
     busy = 1.4 * max(products, gathered + split)

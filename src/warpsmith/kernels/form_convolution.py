@@ -410,6 +410,7 @@ def _gathered(task: FormTask, found: Convolution) -> str:
     return text(
         f"// {_words(found)}\n#include <warpsmith/convolution_gathered.cuh>",
         tunable("TUNE_COLUMNS", gathered_columns(found.co)[:2]),
+        tunable("TUNE_WARP_ROWS", (32, 16)),
         _namespace(task, found, "constexpr int kColumns = TUNE_COLUMNS;  // output channels of a tile"),
         task.workspace_bytes(f"return gathered_workspace(form_of({task.size_names}), kColumns);"),
         task.launch(

@@ -36,6 +36,8 @@ from warpsmith.verification.standalone_run import StandaloneCandidate, Standalon
 
 SMALL_BYTES = 128 << 20
 """Bytes of all tensors: more than a GPU's cache, and few enough to be written, replayed and read back in a second."""
+LARGE_BYTES = 2 << 30
+"""Bytes of all tensors that profilers run at most."""
 
 _INPUTS_S = 60.0
 _NCU_S = 30.0  # the first run tries several confinements; later runs take a few seconds
@@ -207,13 +209,13 @@ class Profiler:
 
 
 def choose_workload(task: Task) -> Workload | None:
-    """The largest workload below SMALL_BYTES, else the smallest one if it is not too large, else None."""
+    """The largest workload below SMALL_BYTES, else the smallest one if it is below LARGE_BYTES, else None."""
     sizes = {w.name: sum(t.nbytes(w.sizes) for t in task.tensors) for w in task.workloads}
     small = [w for w in task.workloads if sizes[w.name] <= SMALL_BYTES]
     if small:
         return max(small, key=lambda w: sizes[w.name])
     least = min(task.workloads, key=lambda w: sizes[w.name])
-    return least if sizes[least.name] <= 8 * SMALL_BYTES else None
+    return least if sizes[least.name] <= LARGE_BYTES else None
 
 
 def _from_evaluation(problem: Problem, evaluation: Evaluation, reason: str, seconds: float) -> Profile:

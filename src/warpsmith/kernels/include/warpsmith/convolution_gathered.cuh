@@ -21,7 +21,14 @@ namespace warpsmith {
 namespace conv {
 namespace gathered {
 
-constexpr int kDepth = 16, kStages = 4, kFold = 32;  // terms of a stage; stages on their way; terms that tensor cores add up
+#ifndef TUNE_WARP_ROWS
+#define TUNE_WARP_ROWS 32  // of tiles of up to 4096 results: 16 gives them twice as many warps
+#endif
+#ifndef TUNE_DEPTH
+#define TUNE_DEPTH 16  // terms of a stage, 16 or 32
+#endif
+constexpr int kDepth = TUNE_DEPTH, kStages = kDepth == 32 ? 3 : 4;  // terms of a stage; stages on their way
+constexpr int kFold = 32;  // terms that tensor cores add up
 constexpr int kMostTaps = 2048, kMostPhases = 64, kMostSlices = 32;
 
 // Taps that reach one pixel: at most one; at most 32, which are bits of a word; any number.
@@ -38,7 +45,8 @@ struct Tile {
 };
 
 struct Phase {
-  int r[3], count[3];  // of the output: first index and number of indices, per axis
+  int r[3], count[3];            // of the output: first index and number of indices, per axis
+  short first_tap[3], reach[3];  // the first tap that reaches the phase and the number of those that do, per axis
   int taps;
   Divisor by_taps;
 };
@@ -48,10 +56,15 @@ struct Args {
   int64_t total;  // elements of the output
   int row_tiles, column_tiles, slices;
   int slice_terms;
+  int tap_step[3];
   int phases;
   Phase phase[kMostPhases];
 };
 
+struct Term {
+  int at;   // pixels of the input from the first one
+  int tap;  // the tap, or its bit where taps are few; beyond the last term -1, or no bit
+};
 struct Place {
   int at, weight;  // of a tap: pixels of the input from the first one, floats of the weights
 };
@@ -75,35 +88,31 @@ __device__ __forceinline__ void copies_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-__host__ __device__ inline int floor_quotient(int a, int b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
-
-// The taps of a phase of a transposed convolution along one axis that come before `k`.
-__host__ __device__ inline int taps_before(const Form& f, int axis, int r, int k) {
-  int found = 0;
-  for (int i = 0; i < k; ++i) found += (r + f.pad[axis] - i * f.dilation[axis]) % f.stride[axis] == 0;
-  return found;
+// From one tap that reaches a phase to the next one, along one axis.
+inline int tap_step(const Form& f, int axis) {
+  if (!f.transposed) return 1;
+  int a = f.stride[axis], b = f.dilation[axis];
+  while (b) {
+    const int rest = a % b;
+    a = b, b = rest;
+  }
+  return f.stride[axis] / a;
 }
 
 // The table of the taps of a phase, in the order of their terms.
 template <bool kTransposed>
-__device__ __forceinline__ void list_taps(const Form& f, const Phase& q, Place* place, Away* away) {
-  for (int t = int(threadIdx.x); t < f.taps(); t += int(blockDim.x)) {
-    const int k[3] = {t / f.kernel[2] / f.kernel[1], t / f.kernel[2] % f.kernel[1], t % f.kernel[2]};
-    int from[3], index = 0;
-    bool reaches = true;
+__device__ __forceinline__ void list_taps(const Args& args, const Phase& q, Place* place, Away* away) {
+  const Form& f = args.f;
+  for (int t = int(threadIdx.x); t < q.taps; t += int(blockDim.x)) {
+    int k[3] = {t / q.reach[2] / q.reach[1], t / q.reach[2] % q.reach[1], t % q.reach[2]}, from[3];
+#pragma unroll
     for (int a = 0; a < 3; ++a) {
+      if (kTransposed) k[a] = q.first_tap[a] + k[a] * args.tap_step[a];
       from[a] = k[a] * f.dilation[a];
-      if (kTransposed) {
-        const int distance = q.r[a] + f.pad[a] - from[a];
-        reaches = reaches && distance % f.stride[a] == 0;
-        from[a] = floor_quotient(distance, f.stride[a]);
-        index = index * taps_before(f, a, q.r[a], f.kernel[a]) + taps_before(f, a, q.r[a], k[a]);
-      }
+      if (kTransposed) from[a] = (q.r[a] + f.pad[a] - from[a]) / f.stride[a];
     }
-    if (!reaches) continue;
-    if (!kTransposed) index = t;
-    place[index] = {int((int64_t(from[0]) * f.in[1] + from[1]) * f.in[2] + from[2]), t};
-    away[index] = {from[0], from[1], from[2]};
+    place[t] = {int((int64_t(from[0]) * f.in[1] + from[1]) * f.in[2] + from[2]), (k[0] * f.kernel[1] + k[1]) * f.kernel[2] + k[2]};
+    away[t] = {from[0], from[1], from[2]};
   }
 }
 
@@ -130,23 +139,27 @@ static __device__ __noinline__ float plain_sum(const Form& f, const float* x, co
 __device__ __forceinline__ bool is_finite(float v) { return fabsf(v) <= 3.4028234e38f; }
 
 template <class T, Taps kTaps, bool kWide, bool kWeights16, bool kTransposed>
-__global__ void __launch_bounds__(T::threads, T::threads == 256 ? 2 : 4)
+__global__ void __launch_bounds__(T::threads, T::threads == 128 ? 4 : T::rows * T::columns > 4096 ? 2 : 3)
     multiply_gathered(const __grid_constant__ Args a, const float* __restrict__ x, const float* __restrict__ w,
                       const float* __restrict__ bias, float* __restrict__ out, float* __restrict__ parts) {
   extern __shared__ __align__(16) unsigned char bytes[];
   float* memory = reinterpret_cast<float*>(bytes);
-  Place* place = reinterpret_cast<Place*>(memory + T::floats);
   const Form& f = a.f;
+  Term* terms = reinterpret_cast<Term*>(memory + T::floats);
+  int* term_weights = reinterpret_cast<int*>(terms + kStages * kDepth);  // of transposed convolutions
+  Place* place = reinterpret_cast<Place*>(term_weights + kStages * kDepth);
   Away* away = reinterpret_cast<Away*>(place + f.taps());
   const int thread = int(threadIdx.x), lane = thread % 32, warp = thread / 32;
 
-  // Column tiles and phases of the same pixels are neighbours: they share the pixels, and phases write the same lines.
+  // Column tiles and phases of the same pixels are neighbours: they share the pixels, and phases write the same lines. Every row
+  // tile begins with another phase, so that no multiprocessor has only the phases with the most taps.
   unsigned block = blockIdx.x;
   const int column_tile = int(block % unsigned(a.column_tiles));
   block /= unsigned(a.column_tiles);
-  const Phase& q = a.phase[block % unsigned(a.phases)];
+  const unsigned turn = block % unsigned(a.phases);
   block /= unsigned(a.phases);
   const int row_tile = int(block % unsigned(a.row_tiles));
+  const Phase& q = a.phase[(turn + unsigned(row_tile)) % unsigned(a.phases)];
   block /= unsigned(a.row_tiles);
   const int slice = int(block % unsigned(a.slices)), group = int(block / unsigned(a.slices));
 
@@ -155,7 +168,7 @@ __global__ void __launch_bounds__(T::threads, T::threads == 256 ? 2 : 4)
   const int first_column = column_tile * T::columns;
   const int begin = slice * a.slice_terms, end = min(f.ci * q.taps, begin + a.slice_terms);
   const int steps = end > begin ? (end - begin + kDepth - 1) / kDepth : 0;
-  list_taps<kTransposed>(f, q, place, away);
+  list_taps<kTransposed>(a, q, place, away);
   __syncthreads();
 
   // The pixel that a thread gathers; where pixels are gathered four at a time, the first of four.
@@ -175,58 +188,114 @@ __global__ void __launch_bounds__(T::threads, T::threads == 256 ? 2 : 4)
   }
   auto inside = [&](int tap) {
     const Away t = away[tap];
-    return unsigned(first_d + t.d) < unsigned(f.in[0]) && unsigned(first_h + t.h) < unsigned(f.in[1]) &&
-           unsigned(first_w + t.w) < unsigned(f.in[2]);
+    return int(unsigned(first_d + t.d) < unsigned(f.in[0])) & int(unsigned(first_h + t.h) < unsigned(f.in[1])) &
+           int(unsigned(first_w + t.w) < unsigned(f.in[2]));
   };
   if (exists && kTaps != Taps::many)
-    for (int t = 0; t < q.taps; ++t) reached |= inside(t) ? 1u << t : 0u;
+#pragma unroll 4
+    for (int t = 0; t < q.taps; ++t) reached |= unsigned(inside(t)) << t;
   if (kTaps == Taps::one && q.taps) from += place[0].at;
 
   const int64_t all_terms = int64_t(f.ci) * f.taps();
   const int columns = min(T::columns, f.co - first_column);
   const float* weights = kTransposed ? w + (int64_t(group) * f.ci * f.co + first_column) * f.taps()
                                      : w + (int64_t(group) * f.co + first_column) * all_terms;
-  const int64_t channel_weights = int64_t(f.co) * f.taps();  // transposed
+  const int channel_weights = f.co * f.taps();  // transposed
+  const int only_weight = kTransposed && kTaps == Taps::one && q.taps ? place[0].weight : 0;
 
+  // What all threads need to know of a term; they wait for each other before load() reads it.
+  constexpr bool kListed = kTaps != Taps::one;
+  auto list_term = [&](int i) {
+    const int k = begin + i, to = i % (kStages * kDepth);
+    const int channel = int(q.by_taps.quotient(unsigned(k))), tap = k - channel * q.taps;
+    const bool ok = k < end;
+    const Place at = place[ok ? tap : 0];
+    terms[to] = {ok ? channel * volume + at.at : 0, kTaps == Taps::few ? (ok ? int(1u << tap) : 0) : (ok ? tap : -1)};
+    if (kTransposed) term_weights[to] = ok ? channel * channel_weights + at.weight : -1;
+  };
+  if (kListed && steps)
+    for (int i = thread; i < kStages * kDepth; i += T::threads) list_term(i);
+  if (kListed) __syncthreads();
+
+  // The weights that a thread copies: their first column and term, and from one to the next.
+  constexpr int kPower = T::columns == 48 ? 16 : T::columns == 24 ? 8 : T::columns;  // divides the columns and the threads
+  constexpr int kQuadTerms = kDepth / 4, kWeightColumns = kWeights16    ? T::threads / kQuadTerms
+                                                          : kTransposed ? (kPower < T::threads / 4 ? kPower : T::threads / 4)
+                                                                        : T::threads / kDepth;
+  constexpr int kWeightTerms = kTransposed ? T::threads / kWeightColumns : kDepth;  // at once
+  const int weight_column = kWeights16    ? thread / kQuadTerms
+                            : kTransposed ? thread / 4 % kWeightColumns
+                                          : thread / kDepth;
+  const int weight_term = kWeights16    ? thread % kQuadTerms * 4
+                          : kTransposed ? thread % 4 + thread / (4 * kWeightColumns) * 4
+                                        : thread % kDepth;
+  weights += kTransposed ? int64_t(weight_column) * f.taps() + only_weight : weight_column * all_terms + begin + weight_term;
+
+  // Addresses come first: the compiler moves no reads of shared memory across copies.
   auto load = [&](int step) {
     float* to = memory + step % kStages * T::stage;
+    const Term* stage_terms = terms + step % kStages * kDepth;
+    const int* stage_weights = term_weights + step % kStages * kDepth;
     const int first = begin + step * kDepth;
+    constexpr int kCopies = kDepth / kLines, kBatch = kCopies < 8 ? kCopies : 8;
 #pragma unroll
-    for (int i = 0; i < kDepth / kLines; ++i) {
-      const int at = line + i * kLines, k = first + at;
-      if constexpr (kTaps == Taps::one) {
-        const bool ok = reached != 0 && k < end;
+    for (int b = 0; b < kCopies; b += kBatch) {
+      const float* source[kBatch];
+      bool ok[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int at = line + (b + i) * kLines;
+        if constexpr (kTaps == Taps::one) {
+          ok[i] = reached != 0 && first + at < end;
+          source[i] = from + unsigned(first + at) * unsigned(volume);  // below 2^30 where it exists
+        } else {
+          const Term term = stage_terms[at];
+          if constexpr (kTaps == Taps::few)
+            ok[i] = (reached & unsigned(term.tap)) != 0;
+          else
+            ok[i] = exists && term.tap >= 0 && inside(max(term.tap, 0));
+          source[i] = from + term.at;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        float* const there = to + (line + (b + i) * kLines) * T::pitch + pixel;
         if (kWide)
-          copy16(to + at * T::pitch + pixel, from + int64_t(k) * volume, ok);
+          copy16(there, source[i], ok[i]);
         else
-          copy4(to + at * T::pitch + pixel, from + int64_t(k) * volume, ok);
-      } else {
-        const int channel = int(q.by_taps.quotient(unsigned(k))), tap = k - channel * q.taps;
-        const bool ok = k < end && (kTaps == Taps::few ? (reached >> tap & 1u) != 0 : exists && inside(tap));
-        copy4(to + at * T::pitch + pixel, from + int64_t(channel) * volume + place[tap].at, ok);
+          copy4(there, source[i], ok[i]);
       }
     }
     to += kDepth * T::pitch;
-    if constexpr (kWeights16) {
+    if constexpr (!kTransposed) {
+      const bool ok = first + weight_term < end;
 #pragma unroll
-      for (int i = thread; i < T::columns * (kDepth / 4); i += T::threads) {
-        const int column = i / (kDepth / 4), k = i % (kDepth / 4) * 4;
-        copy16(to + column * T::weight_pitch + k, weights + column * all_terms + first + k, column < columns && first + k < end);
+      for (int c = 0; c < T::columns; c += kWeightColumns) {
+        const int column = weight_column + c;
+        if (T::columns % kWeightColumns && column >= T::columns) continue;
+        float* const there = to + column * T::weight_pitch + weight_term;
+        if (kWeights16)
+          copy16(there, weights + (step * kDepth + c * all_terms), ok && column < columns);
+        else
+          copy4(there, weights + (step * kDepth + c * all_terms), ok && column < columns);
       }
     } else {
+      constexpr int kTimes = (kDepth + kWeightTerms - 1) / kWeightTerms;
+      int which[kTimes];
 #pragma unroll
-      for (int i = thread; i < T::columns * kDepth; i += T::threads) {
-        const int column = kTransposed ? i / 4 % T::columns : i / kDepth;
-        const int at = kTransposed ? i % 4 + i / (4 * T::columns) * 4 : i % kDepth, k = first + at;
-        const bool ok = column < columns && k < end;
-        if constexpr (kTransposed) {
-          const int channel = kTaps == Taps::one ? k : int(q.by_taps.quotient(unsigned(k)));
-          const int tap = kTaps == Taps::one ? 0 : k - channel * q.taps;
-          copy4(to + column * T::weight_pitch + at, weights + channel * channel_weights + int64_t(column) * f.taps() + place[tap].weight, ok);
-        } else {
-          copy4(to + column * T::weight_pitch + at, weights + column * all_terms + k, ok);
-        }
+      for (int i = 0; i < kTimes; ++i) {
+        const int at = weight_term + i * kWeightTerms;
+        if (kDepth % kWeightTerms && at >= kDepth) continue;
+        which[i] = kListed ? stage_weights[at] : (first + at) * channel_weights;
       }
+#pragma unroll
+      for (int i = 0; i < kTimes; ++i)
+#pragma unroll
+        for (int c = 0; c < T::columns; c += kWeightColumns) {
+          const int at = weight_term + i * kWeightTerms, column = weight_column + c;
+          if (kDepth % kWeightTerms && at >= kDepth) continue;
+          copy4(to + column * T::weight_pitch + at, weights + which[i] + c * f.taps(), column < columns && first + at < end);
+        }
     }
   };
 
@@ -251,6 +320,7 @@ __global__ void __launch_bounds__(T::threads, T::threads == 256 ? 2 : 4)
     __syncthreads();  // this stage is there, and all warps have used the one before
     if (step + kStages - 1 < steps) load(step + kStages - 1);
     copies_begun();
+    if (kListed && thread < kDepth) list_term((step + kStages) * kDepth + thread);
     const float* pixels = memory + step % kStages * T::stage + warp_row + g;
     const float* filters = memory + step % kStages * T::stage + kDepth * T::pitch + (warp_column + g) * T::weight_pitch;
 #pragma unroll
@@ -366,7 +436,7 @@ inline double microseconds_of(int rows, int columns, int64_t blocks, int steps, 
   constexpr double kCyclesPerMicrosecond = 1750.0, kAlone = 750.0;
   const double products = rows * columns * kDepth * 3 / 600.0;
   const double gathered = rows * kDepth / 128.0 * (wide ? 2.0 : 11.0) + columns * kDepth / 128.0 * 3.0;
-  const int warp_columns = std::min(columns, 32), warp_rows = rows == 128 || columns == 64 ? 32 : 16;
+  const int warp_columns = columns % 24 == 0 ? 24 : std::min(columns, 32), warp_rows = rows == 128 || columns > 32 ? 32 : 16;
   const double warps = double(rows / warp_rows) * (columns / warp_columns);
   const double split = warps / 4 * 2 * (4.0 * (warp_rows / 4 + warp_columns / 4) + 3.0 * (warp_rows / 16) * (warp_columns / 8));
   const double busy = 1.4 * std::max(products, gathered + split);
@@ -381,16 +451,20 @@ inline double microseconds_of(int rows, int columns, int64_t blocks, int steps, 
 inline bool set_phases(const Form& f, Args& a) {
   const int steps[3] = {f.transposed ? f.stride[0] : 1, f.transposed ? f.stride[1] : 1, f.transposed ? f.stride[2] : 1};
   if (int64_t(steps[0]) * steps[1] * steps[2] > kMostPhases) return false;
+  for (int axis = 0; axis < 3; ++axis) a.tap_step[axis] = tap_step(f, axis);
   a.phases = 0;
   for (int d = 0; d < steps[0]; ++d)
     for (int h = 0; h < steps[1]; ++h)
       for (int v = 0; v < steps[2]; ++v) {
-        Phase q = {{d, h, v}, {}, 1, Divisor(1)};
+        Phase q = {{d, h, v}, {}, {}, {}, 1, Divisor(1)};
         bool any = true;
         for (int axis = 0; axis < 3; ++axis) {
           q.count[axis] = (f.out[axis] - q.r[axis] + steps[axis] - 1) / steps[axis];
           any = any && q.count[axis] > 0;
-          q.taps *= f.transposed ? taps_before(f, axis, q.r[axis], f.kernel[axis]) : f.kernel[axis];
+          for (int k = f.kernel[axis] - 1; k >= 0; --k)
+            if (!f.transposed || (q.r[axis] + f.pad[axis] - k * f.dilation[axis]) % steps[axis] == 0)
+              q.first_tap[axis] = short(k), ++q.reach[axis];
+          q.taps *= q.reach[axis];
         }
         if (q.taps > 0) q.by_taps = Divisor(unsigned(q.taps));
         if (any) a.phase[a.phases++] = q;
@@ -410,6 +484,7 @@ inline Plan make_gathered_plan(const Form& f, int columns, int processors) {
   a.f = f;
   a.total = int64_t(f.images) * f.groups * f.co * f.out_volume();
   if (f.taps() > kMostTaps || int64_t(f.ci) * f.taps() > (1 << 30) || !set_phases(f, a) || a.phases == 0) return best;
+  if (int64_t(f.ci) * f.in_volume() > (1 << 30) || int64_t(f.ci) * f.co * f.taps() > (1 << 30)) return best;  // offsets are int
   int64_t rows = 0, terms = 0;
   for (int i = 0; i < a.phases; ++i) {
     const Phase& q = a.phase[i];
@@ -436,7 +511,7 @@ inline Plan make_gathered_plan(const Form& f, int columns, int processors) {
 template <class T, Taps kTaps, bool kWide, bool kWeights16, bool kTransposed>
 int launch_tile(const Plan& p, const float* x, const float* w, const float* bias, float* out, float* parts, cudaStream_t stream) {
   auto* kernel = multiply_gathered<T, kTaps, kWide, kWeights16, kTransposed>;
-  const int bytes = T::floats * 4 + p.args.f.taps() * int(sizeof(Place) + sizeof(Away));
+  const int bytes = T::floats * 4 + kStages * kDepth * 12 + p.args.f.taps() * int(sizeof(Place) + sizeof(Away));
   const cudaError_t state = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (state != cudaSuccess) return int(state);
   kernel<<<unsigned(p.blocks), T::threads, bytes, stream>>>(p.args, x, w, bias, out, parts);
@@ -445,10 +520,13 @@ int launch_tile(const Plan& p, const float* x, const float* w, const float* bias
 
 template <int kRows, int kColumns, Taps kTaps, bool kWeights16, bool kTransposed>
 int launch_rows(const Plan& p, const float* x, const float* w, const float* bias, float* out, float* parts, cudaStream_t stream) {
-  constexpr int kWarpRows = kRows == 128 || kColumns == 64 ? 32 : 16;
-  using T = Tile<kRows, kColumns, kWarpRows, kColumns < 32 ? kColumns : 32>;
+  constexpr bool kThin = TUNE_WARP_ROWS == 16 && kRows * kColumns <= 4096;
+  constexpr int kWarpRows = kRows == 128 || kColumns > 32 ? 32 : 16;
+  constexpr int kWarpColumns = kColumns % 24 == 0 ? 24 : kColumns < 32 ? kColumns : 32;
   if constexpr (kTaps == Taps::one && !kTransposed)
-    if (is_wide(p.args.f)) return launch_tile<T, kTaps, true, kWeights16, kTransposed>(p, x, w, bias, out, parts, stream);
+    if (is_wide(p.args.f))
+      return launch_tile<Tile<kRows, kColumns, kWarpRows, kWarpColumns>, kTaps, true, kWeights16, false>(p, x, w, bias, out, parts, stream);
+  using T = Tile<kRows, kColumns, kThin ? 16 : kWarpRows, kWarpColumns>;
   return launch_tile<T, kTaps, false, kWeights16, kTransposed>(p, x, w, bias, out, parts, stream);
 }
 
@@ -460,7 +538,7 @@ inline int64_t gathered_workspace(const Form& f, int columns) {
   return p.ok && p.args.slices > 1 ? p.args.total * p.args.slices * 4 : 0;
 }
 
-// A convolution with tiles of `Columns` (8, 16, 32 or 64) output channels. `kTaps`: how many taps reach one pixel of the output.
+// A convolution with tiles of `Columns` (8, 16, 24, 32, 48 or 64) output channels. `kTaps`: how many taps reach one pixel of the output.
 // `kWeights16`: the terms of an output channel are a multiple of four (forward convolutions only).
 template <int Columns, gathered::Taps kTaps, bool kWeights16, bool kTransposed>
 int launch_gathered(const Form& f, const float* x, const float* w, const float* bias, float* out, void* workspace, cudaStream_t stream) {

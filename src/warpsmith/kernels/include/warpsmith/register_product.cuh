@@ -15,6 +15,10 @@
 // estimate of the time of either way.
 #pragma once
 
+#ifndef TUNE_TILE
+#define TUNE_TILE -1  // for measurements: the number of a Tile, or -1 for the estimate
+#endif
+
 #include <type_traits>
 
 #include <warpsmith/mma_tf32.cuh>
@@ -28,6 +32,9 @@ constexpr int64_t kMostBlocks = (int64_t(1) << 31) - 1;  // of a launch
 constexpr int kFewTerms = 16;  // of products in float32 arithmetic
 constexpr int kFewRows = 16;   // of products that small_product.cuh is for
 
+// Floats from one row of `count` floats to the next: an odd multiple of 8, so that four rows lie in different banks.
+constexpr int apart(int count) { return count % 16 ? count : count + 8; }
+
 // PIECES_M x PIECES_N pieces of 16 x 8 elements for a warp, WARPS_M x WARPS_N warps side by side: a team. TEAMS of one warp
 // share out the chunks of the same tile. BLOCKS thread blocks have room on a multiprocessor.
 template <int PIECES_M_, int PIECES_N_, int WARPS_M_, int WARPS_N_, int TEAMS_, int STAGES_, int BLOCKS_>
@@ -36,7 +43,9 @@ struct Shape {
   static constexpr int TEAMS = TEAMS_, STAGES = STAGES_, BLOCKS = BLOCKS_;
   static constexpr int ROWS = PIECES_M * 16 * WARPS_M, COLUMNS = PIECES_N * 8 * WARPS_N;
   static constexpr int TEAM = WARPS_M * WARPS_N * 32, THREADS = TEAM * TEAMS;
-  static constexpr int OUT_STEP = COLUMNS + 8;  // floats between rows of the result: no two lanes of a store share a bank
+  static constexpr int OUT_STEP = apart(COLUMNS);  // floats between rows of the result: no two lanes of a store share a bank
+  // So many warps that they need not put instructions between those that add to the same registers; registers are scarce.
+  static constexpr bool CROWDED = THREADS * BLOCKS > 640;
   static_assert(TEAMS == 1 || TEAM == 32, "teams wait for themselves as warps");
 };
 using Square = Shape<2, 4, 2, 2, 1, 3, 4>;    // 64 x 64
@@ -45,13 +54,16 @@ using Tall = Shape<1, 10, 4, 1, 1, 3, 3>;     // 64 x 80
 using Wide = Shape<5, 2, 1, 4, 1, 3, 3>;      // 80 x 64
 using Narrow = Shape<1, 4, 4, 1, 1, 3, 5>;    // 64 x 32
 using Flat = Shape<2, 2, 1, 4, 1, 3, 5>;      // 32 x 64
+using Long = Shape<1, 5, 13, 1, 1, 3, 2>;     // 208 x 40
+using Fine = Shape<1, 5, 4, 1, 1, 2, 6>;      // 64 x 40
+using Broad = Shape<1, 7, 7, 1, 1, 3, 3>;     // 112 x 56
 using Tiny = Shape<2, 4, 1, 1, 8, 1, 2>;      // 32 x 32, a chunk for each of eight warps
 
 // Where a chunk of a factor lies in shared memory. ACROSS: neighbouring rows lie side by side in memory, else neighbouring
 // terms. Lanes of a warp read eight rows of four terms at a time, from different banks.
 template <int ROWS, bool ACROSS>
 struct Held {
-  static constexpr int STEP = ACROSS ? ROWS + 8 : kChunk + 4;
+  static constexpr int STEP = ACROSS ? apart(ROWS) : kChunk + 4;
   static constexpr int ROW = ACROSS ? 1 : STEP, TERM = ACROSS ? STEP : 1;
   static constexpr int FLOATS = STEP * (ACROSS ? kChunk : ROWS);
 };
@@ -99,8 +111,8 @@ __device__ __forceinline__ void copies_arrived() {
 }
 
 // Copies OUTER stretches of INNER floats, of which some exist. STEP: between stretches in shared memory; step: in memory.
-// ACROSS: stretches are terms, and those that do not exist become 0; else they are rows, and may stay what they are. Floats
-// beyond a stretch become 0 if they are terms.
+// ACROSS: stretches are terms, else rows, and those that do not exist may stay what they are. Terms that do not exist become
+// 0 up to the next multiple of 8; those beyond are never read.
 template <int OUTER, int INNER, int STEP, int UNIT, int THREADS, bool ACROSS>
 __device__ __forceinline__ void fetch_units(uint32_t to, const float* from, int64_t step, int outer_left, int inner_left,
                                             int thread) {
@@ -109,7 +121,7 @@ __device__ __forceinline__ void fetch_units(uint32_t to, const float* from, int6
 #pragma unroll
   for (int u = 0; u < UNITS; u += LANES) {
     const int inner = (u + thread % LANES) * UNIT, left = inner_left - inner;
-    if (ACROSS ? left <= 0 : UNITS % LANES && inner >= INNER) continue;
+    if (ACROSS ? left <= 0 : (UNITS % LANES && inner >= INNER) || inner >= (inner_left + 7) / 8 * 8) continue;
     const int bytes = left >= UNIT ? UNIT * 4 : left > 0 ? left * 4 : 0;
     const float* row = from + outer * step + (left > 0 ? inner : 0);
     const uint32_t at = to + (outer * STEP + inner) * 4;
@@ -118,7 +130,7 @@ __device__ __forceinline__ void fetch_units(uint32_t to, const float* from, int6
       if (OUTER % PER && outer + o >= OUTER) continue;
       if (outer + o < outer_left)
         copy_later<UNIT>(at + o * STEP * 4, row, bytes);
-      else if (ACROSS)
+      else if (ACROSS && outer + o < (outer_left + 7) / 8 * 8)
         copy_later<UNIT>(at + o * STEP * 4, from, 0);
     }
   }
@@ -166,6 +178,19 @@ __device__ __forceinline__ void multiply_chunk(const float* a, const float* b, i
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         split<EXACT>(a[(i * 16 + e % 2 * 8) * A::ROW + (k + e / 2 * 4) * A::TERM], big_a[i][e], small_a[i][e]);
+    if (S::CROWDED) {
+#pragma unroll
+      for (int j = 0; j < S::PIECES_N; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) split<EXACT>(b[j * 8 * B::ROW + (k + e * 4) * B::TERM], big_b[0][e], small_b[0][e]);
+#pragma unroll
+        for (int i = 0; i < S::PIECES_M; ++i) {
+          if (EXACT) mma::multiply(d[i][j], small_a[i], big_b[0]), mma::multiply(d[i][j], big_a[i], small_b[0]);
+          mma::multiply(d[i][j], big_a[i], big_b[0]);
+        }
+      }
+      continue;
+    }
 #pragma unroll
     for (int j = 0; j < S::PIECES_N; ++j)
 #pragma unroll
@@ -194,56 +219,80 @@ __device__ __forceinline__ void multiply_chunk(const float* a, const float* b, i
       for (int e = 0; e < 4; ++e) sum[i][j][e] += d[i][j][e];
 }
 
-// Writes a tile from shared memory, UNIT floats for a lane; the teams' sums are added up.
+// Writes a tile from shared memory, UNIT floats for a lane; the teams' sums are added up. A thread has the same columns of
+// every row it writes: an element is little more than a load and a store.
 template <class S, int UNIT>
 __device__ __forceinline__ void store_rows(const Job& job, const float* memory, float* out, int64_t stack, int64_t row,
                                            int64_t column, int rows, int columns) {
-  constexpr int UNITS = S::COLUMNS / UNIT, TOGETHER = S::TEAMS > 1 ? 1 : 4;
-  const float* const bias = job.slices == 1 && job.bias ? job.bias + column : nullptr;
-  bool any_nan = false;
+  constexpr int UNITS = S::COLUMNS / UNIT, LANES = UNITS > 16 ? 32 : UNITS > 8 ? 16 : 8, PASSES = (UNITS + LANES - 1) / LANES;
+  constexpr int PER = S::THREADS / LANES, EACH = (S::ROWS + PER - 1) / PER;  // rows at a time, rows of a thread
+  constexpr int TOGETHER = S::TEAMS > 1 || EACH % 2 ? 1 : EACH % 4 ? 2 : 4;
+  const int first = int(threadIdx.x) / LANES, side = int(threadIdx.x) % LANES * UNIT;
+  const int64_t step = job.columns;
+  float add[PASSES][UNIT];
+#pragma unroll
+  for (int k = 0; k < PASSES; ++k)
+#pragma unroll
+    for (int e = 0; e < UNIT; ++e) {
+      const int c = side + k * LANES * UNIT + e;
+      add[k][e] = job.slices == 1 && job.bias && c < columns ? __ldg(job.bias + column + c) : 0.0f;
+    }
+  float probe = 0.0f;  // becomes NaN if an element is infinite or NaN
+  const float* from = memory + first * S::OUT_STEP + side;
+  float* to = out + first * step + side;
 #pragma unroll 1
-  for (int first = int(threadIdx.x); first < rows * UNITS; first += TOGETHER * S::THREADS) {
-    float v[TOGETHER][UNIT];
+  for (int r = first; r < rows; r += TOGETHER * PER, from += TOGETHER * PER * S::OUT_STEP, to += TOGETHER * PER * step) {
+    float v[TOGETHER][PASSES][UNIT];
 #pragma unroll
-    for (int u = 0; u < TOGETHER; ++u) {
-      const int i = first + u * S::THREADS, r = i / UNITS, c = i % UNITS * UNIT;
+    for (int u = 0; u < TOGETHER; ++u)
 #pragma unroll
-      for (int e = 0; e < UNIT; ++e) {
-        v[u][e] = bias && c + e < columns ? __ldg(bias + c + e) : 0.0f;
-        if (r < rows)
+      for (int k = 0; k < PASSES; ++k)
+        if (UNITS % LANES == 0 || side + k * LANES * UNIT < S::COLUMNS) {
 #pragma unroll
-          for (int team = 0; team < S::TEAMS; ++team) v[u][e] += memory[(team * S::ROWS + r) * S::OUT_STEP + c + e];
+          for (int team = 0; team < S::TEAMS; ++team) {
+            const float* const at = from + (team * S::ROWS + u * PER) * S::OUT_STEP + k * LANES * UNIT;
+            float w[UNIT];
+            if (UNIT == 4) {
+              const float4 four = *reinterpret_cast<const float4*>(at);
+              w[0] = four.x, w[UNIT > 1] = four.y, w[UNIT / 2] = four.z, w[UNIT - 1] = four.w;
+            } else {
+              w[0] = *at;
+            }
+#pragma unroll
+            for (int e = 0; e < UNIT; ++e) v[u][k][e] = w[e] + (team ? v[u][k][e] : add[k][e]);
+          }
+        }
+    float* here = to;
+#pragma unroll
+    for (int u = 0; u < TOGETHER; ++u, here += PER * step)
+#pragma unroll
+      for (int k = 0; k < PASSES; ++k) {
+        if (r + u * PER >= rows || side + k * LANES * UNIT >= columns) continue;
+#pragma unroll
+        for (int e = 0; e < UNIT; ++e) probe = fmaf(v[u][k][e], 0.0f, probe);
+        if (UNIT == 4)
+          *reinterpret_cast<float4*>(here + k * LANES * UNIT) =
+              make_float4(v[u][k][0], v[u][k][UNIT > 1], v[u][k][UNIT / 2], v[u][k][UNIT - 1]);
+        else
+          here[k * LANES] = v[u][k][0];
       }
-    }
-#pragma unroll
-    for (int u = 0; u < TOGETHER; ++u) {
-      const int i = first + u * S::THREADS, r = i / UNITS, c = i % UNITS * UNIT;
-      if (r >= rows || c >= columns) continue;
-#pragma unroll
-      for (int e = 0; e < UNIT; ++e) any_nan |= v[u][e] != v[u][e];
-      if (UNIT == 4)
-        *reinterpret_cast<float4*>(out + r * job.columns + c) =
-            make_float4(v[u][0], v[u][UNIT > 1], v[u][UNIT / 2], v[u][UNIT - 1]);
-      else
-        out[r * job.columns + c] = v[u][0];
-    }
   }
-  if (!any_nan || job.slices > 1) return;
+  if (probe == 0.0f || job.slices > 1) return;
 #pragma unroll 1
-  for (int i = int(threadIdx.x); i < rows * UNITS; i += S::THREADS) {
-    const int r = i / UNITS;
+  for (int r = first; r < rows; r += PER)
 #pragma unroll 1
-    for (int c = i % UNITS * UNIT; c < i % UNITS * UNIT + UNIT && c < columns; ++c) {
+    for (int i = 0; i < PASSES * UNIT; ++i) {
+      const int c = side + i / UNIT * (LANES * UNIT) + i % UNIT;
+      if (c >= columns) break;
       float sum = 0.0f;
 #pragma unroll 1
       for (int team = 0; team < S::TEAMS; ++team) sum += memory[(team * S::ROWS + r) * S::OUT_STEP + c];
-      if (sum != sum) out[r * job.columns + c] = in_plain_arithmetic(job, stack, row + r, column + c);
+      if (sum != sum) out[r * step + c] = in_plain_arithmetic(job, stack, row + r, column + c);
     }
-  }
 }
 
 template <class S, bool A_ACROSS, bool B_ACROSS, bool EXACT>
-__global__ void __launch_bounds__(S::THREADS, S::BLOCKS) tile(Job job) {
+__global__ void __launch_bounds__(S::THREADS, S::BLOCKS - (S::CROWDED && A_ACROSS)) tile(Job job) {
   using A = Held<S::ROWS, A_ACROSS>;
   using B = Held<S::COLUMNS, B_ACROSS>;
   constexpr int STAGE = A::FLOATS + B::FLOATS;
@@ -393,7 +442,7 @@ __global__ void __launch_bounds__(256) few_terms(Job job) {
 
 // --- how a product is computed ---
 
-enum class Tile { SQUARE, LARGE, TALL, WIDE, NARROW, FLAT, TINY };
+enum class Tile { SQUARE, LARGE, TALL, WIDE, NARROW, FLAT, TINY, LONG, FINE, BROAD };  // the last three: for stacks
 struct Plan {
   Tile tile;
   int64_t slices, slice;
@@ -406,6 +455,7 @@ struct Plan {
 // with its first and last bytes takes 4 microseconds.
 template <class S>
 inline void consider(const Product& p, Tile tile, bool exact, Plan& best) {
+  if (TUNE_TILE >= 0 ? int(tile) != TUNE_TILE : tile > Tile::TINY && p.stack == 1) return;
   const double cycles_per_us = 1600, memory = 3.4e6, cache = 5e6, launch = 4.0;
   const int sms = split::multiprocessors();
   const auto parts = [](int64_t n, int size) { return (n + size - 1) / size; };
@@ -448,6 +498,9 @@ inline Plan plan_for(const Product& p, bool exact) {
   consider<Narrow>(p, Tile::NARROW, exact, best);
   consider<Flat>(p, Tile::FLAT, exact, best);
   consider<Tiny>(p, Tile::TINY, exact, best);
+  consider<Long>(p, Tile::LONG, exact, best);
+  consider<Fine>(p, Tile::FINE, exact, best);
+  consider<Broad>(p, Tile::BROAD, exact, best);
   return best;
 }
 
@@ -544,6 +597,9 @@ inline cudaError_t multiply_by(const Plan& plan, const Product& p, const split::
     case Tile::NARROW: error = launch_tiles<Narrow, A_ACROSS, B_ACROSS, EXACT>(job, stream); break;
     case Tile::FLAT: error = launch_tiles<Flat, A_ACROSS, B_ACROSS, EXACT>(job, stream); break;
     case Tile::TINY: error = launch_tiles<Tiny, A_ACROSS, B_ACROSS, EXACT>(job, stream); break;
+    case Tile::LONG: error = launch_tiles<Long, A_ACROSS, B_ACROSS, EXACT>(job, stream); break;
+    case Tile::FINE: error = launch_tiles<Fine, A_ACROSS, B_ACROSS, EXACT>(job, stream); break;
+    case Tile::BROAD: error = launch_tiles<Broad, A_ACROSS, B_ACROSS, EXACT>(job, stream); break;
   }
   if (error != cudaSuccess || plan.slices == 1) return error;
   const int64_t blocks = (p.stack * p.rows * p.columns + 31) / 32;
