@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 [ $# -ge 3 ] || { echo "usage: record.sh FOLDER SECONDS STEP..."; exit 2; }
 out=$(realpath -m "$1") limit=$2
 shift 2
-steps="judge verify tf32 sweep checks lineage tests attacks demo throughput engines sharing rejects draws calibration suite"
+steps="judge verify tf32 verify_tf32 sweep checks lineage tests attacks demo throughput engines sharing rejects draws calibration suite"
 for name in ${*//+/ }; do
   case $name in
     probes:*) [ -e "benchmarks/probes/${name#*:}/next.sh" ] || { echo "no benchmarks/probes/${name#*:}/next.sh"; exit 2; } ;;
@@ -109,6 +109,9 @@ step() {
     first:*) bounded $collection --verify --at-once 8 --limit-s "$(begin_until 10)" --first "${1#*:}" ;;
     tf32)
       bounded $collection --precision tf32 --json benchmarks/h200/collection_tf32.json --limit-s "$(begin_until 20)" ;;
+    verify_tf32)
+      bounded $collection --verify --at-once 8 --precision tf32 --json benchmarks/h200/collection_tf32.json \
+        --limit-s "$(begin_until 10)" ;;
     sweep) bounded python3 -m benchmarks.shape_sweep --limit-s "$(begin_until 15)" ;;
     checks) bounded python3 -m benchmarks.form_checks --limit-s "$(begin_until 10)" ;;
     lineage) bounded python3 -m benchmarks.lineage_record --out "$work/lineage" --limit-s "$(begin_until 25)" ;;

@@ -165,7 +165,12 @@ def test_every_task_of_these_families_has_the_kernel_that_was_tuned_for_it() -> 
             L2,
             "F.conv2d(x, weight, bias, stride=2, padding=1)",
             "2-d convolution",
-            ("kColumns = 48", "{1, 3, 3}, {1, 2, 2}, {0, 1, 1}, {1, 1, 1}, false", "x, weight, bias, out"),
+            (
+                "launch_gathered",
+                "TUNE_COLUMNS = 48",
+                "{1, 3, 3}, {1, 2, 2}, {0, 1, 1}, {1, 1, 1}, false",
+                "x, weight, bias",
+            ),
         ),
         (
             f'{X2}; weight=normal("10, 12, 5, 1")',
@@ -319,7 +324,7 @@ def test_other_shapes_and_options_get_the_same_kernels(
             SIDES,
             "torch.addmm(c, a, b, beta=2)",
         ),
-        ('a=normal("m, k"); b=normal("k, n")', SIDES, "torch.triu(a @ b)"),
+        ('a=normal("m, k"); b=normal("k, n")', SIDES, "torch.triu(a @ b, 1)"),
         ('a=normal("n, n"); b=normal("n, n")', '{"n": 8}', "a @ b @ a"),
         ('a=normal("m, 4, k"); b=normal("m, k, n")', SIDES, "a[:, 1:3] @ b"),
         (

@@ -116,6 +116,7 @@ DIALECT = CDialect(
         ("convolution_gathered.cuh", "`launch_gathered`: small or few images, 1 x 1 kernels, large strides"),
         ("convolution_few_terms.cuh", "`launch_few_terms`: convolutions with at most 32 terms"),
         ("matmul.cuh", "`multiply(product, a, b, epilogue, workspace, stream)`: fp32-class products on tensor cores"),
+        ("triangle_product.cuh", "`multiply_triangle<SIDE>`: one triangle of a product, zeros elsewhere"),
         ("small_product.cuh", "`multiply_small`: float32 products with few rows or columns, and small ones"),
         ("register_product.cuh", "`multiply_in_registers`: small and thin products, split in registers, one launch"),
         ("flash_attention.cuh", "`flash::attend(heads, workspace, stream)`: causal attention in the fp32 class"),

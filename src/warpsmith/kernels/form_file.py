@@ -2,8 +2,9 @@
 
 `cuda/operations.json` holds the operations of every task that has a file `cuda/NAME.cu`; `write_operations` makes it. A
 task matches if its reference makes the same calls with the same options. Names, sizes and the order of the inputs may
-differ, and numbers that the suite's task takes as scalars. Element-wise tasks and losses over all elements match with
-tensors of any number of axes. Where the contracts differ, a `launch` is added that calls the one of the file.
+differ, and numbers that the suite's task takes as scalars; so may the order of operations, and whether a whole number
+is written as 3 or 3.0. Element-wise tasks and losses over all elements match with tensors of any number of axes. Where
+the contracts differ, a `launch` is added that calls the one of the file.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from warpsmith.kernels.form_reading import in_order, simplified
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require
 from warpsmith.model.contract import Argument, ArgumentKind
 from warpsmith.model.task import Dim, Operation, Outline, Task
@@ -45,6 +47,8 @@ _AXES = {
 """The place of the argument that names axes, by operation; counted from the end, an axis may be negative."""
 _SIZES: Mapping[str, tuple[int, ...]] = {"native_group_norm": (3, 4, 5)}
 """Arguments that follow from the sizes of the tensors, by operation."""
+_COMPUTED: Mapping[str, tuple[str, float]] = {"attention": ("width", -0.25)}
+"""The axis and the power of it that a number is, by task: its operations do not show what was computed from sizes."""
 _LEFT_OUT: Mapping[str, tuple[object, ...]] = {"elu": (None, 1.0), "leaky_relu": (None, 0.01)}
 """Arguments that a call leaves out where they have these values, by operation."""
 
@@ -75,8 +79,9 @@ _FILE = TypeAdapter(tuple[FileKernel, ...])
 
 @cache
 def file_kernels() -> tuple[FileKernel, ...]:
-    """All that `cuda/operations.json` has."""
-    return _FILE.validate_json(OPERATIONS.read_bytes())
+    """All that `cuda/operations.json` has, as outlines are compared."""
+    kernels = _FILE.validate_json(OPERATIONS.read_bytes())
+    return tuple(replace(each, outline=in_order(simplified(each.outline))) for each in kernels)
 
 
 def write_operations(kernels: Iterable[FileKernel]) -> bytes:
@@ -94,15 +99,22 @@ def described(title: str, task: Task, outline: Outline, arguments: Sequence[Argu
 
 def same_operations(task: FormTask) -> FormKernel:
     """The file of the suite's task that has the same operations."""
-    wanted = _names(task.outline.nodes)
+    ours = in_order(task.outline)
+    wanted = _names(ours.nodes)
     for kernel in file_kernels():
         if _names(kernel.outline.nodes) != wanted:
             continue
         try:
-            return FormKernel(f"as {kernel.title}", _source(task, kernel, _Match(task, kernel)))
+            return FormKernel(f"as {kernel.title}", _source(task, kernel, _Match(task, ours, kernel)))
         except NotThisForm:
             continue
     raise NotThisForm
+
+
+def convolution_of_a_file(task: FormTask) -> FormKernel:
+    """The file of a suite's task with the same convolution; the form `convolution` would take it, too."""
+    require("aten.convolution.default" in _names(task.outline.nodes))
+    return same_operations(task)
 
 
 def _names(nodes: Sequence[Operation]) -> list[str]:
@@ -112,10 +124,11 @@ def _names(nodes: Sequence[Operation]) -> list[str]:
 class _Match:
     """Which tensor, extent and number of a task stands for which of the suite's task. Raises `NotThisForm` for none."""
 
-    def __init__(self, task: FormTask, kernel: FileKernel) -> None:
+    def __init__(self, task: FormTask, ours: Outline, kernel: FileKernel) -> None:
         self.task = task
+        self.ours = ours
         self.kernel = kernel
-        ours, theirs = task.outline, kernel.outline
+        theirs = kernel.outline
         require(len(ours.inputs) == len(theirs.inputs) and len(ours.outputs) == len(theirs.outputs))
         require(len(ours.outputs) == len(task.task.outputs))
         self.values: dict[str, str] = {}  # of the suite's task: ours
@@ -141,9 +154,9 @@ class _Match:
 
     def _is_flat(self) -> bool:
         """Whether all tensors have the same extents on both sides, and all operations treat all elements alike."""
-        shapes = [{each.dims for each in outline.inputs} for outline in (self.kernel.outline, self.task.outline)]
+        shapes = [{each.dims for each in outline.inputs} for outline in (self.kernel.outline, self.ours)]
         names = {node.op.split(".")[1] for node in self.kernel.outline.nodes}
-        nodes = (*self.kernel.outline.nodes, *self.task.outline.nodes)
+        nodes = (*self.kernel.outline.nodes, *self.ours.nodes)
         return all(len(each) == 1 for each in shapes) and names <= _ANY_SHAPE and not any(map(_names_an_axis, nodes))
 
     def _operation(self, one: Operation, other: Operation) -> None:
@@ -163,11 +176,13 @@ class _Match:
             require(result.dtype == mine.dtype)
             self.values[result.name] = mine.name
             self._dims[mine.name] = mine.dims
+            if len(result.dims) == len(mine.dims):
+                self._bind_axes(result.dims, mine.dims)
 
     def _argument(self, theirs: Any, mine: Any, rank: int) -> None:
         """One argument of an operation; `rank`: how many axes there are, 0 for arguments that name none."""
         if isinstance(theirs, dict):
-            require(isinstance(mine, dict) or type(mine) is int)
+            require(isinstance(mine, dict) or type(mine) in (int, float))
             self._reference(str(theirs["$"]), mine)
         elif isinstance(theirs, list):
             require(isinstance(mine, list) and len(mine) == len(theirs))
@@ -175,7 +190,7 @@ class _Match:
                 self._argument(one, other, rank)
         elif rank and type(theirs) is int and type(mine) is int:
             require(theirs % rank == mine % rank)
-        elif theirs != mine or type(theirs) is not type(mine):
+        elif theirs != mine or not _same_kind(theirs, mine):
             self._number(theirs, mine)
 
     def _reference(self, theirs: str, mine: Any) -> None:
@@ -184,11 +199,21 @@ class _Match:
             known = self._bind(theirs, mine)
         if known is not None:
             require(_value(mine) == known)
+        elif theirs == "?" and type(mine) is float:
+            self._computed(mine)
         elif theirs == "?":
             require(_value(mine) == "?")
         else:
+            require(type(mine) is not float)
             found = mine if type(mine) is int else _value(mine)
             require(_factors([found]) == _factors(self._extent(theirs)))
+
+    def _computed(self, mine: float) -> None:
+        """A number of ours where the operations of the suite's task only say that it was computed from sizes."""
+        axis, power = _COMPUTED.get(self.kernel.name, ("", 0.0))
+        sizes = {self.task.size(dim, w) for dim in self.axes.get(axis, ())[:1] for w in self.task.task.workloads}
+        require(len(sizes) == 1 and min(sizes) > 0 and len(self.axes[axis]) == 1)
+        require(math.isclose(mine, sizes.pop() ** power, rel_tol=1e-6))
 
     def _bind(self, theirs: str, mine: Any) -> str:
         """Let a tensor of ours stand for an input of the suite's task, and its extents for the axes."""
@@ -208,6 +233,12 @@ class _Match:
             require(_factors(self._extent(dim)) == _factors(part))
         self.values[theirs] = ours.name
         return ours.name
+
+    def _bind_axes(self, theirs: Sequence[Dim], mine: Sequence[Dim]) -> None:
+        """Let extents of a result stand for axes that no input has."""
+        for dim, ours in zip(theirs, mine, strict=True):
+            if isinstance(dim, str) and dim.isidentifier() and ours != "?":
+                self.axes.setdefault(dim, [ours])
 
     def _extent(self, dim: Dim) -> list[Dim]:
         """An extent of the suite's task in ours."""
@@ -235,15 +266,20 @@ class _Match:
         used = list(_numbers(self.kernel.outline.nodes))
         require(all(value in used for value in self.kernel.scalars.values()))
         require(all(value in self.kernel.scalars.values() for value in used if isinstance(value, float)))
-        mine = list(_numbers(self.task.outline.nodes))
+        mine = list(_numbers(self.ours.nodes))
         for name, value in self.scalars.items():
             require(used.count(self.kernel.scalars[name]) == 1 and mine.count(value) >= 1)
 
     def _output(self, theirs: str) -> int:
         """The place among our outputs of an output of the suite's task."""
         name = self.values.get(theirs)
-        require(name in self.task.outline.outputs)
-        return list(self.task.outline.outputs).index(str(name))
+        require(name in self.ours.outputs)
+        return list(self.ours.outputs).index(str(name))
+
+
+def _same_kind(theirs: object, mine: object) -> bool:
+    """Whether equal values mean the same; operations treat 3 and 3.0 alike where their results have the same type."""
+    return type(theirs) is type(mine) or {type(theirs), type(mine)} == {int, float}
 
 
 def _value(argument: Any) -> str:

@@ -41,9 +41,17 @@ View = tuple[Group, ...]
 
 def product(task: FormTask) -> FormKernel:
     """One product."""
-    steps = task.steps
+    found = read_product(task, task.steps)
+    kind = "batched product" if found.stack else "product"
+    if found.bias:
+        kind += " with bias"
+    return FormKernel(kind, _source(task, found))
+
+
+def read_product(task: FormTask, steps: Sequence[Step]) -> OneProduct:
+    """The product that these operations are, the last of which gives the result."""
     views = {name: _whole(name, spec.dims) for name, spec in ((t.name, t) for t in task.task.inputs)}
-    found: _Product | None = None
+    found: OneProduct | None = None
     for step in steps:
         if step.name in _PRODUCTS:
             require(found is None)
@@ -54,16 +62,15 @@ def product(task: FormTask) -> FormKernel:
     if found is None:
         raise NotThisForm
     # The result must lie in memory as the product writes it.
-    written = [axis for group in _view({"$": task.outline.outputs[0]}, views) for axis in group]
+    written = [axis for group in views[steps[-1].result.name] for axis in group]
     require(written == [axis for group in found.result for axis in group])
-    kind = "batched product" if found.stack else "product"
-    if found.bias:
-        kind += " with bias"
-    return FormKernel(kind, _source(task, found))
+    return found
 
 
 @dataclass(frozen=True)
-class _Product:
+class OneProduct:
+    """One product: the axes of its rows, terms and columns, and how its factors lie in memory."""
+
     stack: Group
     rows: Group
     terms: Group
@@ -77,7 +84,7 @@ class _Product:
     result: View
 
 
-def _multiply(task: FormTask, step: Step, views: dict[str, View]) -> _Product:
+def _multiply(task: FormTask, step: Step, views: dict[str, View]) -> OneProduct:
     bias = ""
     arguments = step.arguments
     if step.name == "addmm":
@@ -108,7 +115,7 @@ def _multiply(task: FormTask, step: Step, views: dict[str, View]) -> _Product:
     result: View = (rows, columns) if step.name != "bmm" else (stack, rows, columns)
     if step.name == "bmm" and shared:
         result = ((), rows, columns)
-    return _Product(
+    return OneProduct(
         stack=stack,
         rows=rows,
         terms=terms,
@@ -140,12 +147,17 @@ def _extents(group: Group) -> tuple[Dim, ...]:
     return (number, *sorted(axis.extent for axis in group if isinstance(axis.extent, str)))
 
 
-def _source(task: FormTask, found: _Product) -> str:
+def factors(found: OneProduct) -> str:
+    """Both factors, as arguments of a kernel."""
+    first = "transposed" if found.a_transposed else "plain"
+    second = "transposed" if found.b_transposed else "plain"
+    return f"warpsmith::{first}({found.a}, p.rows, p.terms), warpsmith::{second}({found.b}, p.columns, p.terms)"
+
+
+def _source(task: FormTask, found: OneProduct) -> str:
     stack, rows, terms, columns = (
         task.product([axis.extent for axis in group]) for group in (found.stack, found.rows, found.terms, found.columns)
     )
-    first = "transposed" if found.a_transposed else "plain"
-    second = "transposed" if found.b_transposed else "plain"
     end = "warpsmith::dense(OUT, p)".replace("OUT", task.out)
     if found.bias:
         end = f"Biased{{{end}, {found.bias}}}"
@@ -154,7 +166,7 @@ def _source(task: FormTask, found: _Product) -> str:
     said = f", the {' and the '.join(stored)} stored transposed" if stored else ""
     exactness = "<warpsmith::Tf32>" if task.tf32 else ""
     how = "accuracy of TF32 from one fp16 product" if task.tf32 else "float32 accuracy from three fp16 products"
-    factors = f"warpsmith::{first}({found.a}, p.rows, p.terms), warpsmith::{second}({found.b}, p.columns, p.terms)"
+    both = factors(found)
     needed = f"return warpsmith::multiply_bytes{exactness}(product({task.size_names}));"
     registers = ""
     if any(_is_modest(task, found, workload) for workload in task.task.workloads):
@@ -167,7 +179,7 @@ def _source(task: FormTask, found: _Product) -> str:
         )
         registers = (
             f"if (warpsmith::by_registers{exactness}(p, TUNE_WAY))\n"
-            f"    return int(warpsmith::multiply_in_registers<{layout}{class_}>(p, {factors}, {task.out}, "
+            f"    return int(warpsmith::multiply_in_registers<{layout}{class_}>(p, {both}, {task.out}, "
             f"{found.bias or 'nullptr'}, {task.workspace}, cudaStream_t({task.stream})));"
         )
     return text(
@@ -185,7 +197,7 @@ def _source(task: FormTask, found: _Product) -> str:
         task.launch(
             f"const warpsmith::Product p = product({task.size_names});",
             *([registers] if registers else []),
-            f"return int(warpsmith::multiply{exactness}(p, {factors}, {end}, {task.workspace}, "
+            f"return int(warpsmith::multiply{exactness}(p, {both}, {end}, {task.workspace}, "
             f"cudaStream_t({task.stream})));",
         ),
     )
@@ -194,14 +206,14 @@ def _source(task: FormTask, found: _Product) -> str:
 _FEW_ROWS, _FEW_TERMS, _MODEST_FLOPS = 24, 16, 10_000_000_000  # beyond these matmul.cuh is always the faster one
 
 
-def _is_modest(task: FormTask, found: _Product, workload: Workload) -> bool:
+def _is_modest(task: FormTask, found: OneProduct, workload: Workload) -> bool:
     """Whether a workload may be one of those that register_product.cuh is for; the kernel decides."""
     stack, rows, terms, columns = _sizes(task, found, workload)
     few = min(rows, columns) <= _FEW_ROWS or terms <= _FEW_TERMS
     return few or 2 * stack * rows * terms * columns <= _MODEST_FLOPS
 
 
-def _sizes(task: FormTask, found: _Product, workload: Workload) -> tuple[int, ...]:
+def _sizes(task: FormTask, found: OneProduct, workload: Workload) -> tuple[int, ...]:
     """The stack, rows, terms and columns of a workload."""
     return tuple(
         math.prod(task.size(axis.extent, workload) for axis in group)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from warpsmith.kernels.form_reading import simplified
 from warpsmith.model.contract import Argument, ArgumentKind, Contract
 from warpsmith.model.task import Dim, Outline, OutlineValue, Precision, Task, Workload
 
@@ -53,18 +54,19 @@ class FormTask:
     def __init__(self, task: Task, contract: Contract, outline: Outline) -> None:
         require(not contract.table and task.precision in (Precision.FP32, Precision.TF32))
         self.task = task
-        self.outline = outline
+        self.outline = simplified(outline)
         self.contract = contract
         self.on_cpu = contract.backend == "cpu"
         self.tf32 = task.precision is Precision.TF32  # a kernel may be less exact than float32, and need not be
-        self._inputs = {value.name: value for value in outline.inputs}
+        self._inputs = {value.name: value for value in self.outline.inputs}
         self._names = {each.source: each.name for each in contract.arguments}
 
     @cached_property
     def steps(self) -> list[Step]:
         """The operations that the one output depends on; no other type than float32 and bool."""
         require(len(self.task.outputs) == 1 and len(self.outline.outputs) == 1)
-        require(all(spec.dtype in ("float32", "bool") for spec in self.task.tensors))
+        dtypes = {each.dtype for each in self.outline.inputs} | {each.dtype for each in self.task.outputs}
+        require(dtypes <= {"float32", "bool"})
         return _steps(self.outline)
 
     # --- tensors ---

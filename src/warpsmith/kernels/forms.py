@@ -15,21 +15,24 @@ from warpsmith.kernels.form_attention import attention
 from warpsmith.kernels.form_chain import chain
 from warpsmith.kernels.form_channel_norm import channel_norm
 from warpsmith.kernels.form_convolution import convolution
-from warpsmith.kernels.form_file import same_operations
+from warpsmith.kernels.form_file import convolution_of_a_file, same_operations
 from warpsmith.kernels.form_pool import pooling
 from warpsmith.kernels.form_product import product
 from warpsmith.kernels.form_reduction import reduction
 from warpsmith.kernels.form_rows import rows, short_rows
 from warpsmith.kernels.form_scan import scan
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm
+from warpsmith.kernels.form_triangle import triangle_of_product
 from warpsmith.model.contract import Contract
 from warpsmith.model.task import Outline, Task
 
 Form = Callable[[FormTask], FormKernel]
 FORMS: Mapping[str, tuple[Form, ...]] = {
     "cuda": (
+        convolution_of_a_file,
         convolution,
         product,
+        triangle_of_product,
         attention,
         scan,
         pooling,
