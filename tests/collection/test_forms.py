@@ -111,7 +111,7 @@ NOT_BY_A_FORM = {  # structure of the inputs that no operation of the reference 
     "conv_transpose2d_strided_dilated",  # every output has one input pixel or none: a kernel of its own
 }
 
-HEAD = "import torch\nimport torch.nn.functional as F\nfrom warpsmith import booleans, normal, task\n\n"
+HEAD = "import torch\nimport torch.nn.functional as F\nfrom warpsmith import booleans, integers, normal, task\n\n"
 X1, X2, X3 = 'x=normal("b, 24, n")', 'x=normal("b, 24, h, w")', 'x=normal("b, 24, d, h, w")'
 SIDES = '{"m": 8, "k": 9, "n": 7}'
 L1, L2 = '{"b": 64, "n": 40000}', '{"b": 64, "h": 500, "w": 500}'  # large enough for the general kernels

@@ -1,5 +1,7 @@
 """Products of matrices and of stacks of matrices: either factor plain or transposed, views around them, a bias.
 
+Element-wise operations after a product become the end of its kernel.
+
 Views are followed symbolically: a value is a tensor whose own axes are grouped into the value's axes in some order.
 A factor whose rows and terms lie in memory in one of the two orders that `matmul.cuh` takes is read as it lies.
 """
@@ -8,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from warpsmith.kernels.form_tail import Indices, Tail, divide
 from warpsmith.kernels.form_task import (
     FormKernel,
     FormTask,
@@ -20,7 +23,8 @@ from warpsmith.kernels.form_task import (
     tunable,
     value_name,
 )
-from warpsmith.model.task import Dim, TensorSpec, Workload
+from warpsmith.lowering.emitter import nest
+from warpsmith.model.task import Dim, Workload
 
 _PRODUCTS = ("mm", "bmm", "addmm")
 
@@ -40,11 +44,24 @@ View = tuple[Group, ...]
 
 
 def product(task: FormTask) -> FormKernel:
-    """One product."""
-    found = read_product(task, task.steps)
+    """One product, perhaps with element-wise operations after it."""
+    tail: Tail | None = None
+    try:
+        found = read_product(task, task.steps)
+    except NotThisForm:
+        head, tail = divide(task, _PRODUCTS)
+        found = read_product(head, head.steps)
+        groups = tail.grouped([[axis.extent for axis in group] for group in (found.stack, found.rows, found.columns)])
+        vector = None if found.bias else tail.added_vector(groups[-1])
+        if vector:
+            found, tail = replace(found, bias=task.parameter(vector)), None
+        # Modest products have kernels without such an end: the product and what follows are two kernels there.
+        require(tail is None or not all(_is_modest(task, found, each) for each in task.task.workloads))
     kind = "batched product" if found.stack else "product"
     if found.bias:
         kind += " with bias"
+    if tail:
+        return FormKernel(f"{kind}, then element-wise operations", _source_with_tail(task, found, tail, groups))
     return FormKernel(kind, _source(task, found))
 
 
@@ -111,7 +128,7 @@ def _multiply(task: FormTask, step: Step, views: dict[str, View]) -> OneProduct:
     require(bool(a_plain or a_turned) and bool(b_plain or b_turned))
     if bias:
         require(_extents(columns) == _extents((Axis("", 0, task.tensor(step.arguments[0]).dims[0]),)))
-    names = {spec.name: argument for spec, argument in _pointers(task)}
+    names = {spec.name: task.parameter(spec.name) for spec in task.task.inputs}
     result: View = (rows, columns) if step.name != "bmm" else (stack, rows, columns)
     if step.name == "bmm" and shared:
         result = ((), rows, columns)
@@ -128,10 +145,6 @@ def _multiply(task: FormTask, step: Step, views: dict[str, View]) -> OneProduct:
         bias=bias,
         result=result,
     )
-
-
-def _pointers(task: FormTask) -> list[tuple[TensorSpec, str]]:
-    return [(spec, task.pointer({"$": spec.name})) for spec in task.task.inputs]
 
 
 def _order(axes: Group) -> str | None:
@@ -154,16 +167,27 @@ def factors(found: OneProduct) -> str:
     return f"warpsmith::{first}({found.a}, p.rows, p.terms), warpsmith::{second}({found.b}, p.columns, p.terms)"
 
 
-def _source(task: FormTask, found: OneProduct) -> str:
+def _stored(found: OneProduct) -> str:
+    stored = [name for name, each in (("first", found.a_transposed), ("second", not found.b_transposed)) if each]
+    return f", the {' and the '.join(stored)} stored transposed" if stored else ""
+
+
+def _product_function(task: FormTask, found: OneProduct) -> str:
+    """The function that gives the sizes of the product."""
     stack, rows, terms, columns = (
         task.product([axis.extent for axis in group]) for group in (found.stack, found.rows, found.terms, found.columns)
     )
-    end = "warpsmith::dense(OUT, p)".replace("OUT", task.out)
+    return (
+        f"warpsmith::Product product({task.size_parameters}) {{ "
+        f"return {{{stack}, {rows}, {terms}, {columns}, {'true' if found.shared_b else 'false'}}}; }}"
+    )
+
+
+def _source(task: FormTask, found: OneProduct) -> str:
+    end = f"warpsmith::dense({task.out}, p)"
     if found.bias:
         end = f"Biased{{{end}, {found.bias}}}"
     kind = "products of many pairs of matrices" if found.stack else "product of two matrices"
-    stored = [name for name, each in (("first", found.a_transposed), ("second", not found.b_transposed)) if each]
-    said = f", the {' and the '.join(stored)} stored transposed" if stored else ""
     exactness = "<warpsmith::Tf32>" if task.tf32 else ""
     how = "accuracy of TF32 from one fp16 product" if task.tf32 else "float32 accuracy from three fp16 products"
     both = factors(found)
@@ -183,14 +207,13 @@ def _source(task: FormTask, found: OneProduct) -> str:
             f"{found.bias or 'nullptr'}, {task.workspace}, cudaStream_t({task.stream})));"
         )
     return text(
-        f"// The {kind}{said}{', plus a bias' if found.bias else ''}.\n//\n"
+        f"// The {kind}{_stored(found)}{', plus a bias' if found.bias else ''}.\n//\n"
         f"// {how} on the tensor cores; warpsmith/split_product.cuh says how.\n"
         + ("// Products to which that brings nothing: warpsmith/register_product.cuh.\n" if registers else "")
         + f"#include <warpsmith/{'register_product' if registers else 'matmul'}.cuh>",
         tunable("TUNE_WAY", (0, 1, 2)) if registers else "",
         "namespace {",
-        f"warpsmith::Product product({task.size_parameters}) {{ "
-        f"return {{{stack}, {rows}, {terms}, {columns}, {'true' if found.shared_b else 'false'}}}; }}",
+        _product_function(task, found),
         _BIASED if found.bias else "",
         "}  // namespace",
         task.workspace_bytes(needed),
@@ -198,6 +221,57 @@ def _source(task: FormTask, found: OneProduct) -> str:
             f"const warpsmith::Product p = product({task.size_names});",
             *([registers] if registers else []),
             f"return int(warpsmith::multiply{exactness}(p, {both}, {end}, {task.workspace}, "
+            f"cudaStream_t({task.stream})));",
+        ),
+    )
+
+
+def _source_with_tail(task: FormTask, found: OneProduct, tail: Tail, groups: tuple[tuple[int, ...], ...]) -> str:
+    """The product by `matmul.cuh`, whose sums go through a function of their place before they are stored."""
+    exactness = "<warpsmith::Tf32>" if task.tf32 else ""
+    how = "accuracy of TF32 from one fp16 product" if task.tf32 else "float32 accuracy from three fp16 products"
+    value = tail.value(Indices(("stack_", "row_", "column_"), groups))
+    given = tail.given(value)
+    members = ["struct Given {", *nest([f"{a.ctype} {a.name};" for a in given]), "} given;"] if given else []
+    first = ["const float* bias;"] if found.bias else []
+    add = " + __ldg(bias + {})" if found.bias else ""
+    rest = [*([found.bias] if found.bias else []), *([f"{{{', '.join(a.name for a in given)}}}"] if given else [])]
+    end = [
+        "static constexpr bool REPAIRS = true;",
+        "warpsmith::split::Store plain;",
+        "int rows;",
+        *first,
+        *members,
+        *value,
+        "__device__ __forceinline__ bool by_rows() const { return plain.by_rows(); }",
+        "__device__ __forceinline__ float* row_at(int64_t slice, int row) const { return plain.row_at(slice, row); }",
+        "__device__ __forceinline__ void finish(int64_t stack, int row, int column, float& u, float& v) const {",
+        "  if (row >= rows) return;",
+        f"  if (column < plain.columns) u = value(u{add.format('column')}, stack, row, column);",
+        f"  if (column + 1 < plain.columns) v = value(v{add.format('column + 1')}, stack, row, column + 1);",
+        "}",
+        "__device__ __forceinline__ void store(int64_t slice, int64_t stack, int row, int column, float u, float v) "
+        "const {",
+        "  finish(stack, row, column, u, v);",
+        "  plain.store(slice, stack, row, column, u, v);",
+        "}",
+    ]
+    return text(
+        f"// A product{_stored(found)}{', plus a bias' if found.bias else ''}, and element-wise operations on each sum "
+        f"before it is stored.\n//\n// {how} on the tensor cores; warpsmith/split_product.cuh says how.\n"
+        "#include <warpsmith/matmul.cuh>\n#include <warpsmith/packs.cuh>",
+        "namespace {",
+        _product_function(task, found),
+        "\n".join(
+            [p for p in [tail.context.prelude()] if p]
+            + ["// What follows the product, for the sum at a place of the result.", "struct End {", *nest(end), "};"]
+        ),
+        "}  // namespace",
+        task.workspace_bytes(f"return warpsmith::multiply_bytes{exactness}(product({task.size_names}));"),
+        task.launch(
+            f"const warpsmith::Product p = product({task.size_names});",
+            f"const End end = {{{', '.join([f'warpsmith::dense({task.out}, p)', 'int(p.rows)', *rest])}}};",
+            f"return int(warpsmith::multiply{exactness}(p, {factors(found)}, end, {task.workspace}, "
             f"cudaStream_t({task.stream})));",
         ),
     )
