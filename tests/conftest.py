@@ -31,6 +31,9 @@ from warpsmith.model.settings import Limits, Settings
 # with one thread: with two on two processors that others use, every parallel region waits for the one that is away.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes are started, each with the same modules
+# Prompts and verdicts of tests are the same whether CUTLASS is installed here or not; tests of it name their own.
+os.environ["INSTALLED_CUTLASS_PATH"] = os.environ.get("CUTLASS_PATH", "")
+os.environ["CUTLASS_PATH"] = "/nonexistent"
 
 # The same examples every time: a test run says something about the change, not about luck. To search for new
 # counterexamples, run with HYPOTHESIS_PROFILE=default.

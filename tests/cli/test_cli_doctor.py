@@ -16,6 +16,7 @@ from warpsmith.cli.doctor import diagnose
 from warpsmith.system.plugins import plugins
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+PARTS = ("MAJOR", "MINOR", "PATCH")
 SECRET = "sk-this-must-never-be-printed"
 
 
@@ -72,6 +73,22 @@ def test_a_machine_without_torch_or_compiler_is_told_what_to_install(tmp_path: P
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert done.stderr.startswith("error: no kernel can be judged here: install torch >= 2.6")
     assert done.stderr.count("\n") == 1
+
+
+def test_cutlass_is_optional_and_the_list_says_where_it_is(tmp_path: Path) -> None:
+    def line(root: Path) -> tuple[str, str, str]:
+        groups = dict(diagnose({"PATH": os.environ["PATH"], "CUTLASS_PATH": str(root)}).groups)
+        (found,) = (check for check in groups["Compilers"] if check.name == "CUTLASS")
+        return found.state, found.detail, found.advice
+
+    state, detail, advice = line(tmp_path)
+    assert state == "absent"
+    assert detail.startswith(f"CUTLASS_PATH is set to {tmp_path}, which has no include/cutlass/version.h")
+    assert "checkout" in advice
+    (tmp_path / "include" / "cutlass").mkdir(parents=True)
+    version = "".join(f"#define CUTLASS_{part} {number}\n" for part, number in zip(PARTS, (4, 2, 0), strict=True))
+    (tmp_path / "include" / "cutlass" / "version.h").write_text(version)
+    assert line(tmp_path) == ("ok", f"4.2.0, CUTLASS_PATH ({tmp_path}/include)", "")
 
 
 @pytest.mark.slow  # a process of its own

@@ -52,6 +52,7 @@ class CDialect:
     type_rules: Mapping[str, str]  # element type -> a further rule for tasks that use it
     product_rules: Mapping[Precision, str] = field(default_factory=dict)  # precision -> a rule for tasks with products
     library: tuple[tuple[str, str], ...] = ()  # headers that come with Warpsmith, and what each offers
+    installed: tuple[str, ...] = ()  # headers of others that are there to be included, a sentence or more for each
 
 
 def make_contract(task: Task, dialect: CDialect) -> Contract:
@@ -355,6 +356,7 @@ def _provided(dialect: CDialect, workspace: str, constants: tuple[str, ...]) -> 
     if dialect.library:
         lines.append("- Warpsmith's device library, which counts as your own code. Its headers, written for sm_90a:")
         lines += [f"  - `#include <warpsmith/{name}>`: {offers}" for name, offers in dialect.library]
+    lines += [f"- {sentences}" for sentences in dialect.installed]
     lines.append(
         "- Tunable macros: a line such as `// tune: BLOCK = 128, 256, 512` makes `BLOCK` a macro, "
         "first value by default; the others may be tried for the best kernel of a run. "

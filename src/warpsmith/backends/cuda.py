@@ -6,10 +6,12 @@ No torch headers: they cost a minute per candidate, a plain entry point about a 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from warpsmith.backends.builder import CUDA_NAMES, CompileOptions, NativeBackend, missing_headers
 from warpsmith.backends.c_contract import CDialect
+from warpsmith.backends.cutlass import Cutlass, build_mark, contract_line, find_cutlass, without_cutlass
 from warpsmith.backends.library import library_digest, library_headers
 from warpsmith.backends.toolchain import NO_NVCC, Compiler, find_nvcc, host_compiler
 from warpsmith.hardware.device import visible_gpus
@@ -126,6 +128,11 @@ DIALECT = CDialect(
         ("wgmma_f16.cuh", "the same for factors that lie K-major, from descriptors"),
         ("mma_tf32.cuh", "`split`, `multiply_split`: float32 products of one warp by TF32 instructions"),
     ),
+    installed=(
+        "CUB and cooperative groups of the CUDA toolkit, which count as your own code as well: "
+        "`#include <cub/block/block_reduce.cuh>`, `#include <cooperative_groups.h>`, ... Single headers compile faster "
+        "than `<cub/cub.cuh>`.",
+    ),
 )
 
 _FLAGS = (
@@ -170,16 +177,32 @@ class CudaBackend(NativeBackend):
             raise ToolMissing(NO_NVCC + ".")
         if host_compiler(self._builder.environ) is None:
             raise ToolMissing(NO_HOST + ".")
-        recipe = _recipe(compiler, candidate, contract, arch[1], self._library)
-        return self._builder.build(candidate, contract, recipe)
+        cutlass = find_cutlass(self._builder.environ)
+        recipe = _recipe(compiler, candidate, contract, arch[1], self._library, cutlass)
+        made = self._builder.build(candidate, contract, recipe)
+        if isinstance(made, BuildFailure) and cutlass is None:
+            return replace(made, reason=without_cutlass(made.reason))
+        return made
+
+    def _dialect_here(self) -> CDialect:
+        cutlass = find_cutlass(self._builder.environ)
+        return replace(DIALECT, installed=(*DIALECT.installed, contract_line(cutlass))) if cutlass else DIALECT
 
 
-def _recipe(compiler: Compiler, candidate: Candidate, contract: Contract, arch: str, folder: Path) -> CompileOptions:
-    headers = missing_headers((f.text for f in candidate.files), CUDA_NAMES)
-    library = library_headers(*(file.text for file in candidate.files), folder=folder)
+def _recipe(
+    compiler: Compiler, candidate: Candidate, contract: Contract, arch: str, folder: Path, cutlass: Cutlass | None
+) -> CompileOptions:
+    texts = [file.text for file in candidate.files]
+    headers = missing_headers(texts, CUDA_NAMES)
+    library = library_headers(*texts, folder=folder)
+    mark = build_mark(texts, cutlass)
+    if mark and cutlass:
+        flags = (*compiler.search_flags, *cutlass.flags)
+        compiler = replace(compiler, name=f"{compiler.name}, {cutlass.name}", search_flags=flags)
     return CompileOptions(
         compiler=compiler,
-        target=f"{arch} {library_digest(library)}" if library else arch,
+        # Sources without these headers have the keys that they had before there was a choice.
+        target=" ".join(part for part in (arch, library_digest(library) if library else "", mark) if part),
         flags=(
             *_FLAGS,
             f"-gencode=arch=compute_{arch},code=sm_{arch}",

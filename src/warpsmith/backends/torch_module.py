@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 
 from warpsmith.backends.builder import Builder, refusal
+from warpsmith.backends.cutlass import find_cutlass, includes_cutlass
 from warpsmith.backends.python_contract import entry_call, launch_arguments, module_call, module_text, parse_entry
 from warpsmith.backends.python_source import import_problem, package_version, python_name, python_traits, store_sources
 from warpsmith.backends.toolchain import NO_CXX, NO_NVCC, find_cxx, find_nvcc
@@ -91,7 +92,7 @@ class TorchModuleBackend:
         kind = ArtifactKind.SOURCES if traits.extension or traits.triton else ArtifactKind.MODULE
         compiler = python_name()
         if traits.extension:
-            compiler = self._extension_compiler(traits.cuda)
+            compiler = self._extension_compiler(traits.cuda, candidate)
         elif traits.triton:
             compiler = triton_name()
         return store_sources(self._builder, candidate, candidate.files, main.name, kind, compiler)
@@ -108,14 +109,16 @@ class TorchModuleBackend:
             main = SourceFile(main.name, bound)
         loader = _LOADER.format(module=f"extension_{candidate.id}", source=main.name, attribute=call.name)
         files = (SourceFile(LOADER, loader), main, *candidate.files[1:])
-        compiler = self._extension_compiler(main.name.endswith(CUDA_SUFFIXES))
+        compiler = self._extension_compiler(main.name.endswith(CUDA_SUFFIXES), candidate)
         return store_sources(self._builder, candidate, files, LOADER, ArtifactKind.SOURCES, compiler)
 
-    def _extension_compiler(self, cuda: bool) -> str:
+    def _extension_compiler(self, cuda: bool, candidate: Candidate) -> str:
         found = find_nvcc(self._builder.environ) if cuda else find_cxx(self._builder.environ)
         if found is None:
             raise ToolMissing((NO_NVCC if cuda else NO_CXX) + ".")
-        return f"torch extension, {found.name}"
+        cutlass = find_cutlass(self._builder.environ)
+        used = f", {cutlass.name}" if cutlass and includes_cutlass(file.text for file in candidate.files) else ""
+        return f"torch extension, {found.name}{used}"
 
 
 PLUGIN: Backend = TorchModuleBackend()

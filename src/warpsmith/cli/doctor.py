@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from warpsmith._version import __version__
+from warpsmith.backends.cutlass import INSTALL, VARIABLE, find_cutlass
 from warpsmith.backends.toolchain import NO_CXX, NO_NVCC, find_cxx, find_nvcc
 from warpsmith.cli import cards
 from warpsmith.cli.json_documents import print_document
@@ -203,7 +204,7 @@ def diagnose(environ: Mapping[str, str]) -> MachineReport:
     groups = (
         ("Python", (_python(), torch)),
         ("Backends", tuple(_backend(name, a) for name, a in available.items())),
-        ("Compilers", (_cxx(environ), _nvcc(environ))),
+        ("Compilers", (_cxx(environ), _nvcc(environ), _cutlass(environ))),
         ("Devices", (_cpu(), *_gpus())),
         ("Profiling", (_ncu(environ), _sanitizer(environ), _perf())),
         ("Sandbox", _sandbox()),
@@ -281,6 +282,18 @@ def _nvcc(environ: Mapping[str, str]) -> Check:
     path = Path(compiler.command[0])
     origin = "Python package" if path.parent.parent.parent.name == "nvidia" else "system"
     return Check("nvcc", OK, f"{compiler.name.removeprefix('nvcc ')}, {origin} ({path})")
+
+
+def _cutlass(environ: Mapping[str, str]) -> Check:
+    """Headers that CUDA candidates may include; nothing needs them."""
+    found = find_cutlass(environ)
+    if found is not None:
+        return Check("CUTLASS", OK, f"{found.version}, {found.origin} ({found.folders[0]})")
+    given = environ.get(VARIABLE)
+    if given:
+        detail = f"{VARIABLE} is set to {given}, which has no include/cutlass/version.h and no cutlass/version.h"
+        return Check("CUTLASS", ABSENT, detail, f"set {VARIABLE} to a checkout of CUTLASS or to its folder include")
+    return Check("CUTLASS", ABSENT, "not found; CUDA kernels are written without it", INSTALL)
 
 
 # --- devices ---

@@ -174,6 +174,7 @@ def _document(bundle: Bundle) -> dict[str, object]:
         "precision": manifest.precision,
         "verified": manifest.verified,
         "reason": certificate.reason if certificate else "",
+        "requires": manifest.requires,
         "covers": "any shape" if bundle.any_shape else "the shapes of its workloads",
         "speedup": {each.baseline: each.value for each in speedups},
         "speedup_interval": {each.baseline: [each.low, each.high] for each in speedups},
@@ -189,6 +190,11 @@ def _lines(bundle: Bundle) -> list[str]:
     else:
         why = f" ({certificate.reason.rstrip('.')})" if certificate else ""
         lines.append(f"Not verified{why}: at shapes that are no workload of the task, `load` calls PyTorch.")
+    if manifest.requires:
+        lines.append(
+            f"Needs {', '.join(manifest.requires)}, which the bundle does not carry: `load` builds the kernel where it "
+            "is installed, and calls PyTorch elsewhere."
+        )
     return lines
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from warpsmith._version import __version__
 from warpsmith.backends.build_cache import BuildCache
+from warpsmith.backends.cutlass import find_cutlass
 from warpsmith.backends.source import backend_named
 from warpsmith.backends.toolchain import find_cxx, find_nvcc
 from warpsmith.evaluator.sandbox.policy import ESSENTIAL_LAYERS, probe
@@ -66,7 +67,7 @@ class NodeReport:
     torch: str  # "" if it is missing
     cpu: Device
     gpus: tuple[Device, ...]
-    compilers: tuple[str, ...]  # digests of the version texts of the C++ compiler and of nvcc; "" for none
+    compilers: tuple[str, ...]  # digests of the versions of the C++ compiler, and of nvcc with CUTLASS; "" for none
     backends: tuple[tuple[str, Availability], ...]
     layers: tuple[str, ...]  # of the sandbox, that can be used
     lacking: tuple[str, ...]  # essential layers that cannot
@@ -102,6 +103,8 @@ def node_report() -> NodeReport:
     except PackageNotFoundError:
         torch = ""
     found = (find_cxx(os.environ), find_nvcc(os.environ))
+    cutlass = find_cutlass(os.environ)
+    versions = (found[0] and found[0].identity, found[1] and found[1].identity + (cutlass.name if cutlass else ""))
     with _threads(""):
         cpu = select_device("cpu")
     return NodeReport(
@@ -112,7 +115,7 @@ def node_report() -> NodeReport:
         torch=torch,
         cpu=cpu,
         gpus=gpus,
-        compilers=tuple(hashlib.sha256(c.identity.encode()).hexdigest()[:12] if c else "" for c in found),
+        compilers=tuple(hashlib.sha256(each.encode()).hexdigest()[:12] if each else "" for each in versions),
         backends=backends,
         layers=tuple(sorted(known)),
         lacking=lacking,

@@ -1,7 +1,8 @@
 """Bundles: a folder that holds everything needed to use one kernel somewhere else.
 
     manifest.json     what it is, what it was measured to do, and the SHA-256 of every other file
-    kernel/…          the candidate's sources, and in kernel/include the headers of the device library they include
+    kernel/…          the candidate's sources, and in kernel/include the headers of the device library they include;
+                      not those of CUTLASS, which the manifest names if they are needed
     task/….py         the task file: the reference, and what the kernel's contract is made from; and the modules that it
                       imports from its own folder
     certificate.json  where it was verified
@@ -27,6 +28,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from warpsmith._version import __version__
 from warpsmith.backends.c_contract import declaration_of
+from warpsmith.backends.cutlass import needs_cutlass
 from warpsmith.backends.library import library_headers
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.certificate import SHAPES, Certificate, CheckStatus, Measurement
@@ -73,6 +75,7 @@ class Manifest:
     warpsmith: str
     python: str
     sha256: Mapping[str, str]  # of every other file
+    requires: tuple[str, ...] = ()  # headers that it includes and does not carry: "CUTLASS 4.2.0"
     format: int = FORMAT
 
 
@@ -205,7 +208,16 @@ def _manifest(made: BundleContents, task_path: str, hashes: Mapping[str, str]) -
         warpsmith=__version__,
         python=platform.python_version(),
         sha256=hashes,
+        requires=_required(candidate, made.environment.compiler),
     )
+
+
+def _required(candidate: Candidate, compiler: str) -> tuple[str, ...]:
+    """What the kernel includes and the bundle lacks, in the version that it was judged with, if `compiler` names it."""
+    if not needs_cutlass([file.text for file in candidate.files]):
+        return ()
+    judged_with = re.search(r"CUTLASS [\d.]+\d", compiler)
+    return (judged_with[0] if judged_with else "CUTLASS",)
 
 
 def contract_line(contract: Contract) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from warpsmith._version import __version__
 from warpsmith.backends.cpu import CpuBackend
 from warpsmith.backends.cuda import CudaBackend
+from warpsmith.backends.cutlass import INSTALL, find_cutlass, needs_cutlass
 from warpsmith.backends.source import backend_named
 from warpsmith.kernels.collection import DeviceState, collected
 from warpsmith.kernels.facts import KernelState
@@ -52,7 +53,9 @@ def load(path: str | os.PathLike[str], *, strict: bool = False, any_shape: bool 
     `load("warpsmith-100/softmax")` gives the collection's kernel for that task if it is verified on the GPU that is
     here, and PyTorch's own implementation otherwise; one line on standard error says which and why.
 
-    A call that the kernel does not cover (see `Operator.covers`) goes to the reference; with `strict` it is an error.
+    A kernel that includes CUTLASS is built where CUTLASS is installed; elsewhere the reference is used, and one line
+    says so. A call that the kernel does not cover (see `Operator.covers`) goes to the reference; with `strict` it is an
+    error.
     A kernel that was not verified covers only the shapes of its task's workloads, unless `any_shape` is given.
 
     The bundle's task file is executed and its kernel is native code; both run in this process, without a sandbox and
@@ -83,6 +86,10 @@ def load(path: str | os.PathLike[str], *, strict: bool = False, any_shape: bool 
         )
     if strict and manifest.device == "cuda" and not torch.cuda.is_available():
         raise ToolMissing(f"{bundle.folder} holds a CUDA kernel, but PyTorch sees no GPU here; leave out strict.")
+    if needs_cutlass([file.text for file in bundle.candidate.files]) and find_cutlass(os.environ) is None:
+        if strict:
+            raise ToolMissing(f"the kernel of {bundle.folder} needs CUTLASS, which is not found here; {INSTALL}.")
+        return _with_pytorch(bundle, program, f"its kernel needs CUTLASS, which is not found here ({INSTALL})")
     return _operator(bundle, program, contract, any_shape or bundle.any_shape, strict=strict)
 
 
@@ -141,15 +148,17 @@ def _load_collected(title: str, *, strict: bool, any_shape: bool) -> Operator:
             why = str(missing).rstrip(".")
     if strict:
         raise ToolMissing(f"no kernel of the collection can be used for {title}: {why}; leave out strict.")
-    _say_once(title, f"PyTorch: {why}")
-    # The reference in the place of a kernel: the same interface, and no call is covered.
     reference = Candidate((SourceFile(f"{program.task.name}.py", program.task.source),), "torch")
     bundle = _as_bundle(title, program, reference, "", "cpu", DeviceState(KernelState.NOT_JUDGED))
+    return _with_pytorch(bundle, program, why, path=title)
+
+
+def _with_pytorch(bundle: Bundle, program: Program, why: str, path: str = "") -> Operator:
+    """The reference in the place of a kernel: the same interface, and no call is covered. Says why, once."""
+    _say_once(path or str(bundle.folder), f"PyTorch: {why}")
     coverage = NoCoverage(program, why)
     runner = CheckedKernel(coverage, _NoKernel())
-    return Operator(
-        bundle, program, inspect_reference(program), coverage, runner, program.run, strict=False, path=title
-    )
+    return Operator(bundle, program, inspect_reference(program), coverage, runner, program.run, strict=False, path=path)
 
 
 class _NoKernel:

@@ -1,17 +1,20 @@
 """Kernels in Python: Triton, a KernelBench `ModelNew`, a function, or a torch extension behind one.
 
 The candidate's file is imported into the caller's process under its own module name, and compiles there with the caches
-of Triton and of torch's extensions. Flags of PyTorch such as TF32 are left as the caller has set them.
+of Triton and of torch's extensions; compilers find the headers of CUTLASS if they are installed and it includes them.
+Flags of PyTorch such as TF32 are left as the caller has set them.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from warpsmith.backends.cutlass import find_cutlass, includes_cutlass
 from warpsmith.evaluator.candidate.python_module import NamedTensor, PythonFault, fill_arguments, module_with_state
 from warpsmith.hardware.device import arch_of
 from warpsmith.model.build import MAIN, SOURCES, DeviceKind, Target
@@ -52,6 +56,7 @@ class PythonKernel:
         self._kind = kind
         self._build = build
         self._target: Callable[..., object] | None = None
+        self._variables: Mapping[str, str] = {}  # for compilers that the candidate starts
         self._lock = threading.RLock()  # a kernel was never tested in two threads at once
         self._arguments = json.loads(self._call.arguments)
         self._keywords = json.loads(self._call.keywords)
@@ -123,7 +128,10 @@ class PythonKernel:
                 cuda = self._kind == "cuda"
                 arch = arch_of(torch.cuda.get_device_capability()) if cuda else "native"
                 folder = self._build(Target(DeviceKind(self._kind), arch))
-                module = _import(self._name, folder / SOURCES / (folder / MAIN).read_text(encoding="utf-8").strip())
+                self._variables = _compiler_variables(folder / SOURCES)
+                path = folder / SOURCES / (folder / MAIN).read_text(encoding="utf-8").strip()
+                with _environment(self._variables):
+                    module = _import(self._name, path)
                 found = getattr(module, self._call.name, None)
                 if not callable(found):
                     raise CandidateError(f"the kernel {self._name} defines no {self._call.name} that can be called.")
@@ -156,11 +164,35 @@ class PythonKernel:
 
     def _construct(self, device: torch.device) -> nn.Module:
         args, kwargs = fill_arguments(json.loads(self._call.init), {})
-        made: Any = self._imported()(*args, **kwargs)
+        target = self._imported()
+        with _environment(self._variables):  # some candidates build their extension in the constructor
+            made: Any = target(*args, **kwargs)
         if not isinstance(made, nn.Module):
             raise CandidateError(f"{self._call.name} of the kernel {self._name} is no torch.nn.Module.")
         silence_dropout(made)
         return made.to(device)
+
+
+def _compiler_variables(sources: Path) -> Mapping[str, str]:
+    """What compilers need to find CUTLASS, for sources that include it where it is installed."""
+    texts = (file.read_text(encoding="utf-8", errors="replace") for file in sources.iterdir() if file.is_file())
+    cutlass = find_cutlass(os.environ)
+    return cutlass.environment if cutlass and includes_cutlass(texts) else {}
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _import(name: str, path: Path) -> ModuleType:

@@ -21,6 +21,11 @@ COPY = (
     "ENKUlvE1_clEvENKUlvE5_clEvEUlfE_EEviT_"
 )
 CONCATENATE = "_ZN2at6native40_GLOBAL__N__2351210d_8_Shape_cu_49f7391c19CatArrayBatchedCopyIfjLi2ELi128ELi1EEEvPT_"
+CUTLASS = (
+    "cutlass_80_tensorop_s1688gemm_128x128_16x5_nn_align4",  # a library's name for its kernel, and a candidate's
+    "_ZN7cutlass6KernelINS_4gemm6kernel4GemmINS1_11threadblock12MmaPipelinedEEEEEvNT_6ParamsE",
+    "_ZN7cutlass13device_kernelINS_4gemm6kernel13GemmUniversalIN4cute5tupleIJiiiiEEEEEEEvNT_6ParamsE",
+)
 
 
 def python(*own: str, others: tuple[str, ...] = (), operators: tuple[str, ...] = ()) -> TracedCall:
@@ -50,6 +55,8 @@ HONEST = (
     TracedCall("torch_module", kernels=("nvjet_tst_128x256",), operators=("aten.mm.default",), allow=("cublas",)),
     TracedCall("torch_module", operators=("numpy.from_numpy",), allow=("numpy",)),
     TracedCall("torch_module", kernels=("elemWiseRNNcell",), elsewhere=("elemWiseRNNcell",), allow=("torch",)),
+    python(*CUTLASS),  # compiled from templates in the candidate's source: its own work
+    TracedCall("cuda", LAUNCH, CUTLASS, own=CUTLASS),
     TracedCall("torch_module"),  # on the CPU: an extension that makes its own tensors
 )
 
@@ -75,6 +82,8 @@ DISHONEST: tuple[tuple[TracedCall, int, str], ...] = (
         15,
         "computes with aten.mm.default;",
     ),
+    *((TracedCall("cuda", LAUNCH, (OWN, each), own=(OWN,)), 15, "kernels that are not its own") for each in CUTLASS),
+    *((python("own_kernel", others=(each,)), 15, "kernels of a library run") for each in CUTLASS),
     (TracedCall("torch_module", operators=("aten::softmax",)), 15, "it computes with aten::softmax"),
     (TracedCall("torch_module", special=True), 15, "something else when its operators are listed"),
     (TracedCall("torch_module", operators=("aten.mm.default",), allow=("cudnn",)), 15, "aten.mm.default"),

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from warpsmith.backends.cutlass import build_mark, find_cutlass
 from warpsmith.backends.library import digest_with_headers
 from warpsmith.backends.source import backend_named, devices_of
 from warpsmith.evaluator.guards import check_guard_names
@@ -236,9 +237,10 @@ class Evaluator:
                 f"{candidate.main.name} ({candidate.backend}) runs on {devices[0]}, not on {self.device.label}; "
                 f"choose --device {devices[0]} or another file."
             )
+        mark = build_mark((file.text for file in candidate.files), find_cutlass(os.environ))
         key = ResultKey(
             task=judge.task.digest,
-            candidate=digest_with_headers(candidate),
+            candidate=f"{digest_with_headers(candidate)}{mark and f'-{mark}'}",
             compiler=backend.available().detail,
             device=self.device.key,
             torch=judge.facts.torch,

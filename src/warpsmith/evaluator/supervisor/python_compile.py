@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from warpsmith.backends.builder import Builder
+from warpsmith.backends.cutlass import Cutlass, build_mark, find_cutlass, includes_cutlass, without_cutlass
 from warpsmith.backends.diagnostics import errors_of
 from warpsmith.backends.python_source import cache_key, package_version, python_name, python_traits
 from warpsmith.backends.toolchain import find_cxx, find_nvcc
@@ -64,7 +65,9 @@ class PythonCompiler:
         extension = traits.extension or not candidate.main.name.endswith(".py")
         self._check_tools(extension)
         store = Builder(paths=self.paths).cache
-        key = self._key(artifact, contract, task, traits.triton)
+        texts = [file.text for file in candidate.files]
+        cutlass = find_cutlass(os.environ)
+        key = self._key(artifact, contract, task, traits.triton, build_mark(texts, cutlass))
         known = store.load(key)
         if known is not None:
             return known
@@ -76,7 +79,10 @@ class PythonCompiler:
                 calls = _compile_calls(task) if traits.triton else ()
                 with store.work_folder() as work, self.held() if calls else nullcontext():
                     began = time.monotonic()
-                    made = self._compile_in(work / "made", candidate, artifact, contract, calls)
+                    used = cutlass if includes_cutlass(texts) else None
+                    made = self._compile_in(work / "made", candidate, artifact, contract, calls, used)
+                    if cutlass is None and isinstance(made, BuildFailure):
+                        made = replace(made, reason=without_cutlass(made.reason))
                     seconds = time.monotonic() - began
                     if isinstance(made, Compiled):
                         return _failure(made, candidate, self._limit_s, seconds)
@@ -92,16 +98,22 @@ class PythonCompiler:
         if extension and shutil.which("ninja", path=_search_path()) is None:
             raise ToolMissing("a torch extension is built with ninja, which is not installed; install ninja.")
 
-    def _key(self, artifact: Artifact, contract: Contract, task: Task, triton: bool) -> str:
+    def _key(self, artifact: Artifact, contract: Contract, task: Task, triton: bool, mark: str) -> str:
         compiler = find_nvcc(os.environ) if self.target.kind == "cuda" else find_cxx(os.environ)
         parts = [artifact.library.parent.name, python_name(), package_version("torch"), package_version("triton")]
         parts += [compiler.identity if compiler else "", self.target.kind, self.target.arch, repr(contract.call)]
         if triton:  # Triton compiles for the sizes of the call
             parts += [task.digest, task.precision.value, repr([w.sizes for w in task.workloads])]
-        return cache_key(["compiled", *parts])
+        return cache_key(["compiled", *parts, *([mark] if mark else [])])
 
     def _compile_in(
-        self, made: Path, candidate: Candidate, artifact: Artifact, contract: Contract, calls: tuple[CompileCall, ...]
+        self,
+        made: Path,
+        candidate: Candidate,
+        artifact: Artifact,
+        contract: Contract,
+        calls: tuple[CompileCall, ...],
+        cutlass: Cutlass | None,
     ) -> Artifact | BuildFailure | Compiled:
         """Compile in a scratch folder and copy the results to `made`. A `Compiled` is a failure that is not cached."""
         spec = self.hosts()
@@ -113,7 +125,7 @@ class PythonCompiler:
             if spec.drop_user and os.geteuid() == 0:
                 for place in (folder, *folder.rglob("*")):
                     os.chown(place, _NOBODY, _NOBODY)
-            outcome = self._ask(spec, self._request(folder, contract, calls, spec))
+            outcome = self._ask(spec, self._request(folder, contract, calls, spec, cutlass))
             if outcome.status == CompileStatus.BUILD_FAILED:
                 files = [file.name for file in candidate.files]
                 return BuildFailure(errors_of(outcome.text, files=(*files, "main.cpp", "cuda.cu")))
@@ -129,14 +141,19 @@ class PythonCompiler:
             remove_tree(folder)
 
     def _request(
-        self, folder: Path, contract: Contract, calls: tuple[CompileCall, ...], spec: HostSpec
+        self,
+        folder: Path,
+        contract: Contract,
+        calls: tuple[CompileCall, ...],
+        spec: HostSpec,
+        cutlass: Cutlass | None,
     ) -> CompileRequest:
         assert contract.call is not None, "a Python contract has a call"
         return CompileRequest(
             folder=str(folder),
             call=asdict(contract.call),
-            environ=self._environ(folder),
-            readable=(*self.readable, *_toolkit()),
+            environ={**self._environ(folder), **(cutlass.environment if cutlass else {})},
+            readable=(*self.readable, *_toolkit(), *(cutlass.readable if cutlass else ())),
             kind=self.target.kind,
             device=self.device,
             threads=self.threads,
