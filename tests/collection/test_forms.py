@@ -17,8 +17,8 @@ from warpsmith.kernels.collection import SOURCES, collected, collection
 from warpsmith.kernels.form_convolution import (
     Convolution,
     _out_step,
-    _streams,
     longest_sum,
+    streams,
     strides_become_channels,
     tile_columns,
 )
@@ -510,7 +510,7 @@ def _line(found: Convolution) -> str:
     chosen = (
         tile_columns(found),
         _out_step(found),
-        _streams(found),
+        streams(found),
         longest_sum(found),
         strides_become_channels(found),
     )

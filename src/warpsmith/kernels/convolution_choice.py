@@ -107,6 +107,11 @@ def streamed_microseconds(sizes: Sizes) -> float:
     return _LAUNCHES + max(sizes.all_bytes / 1.9e6, sizes.operations / 7e7)
 
 
+def read_once_microseconds(sizes: Sizes) -> float:
+    """By `depthwise.cuh` and `depthwise_any.cuh`: the input is read once, the output written once."""
+    return 4.5 + sizes.all_bytes / _BYTES
+
+
 def few_terms_microseconds(sizes: Sizes) -> float:
     """By `convolution_few_terms.cuh`: instructions of four schedulers, or memory."""
     terms = sizes.ci * sizes.taps

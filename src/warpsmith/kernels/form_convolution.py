@@ -1,7 +1,7 @@
 """Convolutions: 1 to 3 axes, forward and transposed, any stride, padding, dilation, output padding and groups.
 
 Which kernel of the device library suits a convolution follows the plans of `convolution.cuh`: `tile_columns` and
-`_streams` say beforehand what `make_plan` and `make_stream_plan` decide. Where the sizes of a call do not suit the
+`streams` say beforehand what `make_plan` and `make_stream_plan` decide. Where the sizes of a call do not suit the
 kernel that was chosen, the library takes its plain kernel, which is right for every convolution. Kernels that were
 faster than the general one on an H200 (`convolution_held.cuh`, `_strided`, `_flat`) are written for convolutions like
 those that were measured, and for no others. `convolution_gathered.cuh` and `convolution_few_terms.cuh` are
@@ -26,21 +26,23 @@ from warpsmith.kernels.convolution_choice import (
 )
 from warpsmith.kernels.form_task import FormKernel, FormTask, Step, numbers, require, text, tunable, value_name
 
-_WIDTHS = (8, 16, 24, 32, 48, 64)  # columns of a tile for which convolution.cuh has a kernel
-_MOST_PHASES = 8
+WIDTHS = (8, 16, 24, 32, 48, 64)  # columns of a tile for which convolution.cuh has a kernel
+MOST_PHASES = 8
 _SHARED_BYTES = 227 * 1024
 _TILE_HEAD, _PITCH = 256 + 2 * 2 * 256 * 4, 68  # of convolution.cuh
 _SPAN = 192  # pixels between taps that share a stage, at most
 _SHORT_SUM = 400
 _MOST_FILTER = 49  # taps of a depthwise filter that a thread keeps in registers
-_LONGEST_SUM = 27  # steps of 16 terms that tensor cores add up: `kLongestSum` of convolution_held.cuh
-_HELD_ROWS = {16: (4, 2), 24: (4, 3), 32: (3, 4), 48: (2,), 64: (2,)}  # by columns; more rows spill registers
-_HELD_STEPS = 2  # the widest step of the output that was measured with sums held in registers
-_MOST_FOLDED = 128  # `kMaxFolded` of convolution.cuh
+LONGEST_SUM = 27  # steps of 16 terms that tensor cores add up: `kLongestSum` of convolution_held.cuh
+HELD_ROWS = {16: (4, 2), 24: (4, 3), 32: (3, 4), 48: (2,), 64: (2,)}  # by columns; more rows spill registers
+HELD_STEPS = 2  # the widest step of the output that was measured with sums held in registers
+MOST_FOLDED = 128  # `kMaxFolded` of convolution.cuh
 _FLAT_TERMS, _FLAT_PIXELS, _FLAT_COLUMNS = 32, 128, 64
 _MASK_TAPS, _MOST_TAPS, _MOST_PRODUCTS = 32, 2048, 64  # bits of a word; `kMostTaps`, `kMostPhases` of `_gathered.cuh`
-_MOST_PLANNED_TAPS = 160  # `kMaxTaps` of convolution.cuh
+MOST_PLANNED_TAPS = 160  # `kMaxTaps` of convolution.cuh
 _FEW_TERMS = 32  # `kMostTerms` of convolution_few_terms.cuh
+WARP_ROWS, DEPTHS, COPIES = (32, 16), (16, 32), (3, 0, 2, 5)
+"""Values of TUNE_WARP_ROWS and TUNE_DEPTH of `_gathered.cuh`, and TUNE_COPIES of `_stream.cuh`; the header's first."""
 _FULL_WARP = 0.7  # of the lanes of `depthwise.cuh` that must have a column; `depthwise_any.cuh` otherwise
 
 
@@ -86,25 +88,25 @@ def convolution(task: FormTask) -> FormKernel:
     kind = f"{'transposed ' if found.transposed else ''}{found.axes}-d convolution"
     if task.on_cpu:
         depthwise = found.groups == found.channels > 1 and not found.transposed
-        return FormKernel(f"depthwise {kind}" if depthwise else kind, _cpu(task, found))
-    if _is_depthwise(found) and _fills_warps(task, found):
-        return FormKernel(f"depthwise {kind}", _depthwise(task, found))
+        return FormKernel(f"depthwise {kind}" if depthwise else kind, write_cpu(task, found))
+    if is_depthwise(found) and fills_warps(task, found):
+        return FormKernel(f"depthwise {kind}", write_depthwise(task, found))
     if found.groups > 1 and found.ci == 1 and found.axes <= 2 and not found.transposed:
-        return FormKernel(f"depthwise {kind}", _depthwise_any(task, found))
+        return FormKernel(f"depthwise {kind}", write_depthwise_any(task, found))
     if _takes_few_terms(task, found):
-        return FormKernel(kind, _few_terms(task, found))
+        return FormKernel(kind, write_few_terms(task, found))
     if found.groups > 1 and found.ci == 1:
-        return FormKernel(kind, _plain(task, found))
+        return FormKernel(kind, write_plain(task, found))
     if _gathers(task, found):
-        return FormKernel(kind, _gathered(task, found))
-    if _streams(found):
-        return FormKernel(kind, _streamed(task, found))
-    if _is_flat(task, found):
-        return FormKernel(kind, _flat(task, found))
+        return FormKernel(kind, write_gathered(task, found))
+    if streams(found):
+        return FormKernel(kind, write_streamed(task, found))
+    if is_flat(task, found):
+        return FormKernel(kind, write_flat(task, found))
     if strides_become_channels(found):
-        return FormKernel(kind, _strided(task, found))
+        return FormKernel(kind, write_strided(task, found))
     fold = held_fold(found)
-    return FormKernel(kind, _tiled(task, found) if fold is None else _held(task, found, fold))
+    return FormKernel(kind, write_tiled(task, found) if fold is None else write_held(task, found, fold))
 
 
 def read_convolution(task: FormTask, step: Step, dims: tuple[int | str, ...]) -> Convolution:
@@ -144,20 +146,20 @@ def read_convolution(task: FormTask, step: Step, dims: tuple[int | str, ...]) ->
 def tile_columns(found: Convolution) -> int:
     """The columns of a tile: output channels times active phases of the last axis, in as few tiles as possible."""
     active = found.active_phases
-    if not 1 <= active <= _WIDTHS[-1]:
-        return _WIDTHS[0]
-    tiles = -(-found.co // min(found.co, _WIDTHS[-1] // active))
+    if not 1 <= active <= WIDTHS[-1]:
+        return WIDTHS[0]
+    tiles = -(-found.co // min(found.co, WIDTHS[-1] // active))
     wanted = -(-found.co // tiles) * active
-    return next(width for width in _WIDTHS if width >= wanted)
+    return next(width for width in WIDTHS if width >= wanted)
 
 
-def _tile_rows(task: FormTask, found: Convolution, columns: int) -> tuple[int, ...]:
+def tile_rows(task: FormTask, found: Convolution, columns: int) -> tuple[int, ...]:
     """Times 64 pixels that a warpgroup takes, the value to begin with first.
 
     Three are faster than four (measured on an H200) where sums are short, and where only then two stages of shared
     memory hold two steps of 16 terms each.
     """
-    if columns != _WIDTHS[-1] or _out_step(found) != 1:
+    if columns != WIDTHS[-1] or _out_step(found) != 1:
         return (4,)
 
     def fits(rows: int) -> bool:
@@ -170,17 +172,24 @@ def _tile_rows(task: FormTask, found: Convolution, columns: int) -> tuple[int, .
     return (3, 4) if short or (wide and found.ci >= 32 and fits(3) and not fits(4)) else (4, 3)
 
 
-def _tiled(task: FormTask, found: Convolution) -> str:
-    columns = tile_columns(found)
-    rows = _tile_rows(task, found, columns)
+def first_of(chosen: int, values: tuple[int, ...]) -> tuple[int, ...]:
+    """The values with the chosen one first; 0: as they are."""
+    return (chosen, *(each for each in values if each != chosen)) if chosen else values
+
+
+def write_tiled(task: FormTask, found: Convolution, columns: int = 0, rows: int = 0) -> str:
+    """With tiles of so many columns and rows; 0: what the form takes."""
+    columns = columns or tile_columns(found)
+    listed = first_of(rows, tile_rows(task, found, columns))
+    height = "TUNE_ROWS" if len(listed) > 1 else listed[0]
     return text(
         f"// {_words(found)}\n#include <warpsmith/convolution.cuh>",
-        tunable("TUNE_ROWS", rows) if len(rows) > 1 else "",
+        tunable("TUNE_ROWS", listed) if len(listed) > 1 else "",
         _namespace(
             task,
             found,
             f"constexpr int kColumns = {columns};  // of a tile: output channels times phases of the last axis",
-            f"constexpr int kRows = {'TUNE_ROWS' if len(rows) > 1 else rows[0]};  // times 64 pixels of a warpgroup",
+            f"constexpr int kRows = {height};  // times 64 pixels of a warpgroup",
         ),
         task.workspace_bytes(f"return workspace_of(best_plan(form_of({task.size_names}), kColumns, kRows));"),
         task.launch(
@@ -190,7 +199,7 @@ def _tiled(task: FormTask, found: Convolution) -> str:
     )
 
 
-def _plain(task: FormTask, found: Convolution) -> str:
+def write_plain(task: FormTask, found: Convolution) -> str:
     """Groups of one channel: too few terms for tensor cores."""
     return text(
         f"// {_words(found)}\n#include <warpsmith/convolution.cuh>",
@@ -214,24 +223,30 @@ def longest_sum(found: Convolution) -> int:
         step = found.stride[axis] if found.transposed else 1
         distances = [found.padding[axis] - k * found.dilation[axis] for k in range(found.kernel[axis])]
         taps *= max(sum((r + distance) % step == 0 for distance in distances) for r in range(step))
-    return taps * len(set(_offsets(found))) * -(-found.ci // 16)
+    return taps * len(set(last_offsets(found))) * -(-found.ci // 16)
+
+
+def is_short(found: Convolution) -> bool:
+    """Whether tensor cores may add up whole sums."""
+    return longest_sum(found) <= LONGEST_SUM
 
 
 def held_fold(found: Convolution) -> int | None:
     """Steps after which `launch_held` adds to fp32 registers (0: all are short sums); None: the general kernel."""
-    columns, short = tile_columns(found), longest_sum(found) <= _LONGEST_SUM
-    if _out_stride(found) > _HELD_STEPS:
+    columns, short = tile_columns(found), is_short(found)
+    if out_stride(found) > HELD_STEPS:
         return None
     if columns == 24:
-        return 0 if short else _LONGEST_SUM
-    if columns == _WIDTHS[-1] and found.active_phases == 1:
+        return 0 if short else LONGEST_SUM
+    if columns == WIDTHS[-1] and found.active_phases == 1:
         return 0 if short else None
     return 0 if short and columns in (16, 32) else None
 
 
-def _held(task: FormTask, found: Convolution, fold: int) -> str:
+def write_held(task: FormTask, found: Convolution, fold: int, chosen: int = 0) -> str:
+    """With so many rows; 0: what the form takes."""
     columns = tile_columns(found)
-    rows = _HELD_ROWS[columns]
+    rows = first_of(chosen, HELD_ROWS[columns])
     return text(
         f"// {_words(found)}\n#include <warpsmith/convolution_held.cuh>",
         tunable("TUNE_ROWS", rows) if len(rows) > 1 else "",
@@ -240,7 +255,7 @@ def _held(task: FormTask, found: Convolution, fold: int) -> str:
             found,
             *_held_constants(columns, rows),
             f"constexpr int kFold = {fold};  // steps of 16 terms that are added in tensor cores; 0: the whole sum, "
-            f"which has {_LONGEST_SUM} or fewer",
+            f"which has {LONGEST_SUM} or fewer",
         ),
         task.workspace_bytes(f"return workspace_of(best_plan(form_of({task.size_names}), kColumns, kRows));"),
         task.launch(
@@ -251,7 +266,7 @@ def _held(task: FormTask, found: Convolution, fold: int) -> str:
 
 
 def _held_constants(columns: int, rows: tuple[int, ...]) -> tuple[str, ...]:
-    triple = "true" if columns == _WIDTHS[-1] else "false"
+    triple = "true" if columns == WIDTHS[-1] else "false"
     return (
         f"constexpr int kColumns = {columns};  // of a tile: output channels times phases of the last axis",
         f"constexpr int kRows = {'TUNE_ROWS' if len(rows) > 1 else rows[0]};  // times 64 pixels of a warpgroup",
@@ -268,15 +283,15 @@ def strides_become_channels(found: Convolution) -> bool:
         return False
     channels = found.ci * math.prod(found.stride)
     taps = math.prod(-(-k // s) for k, s in zip(found.kernel, found.stride, strict=True))
-    short = taps * -(-channels // 16) <= _LONGEST_SUM
-    return short and 16 <= channels <= _MOST_FOLDED and tile_columns(found) in _HELD_ROWS
+    short = taps * -(-channels // 16) <= LONGEST_SUM
+    return short and 16 <= channels <= MOST_FOLDED and tile_columns(found) in HELD_ROWS
 
 
-def _strided(task: FormTask, found: Convolution) -> str:
+def write_strided(task: FormTask, found: Convolution) -> str:
     columns = tile_columns(found)
     return text(
         f"// {_words(found)}\n#include <warpsmith/convolution_strided.cuh>",
-        _namespace(task, found, *_held_constants(columns, _HELD_ROWS[columns][:1])),
+        _namespace(task, found, *_held_constants(columns, HELD_ROWS[columns][:1])),
         task.workspace_bytes(f"return strided_workspace<kColumns, kRows>(form_of({task.size_names}));"),
         task.launch(
             f"return launch_strided<kColumns, kRows, kTriple>(form_of({task.size_names}), {_pointers(task, found)}, "
@@ -285,9 +300,9 @@ def _strided(task: FormTask, found: Convolution) -> str:
     )
 
 
-def _is_flat(task: FormTask, found: Convolution) -> bool:
+def is_flat(task: FormTask, found: Convolution) -> bool:
     """Whether `launch_flat` suits: two steps of terms, and taps near each other in memory at the task's own sizes."""
-    if found.transposed or found.groups != 1 or found.co != _FLAT_COLUMNS or longest_sum(found) > _LONGEST_SUM:
+    if found.transposed or found.groups != 1 or found.co != _FLAT_COLUMNS or not is_short(found):
         return False
     if any(s != 1 for s in found.stride) or any(found.padding) or found.ci * math.prod(found.kernel) > _FLAT_TERMS:
         return False
@@ -297,7 +312,7 @@ def _is_flat(task: FormTask, found: Convolution) -> bool:
     return reach <= _FLAT_PIXELS // 2
 
 
-def _flat(task: FormTask, found: Convolution) -> str:
+def write_flat(task: FormTask, found: Convolution) -> str:
     return text(
         f"// {_words(found)}\n#include <warpsmith/convolution_flat.cuh>",
         _namespace(task, found),
@@ -331,7 +346,7 @@ def sizes_of(task: FormTask, found: Convolution) -> Sizes:
         taps.append(max(sum(each % stride == 0 for each in phase) for phase in distances))
         offsets = [each // stride for phase in distances for each in phase if each % stride == 0]
         planes.append(pixels[-1] + max(offsets) - min(offsets))
-    one_tap = not found.transposed and _has_one_tap(found)
+    one_tap = not found.transposed and has_one_tap(found)
     return Sizes(
         images=task.size(found.batch),
         groups=found.groups,
@@ -347,16 +362,16 @@ def sizes_of(task: FormTask, found: Convolution) -> Sizes:
     )
 
 
-def _has_one_tap(found: Convolution) -> bool:
+def has_one_tap(found: Convolution) -> bool:
     return all(k == 1 for k in found.kernel) and all(s == 1 for s in found.stride) and not any(found.padding)
 
 
 def _usual_microseconds(task: FormTask, found: Convolution) -> float:
     """What the convolution is expected to take otherwise, at the task's own sizes."""
     sizes = sizes_of(task, found)
-    if _is_flat(task, found) or sizes.images * sizes.outside == 0:
+    if is_flat(task, found) or sizes.images * sizes.outside == 0:
         return 0.0
-    if _streams(found):
+    if streams(found):
         return streamed_microseconds(sizes) if is_short_stream(sizes) else 0.0
     if found.ci == 1 < found.groups or not _has_plan(found):
         return plain_microseconds(sizes)
@@ -367,19 +382,19 @@ def _usual_microseconds(task: FormTask, found: Convolution) -> float:
 def _gathers(task: FormTask, found: Convolution) -> bool:
     """Whether `convolution_gathered.cuh` is expected to be the fastest."""
     sizes = sizes_of(task, found)
-    if math.prod(found.kernel) > _MOST_TAPS or sizes.phases > _MOST_PRODUCTS:
+    if not has_tables(found, sizes):
         return False
     return prefers_gathered(sizes, _usual_microseconds(task, found))
 
 
 def _takes_few_terms(task: FormTask, found: Convolution) -> bool:
     """Whether `convolution_few_terms.cuh` is expected to be the fastest."""
-    if found.transposed or found.ci * math.prod(found.kernel) > _FEW_TERMS:
+    if not has_few_terms(found):
         return False
     return prefers_few_terms(sizes_of(task, found), _usual_microseconds(task, found))
 
 
-def _few_terms(task: FormTask, found: Convolution) -> str:
+def write_few_terms(task: FormTask, found: Convolution) -> str:
     extents = [1] * (3 - found.axes) + found.kernel
     return text(
         f"// {_words(found)}\n#include <warpsmith/convolution_few_terms.cuh>",
@@ -391,26 +406,41 @@ def _few_terms(task: FormTask, found: Convolution) -> str:
     )
 
 
+def has_tables(found: Convolution, sizes: Sizes) -> bool:
+    """Whether `convolution_gathered.cuh` has tables for all taps and phases."""
+    return math.prod(found.kernel) <= _MOST_TAPS and sizes.phases <= _MOST_PRODUCTS
+
+
+def has_few_terms(found: Convolution) -> bool:
+    """Whether `convolution_few_terms.cuh` keeps all terms of a sum in registers."""
+    return not found.transposed and found.ci * math.prod(found.kernel) <= _FEW_TERMS
+
+
 def _has_plan(found: Convolution) -> bool:
     """Whether `make_plan` of `convolution.cuh` finds one; with few channels it can count taps as channels."""
     taps = math.prod(found.kernel)
-    few = found.ci < 16 and not found.transposed and found.ci * taps <= _MOST_FOLDED
+    few = found.ci < 16 and not found.transposed and found.ci * taps <= MOST_FOLDED
     return (
-        not (found.transposed and max(found.stride) > _MOST_PHASES)
-        and max(found.kernel) <= _WIDTHS[-1]
-        and (taps <= _MOST_PLANNED_TAPS or few)
+        not (found.transposed and max(found.stride) > MOST_PHASES)
+        and max(found.kernel) <= WIDTHS[-1]
+        and (taps <= MOST_PLANNED_TAPS or few)
     )
 
 
-def _gathered(task: FormTask, found: Convolution) -> str:
+def write_gathered(task: FormTask, found: Convolution, columns: int = 0, warp_rows: int = 0, depth: int = 0) -> str:
+    """With these values of the kernel's tunables; 0: what the form takes."""
     taps = sizes_of(task, found).taps
     kind = "one" if taps <= 1 else "few" if taps <= _MASK_TAPS else "many"
     by_four = not found.transposed and found.ci * math.prod(found.kernel) % 4 == 0
     transposed = "true" if found.transposed else "false"
+    words, include = f"// {_words(found)}", "#include <warpsmith/convolution_gathered.cuh>"
+    ours = tunable("TUNE_COLUMNS", first_of(columns, gathered_columns(found.co)[:2]))
+    warps = tunable("TUNE_WARP_ROWS", first_of(warp_rows, WARP_ROWS))
+    stages = tunable("TUNE_DEPTH", first_of(depth, DEPTHS))
+    usual = warp_rows in (0, WARP_ROWS[0]) and depth in (0, DEPTHS[0])
     return text(
-        f"// {_words(found)}\n#include <warpsmith/convolution_gathered.cuh>",
-        tunable("TUNE_COLUMNS", gathered_columns(found.co)[:2]),
-        tunable("TUNE_WARP_ROWS", (32, 16)),
+        # The header has the usual values, too.
+        *((f"{words}\n{include}", ours, warps) if usual else (words, warps, stages, include, ours)),
         _namespace(task, found, "constexpr int kColumns = TUNE_COLUMNS;  // output channels of a tile"),
         task.workspace_bytes(f"return gathered_workspace(form_of({task.size_names}), kColumns);"),
         task.launch(
@@ -424,7 +454,7 @@ def _gathered(task: FormTask, found: Convolution) -> str:
 # --- in one pass over memory ---
 
 
-def _streams(found: Convolution) -> bool:
+def streams(found: Convolution) -> bool:
     """Whether `convolution_stream.cuh` suits: one axis or one tap, all filters in shared memory beside the data."""
     one_tap = (
         not found.transposed
@@ -434,19 +464,19 @@ def _streams(found: Convolution) -> bool:
     )
     if found.groups != 1 or not (found.axes == 1 or one_tap) or found.ci < 16 or found.co not in (64, 128):
         return False
-    if found.kernel[-1] > _WIDTHS[-1] or found.active_phases != 1 or _out_step(found) != _out_stride(found):
+    if found.kernel[-1] > WIDTHS[-1] or found.active_phases != 1 or _out_step(found) != out_stride(found):
         return False
     blocks = -(-found.ci // 16)  # of 16 terms
     steps = 2 if blocks % 2 == 0 else 1
     parts = 1 if found.transposed else found.stride[-1]
-    offsets = _offsets(found)
+    offsets = last_offsets(found)
     reach = max(offsets) // parts - min(offsets) // parts
     stage = parts * 4 * steps * ((128 * _rows(found) + reach + 7) // 8 * 8) * 16
     filters = len(offsets) * blocks * 4 * found.co * 16
     return (_SHARED_BYTES - (256 + 512 + 2 * 32 * 68 * 4 + filters)) // stage >= 2
 
 
-def _offsets(found: Convolution) -> list[int]:
+def last_offsets(found: Convolution) -> list[int]:
     """Of the taps of the last axis, in pixels of the input for one pixel of the plan."""
     pad, dilation = found.padding[-1], found.dilation[-1]
     taps = range(found.kernel[-1])
@@ -461,9 +491,12 @@ def _rows(found: Convolution) -> int:
     return 1 if found.co == 128 else 2
 
 
-def _streamed(task: FormTask, found: Convolution) -> str:
+def write_streamed(task: FormTask, found: Convolution, copies: int = COPIES[0]) -> str:
+    """With so many batches of input on their way to shared memory."""
+    words, include = f"// {_words(found)}", "#include <warpsmith/convolution_stream.cuh>"
+    batches = tunable("TUNE_COPIES", (copies, *(each for each in COPIES if each != copies)))
     return text(
-        f"// {_words(found)}\n#include <warpsmith/convolution_stream.cuh>",
+        f"{words}\n{include}" if copies == COPIES[0] else f"{words}\n\n{batches}\n\n{include}",
         _namespace(
             task,
             found,
@@ -483,7 +516,7 @@ def _streamed(task: FormTask, found: Convolution) -> str:
 # --- one filter per channel ---
 
 
-def _is_depthwise(found: Convolution) -> bool:
+def is_depthwise(found: Convolution) -> bool:
     same = all(k % 2 and p == k // 2 for k, p in zip(found.kernel, found.padding, strict=True))
     return (
         found.axes == 2
@@ -498,15 +531,20 @@ def _is_depthwise(found: Convolution) -> bool:
     )
 
 
-def _fills_warps(task: FormTask, found: Convolution) -> bool:
+def fills_warps(task: FormTask, found: Convolution) -> bool:
     """Whether rows of the output are long enough for `depthwise.cuh`: a warp takes 32 accesses of one row."""
+    return full_lanes(task, found) >= _FULL_WARP
+
+
+def full_lanes(task: FormTask, found: Convolution) -> float:
+    """The share of the lanes of `depthwise.cuh` that have a column."""
     width = task.size(found.extents[-1])
     columns = width if any(found.padding) else width - found.kernel[-1] + 1
     vector = next(v for v in (4, 2, 1) if width % v == 0 and columns % v == 0)
-    return columns >= _FULL_WARP * (-(-columns // (32 * vector)) * 32 * vector)
+    return columns / (-(-columns // (32 * vector)) * 32 * vector)
 
 
-def _depthwise_any(task: FormTask, found: Convolution) -> str:
+def write_depthwise_any(task: FormTask, found: Convolution) -> str:
     def both(values: list[int], missing: int) -> list[int]:
         return [missing] * (2 - len(values)) + values
 
@@ -529,10 +567,17 @@ def _depthwise_any(task: FormTask, found: Convolution) -> str:
     )
 
 
-def _depthwise(task: FormTask, found: Convolution) -> str:
+def depthwise_rows(found: Convolution) -> tuple[int, ...]:
+    """Rows of the output that a thread computes, the fastest first."""
+    height, width = found.kernel
+    return (16, 8) if (height, width) == (3, 3) and not any(found.padding) else (6, 8) if width > 3 else (8, 16)
+
+
+def write_depthwise(task: FormTask, found: Convolution, chosen: int = 0) -> str:
+    """With so many rows of a thread; 0: what the form takes."""
     height, width = found.kernel
     padded = "_padded" if any(found.padding) else ""
-    rows = (16, 8) if (height, width) == (3, 3) and not padded else (6, 8) if width > 3 else (8, 16)
+    rows = first_of(chosen, depthwise_rows(found))
     return text(
         f"// {_words(found)}\n#include <warpsmith/depthwise.cuh>",
         tunable("TUNE_ROWS", rows),
@@ -550,8 +595,8 @@ def _separable(task: FormTask) -> FormKernel:
     filters = read_convolution(task, first, task.tensor(first.argument(0)).dims)
     mixture = read_convolution(task, second, first.result.dims)
     require(value_name(second.argument(0)) == first.result.name)
-    require(_is_depthwise(filters) and filters.kernel == [3, 3] and filters.padding == [1, 1])
-    require(mixture.bias is None and mixture.kernel == [1, 1] and not mixture.transposed and _streams(mixture))
+    require(is_depthwise(filters) and filters.kernel == [3, 3] and filters.padding == [1, 1])
+    require(mixture.bias is None and mixture.kernel == [1, 1] and not mixture.transposed and streams(mixture))
     source = text(
         "// A 3 x 3 filter for every channel, then a mixture of all channels at every pixel.\n"
         "#include <warpsmith/convolution_stream.cuh>",
@@ -572,12 +617,22 @@ def _separable(task: FormTask) -> FormKernel:
 # --- on the CPU ---
 
 
-def _cpu(task: FormTask, found: Convolution) -> str:
+def write_cpu(task: FormTask, found: Convolution) -> str:
+    """Sums of runs of a padded grid."""
+    return _on_cpu(task, found, "convolution.h", "workspace_of", "run_convolution")
+
+
+def write_cpu_windows(task: FormTask, found: Convolution) -> str:
+    """Products of windows laid out as a matrix."""
+    return _on_cpu(task, found, "convolution_windows.h", "windows_workspace", "run_windows")
+
+
+def _on_cpu(task: FormTask, found: Convolution, header: str, workspace: str, run: str) -> str:
     return text(
-        f"// {_words(found)}\n#include <warpsmith/cpu/convolution.h>",
+        f"// {_words(found)}\n#include <warpsmith/cpu/{header}>",
         _namespace(task, found),
-        task.workspace_bytes(f"return workspace_of(form_of({task.size_names}));"),
-        task.launch(f"return run_convolution(form_of({task.size_names}), {_pointers(task, found)}, {task.workspace});"),
+        task.workspace_bytes(f"return {workspace}(form_of({task.size_names}));"),
+        task.launch(f"return {run}(form_of({task.size_names}), {_pointers(task, found)}, {task.workspace});"),
     )
 
 
@@ -658,13 +713,13 @@ def _parameters(task: FormTask, found: Convolution) -> str:
     return f"{task.pointer(found.weight)}, {'nullptr' if found.bias is None else task.pointer(found.bias)}"
 
 
-def _out_stride(found: Convolution) -> int:
+def out_stride(found: Convolution) -> int:
     return found.stride[-1] if found.transposed else 1
 
 
 def _out_step(found: Convolution) -> int:
     """The stride of the last axis of a transposed convolution, where the library has a kernel for it; else 1."""
-    return _out_stride(found) if _out_stride(found) <= _MOST_PHASES else 1
+    return out_stride(found) if out_stride(found) <= MOST_PHASES else 1
 
 
 def _words(found: Convolution) -> str:

@@ -8,14 +8,18 @@ claimed.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from warpsmith.kernels.convolution_ways import convolution_ways
 from warpsmith.kernels.form_attention import attention
 from warpsmith.kernels.form_chain import chain
 from warpsmith.kernels.form_channel_norm import channel_norm
 from warpsmith.kernels.form_convolution import convolution
 from warpsmith.kernels.form_file import convolution_of_a_file, same_operations
+from warpsmith.kernels.form_group_norm import group_norm
 from warpsmith.kernels.form_pool import pooling
 from warpsmith.kernels.form_product import product
 from warpsmith.kernels.form_reduction import reduction
@@ -23,6 +27,8 @@ from warpsmith.kernels.form_rows import rows, short_rows
 from warpsmith.kernels.form_scan import scan
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm
 from warpsmith.kernels.form_triangle import triangle_of_product
+from warpsmith.kernels.form_ways import FormWay, code_of
+from warpsmith.kernels.plain import plain_kernel
 from warpsmith.model.contract import Contract
 from warpsmith.model.task import Outline, Task
 
@@ -40,11 +46,18 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         channel_norm,
         short_rows,
         same_operations,
+        group_norm,
         rows,
     ),
     "cpu": (convolution, scan, pooling),  # templates write the products
 }
 """By backend. Each writes the kernel for a task of its form, or raises `NotThisForm`."""
+
+WAYS: Mapping[str, tuple[Callable[[FormTask], tuple[FormWay, ...]], ...]] = {
+    "cuda": (convolution_ways,),
+    "cpu": (convolution_ways,),
+}
+"""By backend. Each lists the ways to write the kernel for a task of its form, or raises `NotThisForm`."""
 
 LAST_FORMS: Mapping[str, tuple[Form, ...]] = {"cpu": (chain,)}
 """Forms for what no template can write, by backend."""
@@ -65,6 +78,31 @@ def form_kernel(task: Task, contract: Contract, outline: Outline, arch: str = AR
 def last_kernel(task: Task, contract: Contract, outline: Outline) -> FormKernel | None:
     """A kernel where neither a form nor a template fits; None where none of `LAST_FORMS` does."""
     return _first(LAST_FORMS, task, contract, outline)
+
+
+@lru_cache(maxsize=64)
+def form_ways(task: Task, contract: Contract, outline: Outline, arch: str = ARCH) -> tuple[FormWay, ...]:
+    """The ways to write a task's kernel: the form's own, the others by the time they should take, the plain kernel.
+
+    There are none where the form has no choice.
+    """
+    own = form_kernel(task, contract, outline, arch)
+    if own is None:
+        return ()
+    for list_ways in WAYS.get(contract.backend, ()):
+        try:
+            found = list_ways(FormTask(task, contract, outline))
+        except NotThisForm:
+            continue
+        if len(found) > 1:
+            found = tuple(sorted(found, key=lambda way: (way.source() != own.source, way.microseconds or math.inf)))
+            plain = plain_kernel(task, contract, outline)
+            return (*found, _plain_way(plain.source)) if plain else found
+    return ()
+
+
+def _plain_way(source: str) -> FormWay:
+    return FormWay("", re.escape(code_of(source)), lambda _: source)
 
 
 def _first(
