@@ -19,7 +19,15 @@ from warpsmith.model.brief import Problem
 from warpsmith.model.strategy import Plan, Strategy, StrategyChoice
 from warpsmith.model.task import Family, Outline, Task
 
-__all__ = ["Unsupported", "abilities", "plan_in_source", "risky_strategies", "strategies_in_source", "translate"]
+__all__ = [
+    "Unsupported",
+    "abilities",
+    "plan_in_source",
+    "risky_strategies",
+    "stage_count",
+    "strategies_in_source",
+    "translate",
+]
 
 BACKENDS = ("cpu", "cuda")
 
@@ -38,6 +46,12 @@ def abilities(problem: Problem) -> tuple[Strategy, ...]:
     except Unsupported:
         return ()
     return tuple(s for s in known if s.name in shown and shown.issuperset(s.needs))
+
+
+def stage_count(problem: Problem) -> int:
+    """The stages that the templates divide a problem into: passes over memory; 0 where no template fits."""
+    layout = _layout(problem)
+    return 0 if layout is None else len(layout.stages)
 
 
 def risky_strategies(problem: Problem) -> frozenset[str]:

@@ -24,7 +24,7 @@ def simplified(outline: Outline) -> Outline:
     """The outline without what makes no difference; unchanged where something is written that may be read again."""
     if not outline.outputs or "?" in outline.outputs:
         return outline
-    nodes = list(_with_factors(outline.nodes))
+    nodes = list(_with_factors(_out_of_place(outline.nodes, outline.outputs)))
     wanted, needed = set(outline.outputs), list[Operation]()
     for node in reversed(nodes):
         if any(result.name in wanted for result in node.results):
@@ -54,7 +54,12 @@ def in_order(outline: Outline) -> Outline:
 
 def values(node: Operation) -> list[str]:
     """The names among the arguments of an operation, in their order: of values, and of extents."""
-    return list(_named([json.loads(node.arguments), *json.loads(node.keywords).values()]))
+    return list(_read_names(node.arguments, node.keywords))
+
+
+@lru_cache(maxsize=4096)
+def _read_names(arguments: str, keywords: str) -> tuple[str, ...]:
+    return tuple(_named([json.loads(arguments), *json.loads(keywords).values()]))
 
 
 def _named(arguments: Any) -> Iterator[str]:
@@ -73,16 +78,16 @@ def _is_harmless(nodes: Sequence[Operation], wanted: set[str]) -> bool:
     private: set[str] = set()
     for node in nodes:
         results = {result.name for result in node.results}
-        changed = _changed(node)
-        if not private.issuperset(changed):
+        written = changed(node)
+        if not private.issuperset(written):
             return False
-        if not results & wanted and (node.op == "aten.clone.default" or (changed and node.op != _NORM)):
+        if not results & wanted and (node.op == "aten.clone.default" or (written and node.op != _NORM)):
             private |= results
     return True
 
 
-def _changed(node: Operation) -> list[str]:
-    """The names of what an operation changes; "?" if that is not known."""
+def changed(node: Operation) -> list[str]:
+    """The names of the values that an operation changes; "?" if that is not known."""
     _, name, overload = (*node.op.split("."), "", "")[:3]
     if node.op == _NORM:
         return _statistics(node)
@@ -111,6 +116,54 @@ def _without_statistics(node: Operation) -> Operation:
     for place in (*_STATISTICS, _MOMENTUM):
         arguments[place] = None
     return replace(node, arguments=json.dumps(arguments))
+
+
+_ELEMENTWISE = frozenset(
+    (
+        *("abs", "add", "clamp", "clamp_max", "clamp_min", "div", "elu", "exp", "gelu", "hardsigmoid", "hardswish"),
+        *("hardtanh", "leaky_relu", "mish", "mul", "neg", "pow", "relu", "sigmoid", "silu", "sqrt", "sub", "tanh"),
+    )
+)
+_NEW_MEMORY = _ELEMENTWISE | {
+    *("addmm", "baddbmm", "bmm", "convolution", "mm", "native_batch_norm", "native_group_norm", "native_layer_norm"),
+    *("avg_pool2d", "avg_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"),
+}
+"""Operators whose results share no memory with their operands."""
+
+
+def _out_of_place(nodes: Sequence[Operation], outputs: Sequence[str]) -> list[Operation]:
+    """Element-wise operations in place as ordinary ones, where all that reads the changed value has its own memory."""
+    makers = {result.name: _bare(node) for node in nodes for result in node.results}
+    readers: dict[str, list[str]] = {}
+    last: dict[str, int] = {}
+    for place, node in enumerate(nodes):
+        for name in values(node):
+            readers.setdefault(name, []).append(_bare(node))
+            last[name] = place
+    found = []
+    for place, node in enumerate(nodes):
+        target = values(node)[:1]
+        alone = (
+            _is_elementwise_in_place(node)
+            and bool(target)
+            and makers.get(target[0]) in _NEW_MEMORY
+            and _NEW_MEMORY.issuperset(readers[target[0]])
+            and last[target[0]] == place
+            and target[0] not in outputs
+        )
+        found.append(replace(node, op=node.op.replace("_.", ".", 1)) if alone else node)
+    return found
+
+
+def _bare(node: Operation) -> str:
+    """The name of an operation; that of an element-wise one in place without its underscore."""
+    name = node.op.split(".")[1] if node.op.count(".") == 2 else node.op
+    return name[:-1] if _is_elementwise_in_place(node) else name
+
+
+def _is_elementwise_in_place(node: Operation) -> bool:
+    parts = node.op.split(".")
+    return len(parts) == 3 and parts[0] == "aten" and parts[1].endswith("_") and parts[1][:-1] in _ELEMENTWISE
 
 
 def _with_factors(nodes: Sequence[Operation]) -> Iterator[Operation]:

@@ -108,9 +108,13 @@ def _plain_way(source: str) -> FormWay:
 def _first(
     forms: Mapping[str, tuple[Form, ...]], task: Task, contract: Contract, outline: Outline
 ) -> FormKernel | None:
+    try:
+        read = FormTask(task, contract, outline)
+    except NotThisForm:
+        return None
     for form in forms.get(contract.backend, ()):
         try:
-            return form(FormTask(task, contract, outline))
+            return form(read)
         except NotThisForm:
             continue
     return None

@@ -161,27 +161,34 @@ def _layer_norm(call: OperationCall) -> list[Term]:
 
 
 def _batch_norm(call: OperationCall) -> list[Term]:
-    """Batch norm with the statistics of the batch, and instance norm, which has one channel per instance."""
+    """Batch norm with the statistics of the batch or with running ones; instance norm has a channel per instance."""
     legit = call.name == "_native_batch_norm_legit"
     if legit and call.overload != "no_stats":
         raise Unsupported("running statistics of a batch norm")
     training, eps = (call.number(3), call.number(5)) if legit else (call.number(5), call.number(7))
-    if not training or (not legit and (call.is_tensor(3) or call.is_tensor(4))):
-        raise Unsupported("running statistics of a batch norm")
+    running = not legit and (call.is_tensor(3) or call.is_tensor(4))
+    if training == running or (running and not (call.is_tensor(3) and call.is_tensor(4))):
+        raise Unsupported("a batch norm that changes its running statistics, or has only one of them")
     x = call.term(0)
     do = Algebra(call.pool, call.ctype)
-    along = [axis for place, axis in enumerate(x.axes) if place != 1]
-    value = do.cast(x.expr)
-    mean, variance = _moments(call, do, value, along, 0.0)
+    value, terms = do.cast(x.expr), [x]
+
+    def of_channels(place: int) -> Expr:
+        each = call.term(place)
+        terms.append(Term(each.expr, (*each.axes, *((NO_AXIS,) * (len(x.axes) - 2)))))
+        return do.cast(each.expr)
+
+    if running:
+        mean, variance = of_channels(3), of_channels(4)
+    else:
+        mean, variance = _moments(call, do, value, [axis for place, axis in enumerate(x.axes) if place != 1], 0.0)
     rstd = do("rsqrt", do("add", variance, float(eps)))
-    made, terms = do("mul", do("sub", value, mean), rstd), [x]
+    made = do("mul", do("sub", value, mean), rstd)
     for place, op in ((1, "mul"), (2, "add")):
         if call.is_tensor(place):
-            each = call.term(place)
-            made = do(op, made, do.cast(each.expr))
-            terms.append(Term(each.expr, (*each.axes, *((NO_AXIS,) * (len(x.axes) - 2)))))
-    channels = (x.axes[1],)
-    return [Term(made, call.broadcast(terms)), Term(mean, channels), Term(rstd, channels)]
+            made = do(op, made, of_channels(place))
+    result = Term(made, call.broadcast(terms))
+    return [result] if running else [result, Term(mean, (x.axes[1],)), Term(rstd, (x.axes[1],))]
 
 
 def _norm(call: OperationCall) -> list[Term]:

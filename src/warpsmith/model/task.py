@@ -195,6 +195,18 @@ class Family(StrEnum):
     OTHER = "other"  # nothing that a template knows
 
 
+CONTRACTIONS = frozenset(("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "linear", "matmul"))
+"""Operators that multiply matrices, by their names in ATen."""
+_REDUCTIONS = """
+    sum mean amax amin max min prod argmax argmin logsumexp _softmax _log_softmax native_layer_norm
+    native_batch_norm _native_batch_norm_legit var var_mean std std_mean linalg_vector_norm norm mse_loss
+    smooth_l1_loss huber_loss nll_loss_forward all any _fused_rms_norm soft_margin_loss binary_cross_entropy
+    aminmax dot vdot native_group_norm
+"""
+REDUCTIONS = frozenset(_REDUCTIONS.split())
+"""Operators that sum or compare along an axis; some of these names also stand for element-wise operations."""
+
+
 @dataclass(frozen=True)
 class OutlineValue:
     """A tensor on the way."""

@@ -21,7 +21,17 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpsmith.model.errors import WarpsmithError
-from warpsmith.model.task import Dim, Family, Operation, Outline, OutlineValue, Task, Workload
+from warpsmith.model.task import (
+    CONTRACTIONS,
+    REDUCTIONS,
+    Dim,
+    Family,
+    Operation,
+    Outline,
+    OutlineValue,
+    Task,
+    Workload,
+)
 from warpsmith.tasks.native import prime_sizes
 from warpsmith.tasks.program import Program, dtype_name
 from warpsmith.tasks.user_code import Attempt
@@ -34,13 +44,6 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_CONTRACTIONS = frozenset(("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "vdot", "linear", "matmul"))
-_REDUCTIONS = _words(
-    "sum mean amax amin max min prod argmax argmin logsumexp _softmax _log_softmax native_layer_norm "
-    "native_batch_norm _native_batch_norm_legit var var_mean std std_mean linalg_vector_norm norm mse_loss "
-    "smooth_l1_loss huber_loss nll_loss_forward all any _fused_rms_norm soft_margin_loss binary_cross_entropy "
-    "aminmax dot vdot native_group_norm"
-)
 _VIEWS = frozenset(
     ("clone", "contiguous", "_unsafe_view", "reshape", "_reshape_copy", "detach", "lift_fresh", "alias", "expand_copy")
 )
@@ -272,9 +275,9 @@ def _family(trace: _Trace) -> Family:
     reductions: list[bool] = []  # of each reduction, whether its result is one number
     for call in trace.calls:
         name = call.name.rstrip("_") if call.name.endswith("_") else call.name
-        if name in _CONTRACTIONS and name not in ("dot", "vdot"):
+        if name in CONTRACTIONS:
             contractions += 1
-        elif name in _REDUCTIONS and not (call.pointwise and len(call.results) == 1 and _keeps(call)):
+        elif name in REDUCTIONS and not (call.pointwise and len(call.results) == 1 and _keeps(call)):
             reductions.append(all(math.prod(shape) == 1 for _, _, shape in call.results[:1]) and call.operand > 1)
         elif name == "empty" and all(math.prod(shape) == 0 for _, _, shape in call.results):
             continue  # has no elements
