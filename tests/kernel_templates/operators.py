@@ -10,6 +10,12 @@ PRODUCT = '[{"m": 33, "n": 45, "k": 70}, {"m": 8, "n": 64, "k": 16}]'
 LONG = '[{"rows": 2, "cols": 33_001}, {"rows": 3, "cols": 40_000}]'
 X = 'x=normal("rows, cols")'
 TWO = 'a=normal("rows, cols"), b=normal("rows, cols")'
+EVEN = '[{"heads": 2, "rows": 5, "cols": 12}, {"heads": 3, "rows": 2, "cols": 64}]'
+HEADS = 'q=normal("heads, rows, cols")'
+HALF = "q.shape[-1] // 2"
+IMAGE, IMAGES = 'x=normal("b, 8, h, w")', '[{"b": 2, "h": 3, "w": 5}, {"b": 1, "h": 4, "w": 16}]'
+TABLE = 't=normal("words, cols"), ids=integers("rows", low=0, high="words")'
+TABLES = '[{"words": 17, "rows": 5, "cols": 12}, {"words": 9, "rows": 11, "cols": 64}]'
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Operator:
         return f"{head}\ndef {self.name}({names}):\n    return {self.result}\n"
 
 
-OPERATORS = (
+OPERATORS: tuple[Operator, ...] = (
     Operator("relu", X, "torch.relu(x)"),
     Operator("gelu_erf", X, "F.gelu(x * 2)"),
     Operator("gelu_tanh", X, 'F.gelu(x * 2, approximate="tanh")'),
@@ -135,6 +141,89 @@ OPERATORS = (
         "linear_half", 'a=normal("m, k"), b=normal("n, k"), c=normal("n")', "F.gelu(a @ b.t() + c)", PRODUCT, "fp16"
     ),
 )
+
+MOVING_OPERATORS: tuple[Operator, ...] = (
+    Operator(
+        "rope_halves",
+        f'{HEADS}, c=normal("rows, cols"), s=normal("rows, cols")',
+        f"q * c + torch.cat((-q[..., {HALF} :], q[..., : {HALF}]), -1) * s",
+        EVEN,
+    ),
+    Operator(
+        "rope_pairs",
+        'q=normal("heads, rows, 12"), c=normal("rows, 6"), s=normal("rows, 6")',
+        "torch.stack((q[..., 0::2] * c - q[..., 1::2] * s, q[..., 0::2] * s + q[..., 1::2] * c), -1).flatten(-2)",
+        '[{"heads": 2, "rows": 5}, {"heads": 1, "rows": 3}]',
+    ),
+    Operator("geglu", HEADS, "q.chunk(2, -1)[0] * F.gelu(q.chunk(2, -1)[1])", EVEN),
+    Operator("glu", HEADS, "F.glu(q, -1)", EVEN),
+    Operator("glu_rows", 'x=normal("b, 8, w")', "F.glu(x, 1)", '[{"b": 2, "w": 5}, {"b": 1, "w": 16}]'),
+    Operator("qkv", 'x=normal("rows, 36")', "torch.add(*x.split([12, 12, 12], -1)[1:])", '[{"rows": 5}, {"rows": 2}]'),
+    Operator("last_rows", HEADS, "q[:, -1] * 2, q.select(-1, 3)", EVEN),
+    Operator("ends", HEADS, "q[..., -3:] + q[..., :3]", EVEN),
+    Operator("skips", 'x=normal("12, 20")', "x[1::3, 2:18:5]", "[{}]"),
+    Operator("unbound", 'x=normal("3, rows, cols")', "x.unbind(0)[2] - x.unbind(0)[0]"),
+    Operator("joined_rows", TWO, "torch.cat((a, b * 2, a), 0)"),
+    Operator("joined_columns", TWO, "torch.cat((torch.relu(a), b), 1)"),
+    Operator("joined_different", 'a=normal("rows, 5"), b=normal("rows, 1")', "torch.cat((a, b), 1)", '[{"rows": 7}]'),
+    Operator("stacked", TWO, "torch.stack((a, b, a * b), 1)"),
+    Operator("embedded", TABLE, "F.embedding(ids, t) * 4.0", TABLES),
+    Operator(
+        "embedded_twice",
+        'ids=integers("b, rows", high="words"), t=normal("words, cols"), p=normal("rows, cols")',
+        "F.embedding(ids, t) + p",
+        '[{"b": 2, "words": 17, "rows": 5, "cols": 12}, {"b": 3, "words": 9, "rows": 4, "cols": 64}]',
+    ),
+    Operator("selected_columns", TABLE.replace("words, cols", "cols, words"), "t.index_select(1, ids)", TABLES),
+    Operator("indexed", TABLE, "torch.tanh(t[ids])", TABLES),
+    Operator("indexed_from_end", TABLE, "t[ids - t.shape[0]]", TABLES),
+    Operator(
+        "gathered",
+        'x=normal("rows, cols"), i=integers("rows, k", high="cols")',
+        "torch.gather(x, 1, i)",
+        '[{"rows": 5, "cols": 12, "k": 7}, {"rows": 3, "cols": 64, "k": 9}]',
+    ),
+    Operator("repeated", X, "x.repeat(2, 3)"),
+    Operator("rolled", X, "torch.roll(x, (-2, 70), (0, 1))"),
+    Operator("flipped", X, "x.flip(1) + x.flip(0)"),
+    Operator("padded", X, "F.pad(x, (2, 1, 0, 3), value=1.5)"),
+    Operator("cropped", X, "F.pad(x, (-1, 2))"),
+    Operator("shuffled_pixels", IMAGE, "F.pixel_shuffle(x, 2)", IMAGES),
+    Operator("unshuffled_pixels", 'x=normal("b, 2, 6, 9")', "F.pixel_unshuffle(x, 3)", '[{"b": 2}]'),
+    Operator("upsampled", IMAGE, 'F.interpolate(x, scale_factor=2, mode="nearest")', IMAGES),
+    Operator("upsampled_three", 'x=normal("b, 8, w")', "F.interpolate(x, scale_factor=3)", '[{"b": 2, "w": 7}]'),
+    Operator("upper", X, "torch.triu(x, -1)"),
+    Operator("causal", 'x=normal("b, 9, 9")', "torch.softmax(torch.tril(x) * 2, -1)", '[{"b": 3}]'),
+    Operator("positions", X, "x * torch.arange(x.shape[1])"),
+    Operator("half_softmax_of_part", HEADS, "torch.softmax(q[..., 2:], -1)", EVEN),
+    Operator(
+        "norm_of_joined",
+        'a=normal("rows, 5"), b=normal("rows, 8")',
+        "F.normalize(torch.cat((a, b), 1))",
+        '[{"rows": 7}]',
+    ),
+    Operator("sum_of_gated", HEADS, "(q.chunk(2, -1)[0] * q.chunk(2, -1)[1].sigmoid()).sum(-1)", EVEN),
+    Operator(
+        "running_norm",
+        f'{IMAGE}, m=normal("8"), v=uniform("8", low=0.5, high=2.0), g=normal("8"), c=normal("8")',
+        "F.relu(F.batch_norm(x, m, v, g, c))",
+        IMAGES,
+    ),
+    Operator("quantised", X, "torch.round(x * 20).clamp(-128, 127).to(torch.int8), torch.trunc(x * 3)"),
+    Operator(
+        "binary_loss", 'x=normal("rows, cols"), y=uniform("rows, cols")', "F.binary_cross_entropy_with_logits(x, y)"
+    ),
+    Operator(
+        "rare", 'x=uniform("rows, cols", low=-0.9, high=0.9)', "torch.atan(x) + x.sinh() - x.erfc() + F.softshrink(x)"
+    ),
+    Operator(
+        "floors",
+        'a=normal("rows, cols"), b=uniform("rows, cols", low=0.5, high=2.0)',
+        'torch.div(a, b, rounding_mode="floor")',
+    ),
+)
+"""With elements read at other places, and other operations of users' chains."""
+OPERATORS += MOVING_OPERATORS
 
 
 LONG_OPERATORS = (

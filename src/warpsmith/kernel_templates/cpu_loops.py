@@ -82,12 +82,8 @@ class RowLoop:
             if expr in self.pointers:
                 name, stride = self.pointers[expr]
                 place = index if stride == "1" else f"{index} * ({stride})"
-                text = f"{name}[{place}]"
-            else:
-                text = f"{self._base(expr.name)}[{self.context.offset(expr.axes, self.where)}]"
-            if self.context.element(expr.name) == expr.ctype:
-                return text
-            return f"static_cast<{expr.ctype}>({text})"
+                return self.context.typed(expr, f"{name}[{place}]")
+            return self.context.read(expr, [*self.where, (self.along, index)])
 
         return Emitter(self.context, load)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warpsmith.lowering.emitter import Context, Emitter, stored
-from warpsmith.lowering.expressions import Expr, Unsupported
+from warpsmith.lowering.expressions import Unsupported
 from warpsmith.lowering.plan_switches import PlanSwitches
 from warpsmith.lowering.stages import MatrixProduct, TemplateStage, product_of
 
@@ -54,12 +54,7 @@ class ProductOperands:
         batch = "batch_at_"
         where = [(self.batch, batch), (self.product.m, row), (self.product.n, column)]
 
-        def load(expr: Expr) -> str:
-            name = self.context.names.get(expr.name, expr.name)
-            text = f"{name}[{self.context.offset(expr.axes, where)}]"
-            return text if self.context.element(expr.name) == expr.ctype else f"static_cast<{expr.ctype}>({text})"
-
-        end = Emitter(self.context, load, {self.stage.reduces[0]: total})
+        end = Emitter(self.context, lambda e: self.context.read(e, where), {self.stage.reduces[0]: total})
         found = []
         for store in self.stage.stores:
             value = stored(self.context, store, end.value(store.expr))

@@ -241,11 +241,13 @@ class _Tile:
         return value
 
     def _load(self, expr: Expr, k: str = "k_") -> str:
-        text = f"{self._context.names.get(expr.name, expr.name)}[{self._place(expr.axes, k)}]"
-        return text if self._context.element(expr.name) == expr.ctype else f"static_cast<{expr.ctype}>({text})"
+        return self._context.read(expr, self._at(k))
+
+    def _at(self, k: str) -> list[tuple[Sequence[int], str]]:
+        return [*self._where, (self._stage.along, k), (self._stage.inner, "(first_ + i_)")]
 
     def _place(self, axes: tuple[int, ...], k: str = "k_") -> str:
-        return self._context.offset(axes, [*self._where, (self._stage.along, k), (self._stage.inner, "(first_ + i_)")])
+        return self._context.offset(axes, self._at(k))
 
     def _columns(self, body: Sequence[str]) -> list[str]:
         pragma = ["#pragma omp simd"] if "simd" in self._on else []

@@ -70,10 +70,11 @@ class _Columns:
         return CudaKernel((_ACROSS if is_first else "") + "\n".join([head, *nest(body), "}"]) + "\n", launch)
 
     def _load(self, expr: Expr, k: str = "k_") -> str:
-        place = self.context.offset(expr.axes, [*self.where, (self.stage.along, k)])
-        name, kind = self.context.names.get(expr.name, expr.name), self.context.element(expr.name)
-        text = f"__ldg({name} + {place})" if self.read_only and kind != "bool" else f"{name}[{place}]"
-        return text if kind == expr.ctype else f"static_cast<{expr.ctype}>({text})"
+        where = [*self.where, (self.stage.along, k)]
+        if expr.op == "load" and self.read_only and self.context.element(expr.name) != "bool":
+            name = self.context.names.get(expr.name, expr.name)
+            return self.context.typed(expr, f"__ldg({name} + {self.context.offset(expr.axes, where)})")
+        return self.context.read(expr, where)
 
     def _picked(self, expr: Expr, index: str) -> str:
         there = Emitter(self.context, lambda e: self._load(e, index))

@@ -229,16 +229,10 @@ class RowKernel(RowLaunch):
         return body
 
     def _fixed(self, expr: Expr) -> str:
-        text = f"{self.context.names.get(expr.name, expr.name)}[{self.context.offset(expr.axes, self.where)}]"
-        return text if self.context.element(expr.name) == expr.ctype else f"static_cast<{expr.ctype}>({text})"
+        return self.context.read(expr, self.where)
 
     def _picked(self, body: RowBody, expr: Expr, index: str) -> str:
-        def load(e: Expr) -> str:
-            place = self.context.offset(e.axes, [*self.where, (self.stage.along, index)])
-            text = f"{self.context.names.get(e.name, e.name)}[{place}]"
-            return text if self.context.element(e.name) == e.ctype else f"static_cast<{e.ctype}>({text})"
-
-        there = Emitter(self.context, load)
+        there = Emitter(self.context, lambda e: self.context.read(e, [*self.where, (self.stage.along, index)]))
         there.known = {e: n for e, n in body.scope.known.items() if not e.free & self.bound}
         value = there.value(expr)
         body.scope.lines += there.lines
@@ -316,11 +310,8 @@ class RowKernel(RowLaunch):
 
         def text(expr: Expr) -> str:
             if expr in names:
-                found = names[expr]
-            else:
-                place = self.context.offset(expr.axes, [*self.where, (self.stage.along, "(p_ * W + j_)")])
-                found = f"{self.context.names.get(expr.name, expr.name)}[{place}]"
-            return found if self.context.element(expr.name) == expr.ctype else f"static_cast<{expr.ctype}>({found})"
+                return self.context.typed(expr, names[expr])
+            return self.context.read(expr, [*self.where, (self.stage.along, "(p_ * W + j_)")])
 
         inner = body.scope.child(text)
         inner.known = known

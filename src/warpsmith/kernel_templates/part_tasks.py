@@ -14,6 +14,7 @@ from typing import Any
 from warpsmith.backends import cpu, cuda
 from warpsmith.backends.c_contract import make_contract
 from warpsmith.kernels.form_reading import values
+from warpsmith.kernels.form_task import is_known
 from warpsmith.model.brief import Problem
 from warpsmith.model.task import (
     CONTRACTIONS,
@@ -29,8 +30,6 @@ from warpsmith.model.task import (
     TensorSpec,
     Workload,
 )
-
-UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class Chain:
         """A stretch as a task of its own; None where an extent of its tensors is not known."""
         read, written = self.read(begin, end), self.written(begin, end)
         tensors = [self.value(name) for name in (*read, *written)]
-        if not written or any(UNKNOWN in value.dims or value.dtype not in DTYPE_BYTES for value in tensors):
+        if not written or not all(_is_known(value) for value in tensors):
             return None
         task = self.problem.task
         specs = [
@@ -170,6 +169,10 @@ def _renamed(node: Operation, names: Mapping[str, str]) -> Operation:
 
     keywords = {key: changed(value) for key, value in json.loads(node.keywords).items()}
     return replace(node, arguments=json.dumps(changed(json.loads(node.arguments))), keywords=json.dumps(keywords))
+
+
+def _is_known(value: OutlineValue) -> bool:
+    return value.dtype in DTYPE_BYTES and all(map(is_known, value.dims))
 
 
 def operator(node: Operation) -> str:

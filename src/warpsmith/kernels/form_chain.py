@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require, text
-from warpsmith.model.task import Operation, OutlineValue
+from warpsmith.model.task import MOVES, Operation, OutlineValue
 
 _CTYPES = {"float32": "float", "int64": "int64_t", "int32": "int32_t", "int8": "int8_t", "bool": "bool"}
 _BYTES = {"float": 4, "int64_t": 8, "int32_t": 4, "int8_t": 1, "bool": 1}
@@ -81,6 +81,13 @@ class Value:
 def chain(task: FormTask) -> FormKernel:
     """Any chain of the known operations."""
     return FormKernel("operation by operation", _Writer(task).source())
+
+
+def chain_of_moved(task: FormTask) -> FormKernel:
+    """A chain that reads elements at other places (slices, joins, gathers): faster than the loop of a template."""
+    names = {node.op.split(".")[1] for node in task.outline.nodes if node.op.count(".") > 1}
+    require(not names.isdisjoint(MOVES))
+    return chain(task)
 
 
 @dataclass

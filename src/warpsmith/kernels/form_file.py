@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 
 from warpsmith.kernels.form_reading import in_order, simplified
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require
+from warpsmith.lowering.expressions import part_of
 from warpsmith.model.contract import Argument, ArgumentKind
 from warpsmith.model.task import Dim, Operation, Outline, Task
 
@@ -246,10 +247,21 @@ class _Match:
         for factor in str(dim).split("*"):
             if factor.isdigit():
                 found.append(int(factor))
+            elif part := part_of(factor):
+                found.append(self._part(*part))
             else:
                 require(factor in self.axes)
                 found += self.axes[factor]
         return found
+
+    def _part(self, axis: str, added: int, parts: int) -> Dim:
+        """A part of an axis of the suite's task in ours."""
+        require(len(self.axes.get(axis, ())) == 1)
+        (ours,) = self.axes[axis]
+        if isinstance(ours, int):
+            return (ours + added) // parts
+        require(ours.isidentifier())
+        return f"({ours}+{added})//{parts}" if added else f"{ours}//{parts}"
 
     def _number(self, theirs: Any, mine: Any) -> None:
         """A number that differs: the suite's task must take it as a scalar."""
@@ -289,7 +301,7 @@ def _value(argument: Any) -> str:
 def _factors(dims: Iterable[Dim]) -> tuple[int, tuple[str, ...]]:
     """The number and the axes whose product a list of extents is."""
     parts = [part for dim in dims for part in str(dim).split("*")]
-    require(all(part.isdigit() or part.isidentifier() for part in parts))
+    require(all(part.isdigit() or part.isidentifier() or part_of(part) for part in parts))
     return math.prod(int(p) for p in parts if p.isdigit()), tuple(sorted(p for p in parts if not p.isdigit()))
 
 

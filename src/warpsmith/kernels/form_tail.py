@@ -16,7 +16,7 @@ from typing import Any
 from warpsmith.kernels.form_reading import values
 from warpsmith.kernels.form_task import FormTask, NotThisForm, require
 from warpsmith.lowering.emitter import Context, Emitter, Load, nest
-from warpsmith.lowering.expressions import NO_AXIS, Expr, Unsupported, loads, subexpressions
+from warpsmith.lowering.expressions import NO_AXIS, Expr, Unsupported, factors, loads, subexpressions
 from warpsmith.lowering.lower import lower
 from warpsmith.lowering.stages import KernelLayout, collapse_axes
 from warpsmith.model.brief import Problem
@@ -136,7 +136,7 @@ class Tail:
         rest, found = list(self.order), list[tuple[int, ...]]()
         for dims in reversed(extents):
             group: list[int] = []
-            while _extent([self.layout.axes.extent(a) for a in group]) != _extent(dims):
+            while factors([self.layout.axes.extent(a) for a in group]) != factors(dims):
                 require(bool(rest))
                 group.insert(0, rest.pop())
             found.insert(0, tuple(group))
@@ -216,17 +216,6 @@ def _declared(line: str) -> str:
 
 def _real(axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(a for a in axes if a != NO_AXIS)
-
-
-def _extent(dims: Sequence[Dim]) -> tuple[int, tuple[str, ...]]:
-    """A product of extents as a number and sorted names, which can be compared."""
-    number, names = 1, list[str]()
-    for word in (word for dim in dims for word in str(dim).split("*")):
-        if word.isdigit():
-            number *= int(word)
-        else:
-            names.append(word)
-    return number, tuple(sorted(names))
 
 
 def _renamed(node: Operation, names: dict[str, str]) -> Operation:

@@ -94,7 +94,7 @@ class FormTask:
 
     def extent(self, dim: Dim) -> str:
         """An extent as a C++ expression."""
-        require(dim != "?")
+        require(is_known(dim))
         if isinstance(dim, int):
             return str(dim)
         return " * ".join(part if part.isdigit() else self._names[part] for part in dim.split("*"))
@@ -105,7 +105,7 @@ class FormTask:
 
     def size(self, dim: Dim, workload: Workload | None = None) -> int:
         """An extent in a workload, or in the first one."""
-        require(dim != "?")
+        require(is_known(dim))
         if isinstance(dim, int):
             return dim
         sizes = (workload or self.task.workloads[0]).sizes
@@ -146,6 +146,11 @@ class FormTask:
     def stream(self) -> str:
         """The parameter for the stream."""
         return next(a.name for a in self.contract.arguments if a.kind is ArgumentKind.STREAM)
+
+
+def is_known(dim: Dim) -> bool:
+    """Whether an extent is a number or a product of axes."""
+    return dim != "?" and "//" not in str(dim)
 
 
 def declared(arguments: Sequence[Argument]) -> str:

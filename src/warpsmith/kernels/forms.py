@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from warpsmith.kernels.convolution_ways import convolution_ways
 from warpsmith.kernels.form_attention import attention
-from warpsmith.kernels.form_chain import chain
+from warpsmith.kernels.form_chain import chain, chain_of_moved
 from warpsmith.kernels.form_channel_norm import channel_norm
 from warpsmith.kernels.form_convolution import convolution
 from warpsmith.kernels.form_file import convolution_of_a_file, same_operations
@@ -49,7 +49,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         group_norm,
         rows,
     ),
-    "cpu": (convolution, scan, pooling),  # templates write the products
+    "cpu": (convolution, scan, pooling, chain_of_moved),  # templates write the products
 }
 """By backend. Each writes the kernel for a task of its form, or raises `NotThisForm`."""
 

@@ -101,11 +101,7 @@ class Packs:
     def fixed(self, exprs: Sequence[Expr]) -> Emitter:
         """An emitter that has computed the values which are the same for all elements of a pack."""
 
-        def load(expr: Expr) -> str:
-            text = f"{self.context.names.get(expr.name, expr.name)}[{self.context.offset(expr.axes, self.where)}]"
-            return text if self.context.element(expr.name) == expr.ctype else f"static_cast<{expr.ctype}>({text})"
-
-        scope = Emitter(self.context, load)
+        scope = Emitter(self.context, lambda e: self.context.read(e, self.where))
         scope.hoist(exprs, self.bound)
         return scope
 
@@ -114,11 +110,8 @@ class Packs:
 
         def load(expr: Expr) -> str:
             if expr in self._names:
-                text = f"{self._names[expr]}[{self._many or '0'}].at[j_]"
-            else:
-                offset = self.context.offset(expr.axes, [*self.where, (self.along, "(i_ + j_)")])
-                text = f"{self.context.names.get(expr.name, expr.name)}[{offset}]"
-            return text if self.context.element(expr.name) == expr.ctype else f"static_cast<{expr.ctype}>({text})"
+                return self.context.typed(expr, f"{self._names[expr]}[{self._many or '0'}].at[j_]")
+            return self.context.read(expr, [*self.where, (self.along, "(i_ + j_)")])
 
         return scope.child(load)
 

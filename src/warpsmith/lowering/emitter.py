@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from warpsmith.lowering.expressions import Expr, Unsupported, subexpressions
+from warpsmith.lowering.expressions import Expr, Unsupported, part_of, size_of, subexpressions
 from warpsmith.lowering.math_functions import MATH_FUNCTIONS
 from warpsmith.lowering.stages import KernelLayout, Store, TemplateStage
 from warpsmith.model.brief import Problem
@@ -18,7 +18,7 @@ from warpsmith.model.task import DTYPE_BYTES, Dim, Workload
 COSTLY = frozenset(("exp", "expm1", "exp2", "log", "log1p", "log2", "tanh", "erf", "pow", "sin", "cos"))
 """Functions worth computing once and keeping."""
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&&", "or": "||"}
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "and": "&&", "or": "||"}
 _INFIX |= {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 Load = Callable[[Expr], str]
@@ -67,7 +67,13 @@ class Context:
         """The extent of a dimension, in C."""
         if isinstance(dim, int):
             return str(dim)
-        return " * ".join(self.names.get(word, word) for word in dim.split("*"))
+        return " * ".join(self._word(word) for word in dim.split("*"))
+
+    def _word(self, word: str) -> str:
+        if part := part_of(word):
+            axis, added, parts = part
+            return f"(({self.names.get(axis, axis)} + {added}) / {parts})"
+        return self.names.get(word, word)
 
     def extent(self, axes: Iterable[int]) -> str:
         """The number of elements of a group of axes, in C."""
@@ -95,6 +101,25 @@ class Context:
                     index if stride == "1" else f"{index} * ({stride})" if "*" in stride else f"{index} * {stride}"
                 )
         return " + ".join(terms) or "0"
+
+    def read(self, expr: Expr, where: Sequence[tuple[Sequence[int], str]]) -> str:
+        """A load in C, or the index along axes, for an index of each group."""
+        offset = self.offset(expr.axes, where)
+        return offset if expr.op == "index" else self.typed(expr, f"{self.names.get(expr.name, expr.name)}[{offset}]")
+
+    def typed(self, expr: Expr, text: str) -> str:
+        """An element of a tensor, converted to the type of the expression."""
+        if expr.op == "index" or self.element(expr.name) == expr.ctype:
+            return text
+        return f"static_cast<{expr.ctype}>({text})"
+
+    def place(self, expr: Expr, indices: Sequence[str]) -> str:
+        """An element of a row-major tensor in C, by its index in each dimension."""
+        offset = "0"
+        for axis, index in zip(expr.axes, indices, strict=True):
+            extent = self.dim(self.layout.axes.extent(axis))
+            offset = index if offset == "0" else f"({offset}) * ({extent}) + {index}"
+        return self.typed(expr, f"{self.names.get(expr.name, expr.name)}[{offset}]")
 
     def call(self, helper: str, *args: str) -> str:
         """A call of a function of `math_functions`, which `prelude` then defines."""
@@ -181,8 +206,10 @@ class Emitter:
             return literal(expr.number, expr.ctype)
         if expr.op == "extent":
             text = f"static_cast<{expr.ctype}>({self.context.extent(expr.axes)})"
-        elif expr.op == "load":
+        elif expr.op in ("load", "index"):
             text = self.load(expr)
+        elif expr.op == "element":
+            text = self.context.place(expr, [self.value(a) for a in expr.args])
         elif expr.op == "reduce":
             raise Unsupported("a reduction inside a loop")
         elif expr.op == "pick":
@@ -279,8 +306,7 @@ def stored(context: Context, store: Store, value: str) -> str:
 
 def length(layout: KernelLayout, axes: Iterable[int], workload: Workload) -> int:
     """The number of elements of a group of axes in a workload."""
-    words = [word for axis in axes for word in str(layout.axes.extent(axis)).split("*")]
-    return math.prod(int(word) if word.isdigit() else workload.sizes[word] for word in words)
+    return math.prod(size_of(layout.axes.extent(axis), workload.sizes) for axis in axes)
 
 
 def lengths(context: Context, axes: Collection[int]) -> list[int]:

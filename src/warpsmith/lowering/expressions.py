@@ -1,12 +1,14 @@
 """Expressions over loop axes: the values that a kernel computes, independent of its loops.
 
 An expression is a tree of scalar functions over loads, each of which names the axis behind every dimension of its
-tensor; a reduction binds the axes it reduces. Equal expressions are the same object. ATen operators are read in
-`lower`, C++ is written in `emitter`.
+tensor; a reduction binds the axes it reduces. What a slice, a gather or a join reads is an "element", whose place in
+each dimension is an expression of its own, made of indices along axes. Equal expressions are the same object. ATen
+operators are read in `lower`, C++ is written in `emitter`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -45,11 +47,13 @@ def wider(first: str, second: str) -> str:
 class Expr:
     """One value per point of the loop axes; made by an `ExpressionPool` only."""
 
-    op: str  # "load", "const", "reduce", "pick", or a scalar function of `emitter`
+    op: str  # "load", "element", "index", "const", "extent", "reduce", "pick", or a scalar function of `emitter`
     ctype: str
     args: tuple[Expr, ...] = ()
     name: str = ""  # of a load: the tensor or workspace slot; of a reduction: "sum", "max", "argmin", …
-    axes: tuple[int, ...] = ()  # of a load: per dimension; of a reduction: those it binds; of a pick: the one it sets
+    # Of a load: per dimension; of an index: those it counts along; of a reduction: those it binds; of a pick: the one
+    # it sets; of an element: one per dimension of its tensor, for the extents.
+    axes: tuple[int, ...] = ()
     number: float | int | bool = 0  # of a const
     free: frozenset[int] = frozenset()  # the axes that the value depends on
 
@@ -75,7 +79,7 @@ class ExpressionPool:
         key = (op, ctype, tuple(id(a) for a in args), name, axes, type(number), repr(number))
         if key not in self._known:
             free = frozenset[int]().union(*(a.free for a in args))
-            if op == "load":
+            if op in ("load", "index"):
                 free = frozenset(axes) - {NO_AXIS}
             elif op in ("reduce", "pick"):
                 free = (args[0].free - frozenset(axes)).union(*(a.free for a in args[1:]))
@@ -131,6 +135,35 @@ class ExpressionPool:
         return visit(expr)
 
 
+_PART = re.compile(r"\(?(\w+)(?:\+(\d+)\))?//(\d+)")
+
+
+def factors(dims: Iterable[Dim]) -> tuple[int, list[str]]:
+    """A product of extents as a number and sorted names, which can be compared."""
+    number, names = 1, list[str]()
+    for word in (word for dim in dims for word in str(dim).split("*")):
+        if word.isdigit():
+            number *= int(word)
+        else:
+            names.append(word)
+    return number, sorted(names)
+
+
+def part_of(word: str) -> tuple[str, int, int] | None:
+    """The axis, the number added and the divisor of a word such as "(cols+1)//2"; None for other words."""
+    found = _PART.fullmatch(word)
+    return (found[1], int(found[2] or 0), int(found[3])) if found else None
+
+
+def size_of(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """An extent in numbers."""
+    total = 1
+    for word in str(dim).split("*"):
+        part = part_of(word)
+        total *= (sizes[part[0]] + part[1]) // part[2] if part else int(word) if word.isdigit() else sizes[word]
+    return total
+
+
 def subexpressions(*exprs: Expr) -> Iterator[Expr]:
     """Every subexpression once, operands before the expressions that use them."""
     seen: set[Expr] = set()
@@ -149,6 +182,11 @@ def subexpressions(*exprs: Expr) -> Iterator[Expr]:
 def loads(*exprs: Expr) -> list[Expr]:
     """Every load, once."""
     return [e for e in subexpressions(*exprs) if e.op == "load"]
+
+
+def places(*exprs: Expr) -> list[tuple[int, ...]]:
+    """The axes of all loads and indices: whoever walks several axes with one index must respect them."""
+    return [e.axes for e in subexpressions(*exprs) if e.op in ("load", "index")]
 
 
 def reduces(*exprs: Expr) -> list[Expr]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from warpsmith.lowering import pointwise, reduction
+from warpsmith.lowering import moves, pointwise, reduction
 from warpsmith.lowering.expressions import CTYPES, NO_AXIS, Unsupported
 from warpsmith.lowering.terms import Lowered, Lowering, OperationCall, Term
-from warpsmith.model.task import Outline, Task
+from warpsmith.model.task import Dim, Outline, Task
 
 _SAME = frozenset(("clone", "contiguous", "detach", "lift_fresh", "alias", "positive", "lift_fresh_copy"))
 _VIEWS = frozenset(("view", "_unsafe_view", "reshape", "_reshape_copy", "unsqueeze", "squeeze", "flatten", "view_copy"))
@@ -17,18 +17,29 @@ _FILLS = {"zeros": 0.0, "zeros_like": 0.0, "ones": 1.0, "ones_like": 1.0, "new_z
 def lower(task: Task, outline: Outline) -> Lowered:
     """The expressions of a task's outputs; `Unsupported` where an operation is not known.
 
-    Views and constants are read here, reductions in `reduction`, element-wise operators in `pointwise`.
+    Views and constants are read here, what moves elements in `moves`, reductions in `reduction`, element-wise operators
+    in `pointwise`.
     """
     lowering = Lowering(task, outline)
     for node in outline.nodes:
         name = node.op.removeprefix("aten.").rpartition(".")[0]
         name = name[:-1] if name.endswith("_") and not name.endswith("__") else name
         call = OperationCall(lowering, node, name, json.loads(node.arguments), json.loads(node.keywords))
-        made = _structural(call) or reduction.apply(call) or pointwise.apply(call)
+        made = _structural(call) or moves.apply(call) or reduction.apply(call) or pointwise.apply(call)
         if made is None:
             raise Unsupported(node.op)
         lowering.define(node, made)
     return lowering.finish()
+
+
+def _view(lowering: Lowering, term: Term, dims: tuple[Dim, ...]) -> Term:
+    try:
+        return lowering.view(term, dims)
+    except Unsupported:
+        made = moves.merged(lowering, term, dims)
+        if made is None:
+            raise
+        return made
 
 
 def _structural(call: OperationCall) -> list[Term] | None:
@@ -41,7 +52,7 @@ def _structural(call: OperationCall) -> list[Term] | None:
         source = call.term(0 if name == "_to_copy" else 1)
         return [Term(lowering.cast(source.expr, CTYPES.get(call.result.dtype)), source.axes)]
     if name in _VIEWS:
-        return [lowering.view(call.term(0), dims)]
+        return [_view(lowering, call.term(0), dims)]
     if name in ("t", "numpy_T"):
         return [Term(call.term(0).expr, call.term(0).axes[::-1])]
     if name == "transpose":

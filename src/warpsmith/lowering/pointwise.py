@@ -128,8 +128,10 @@ def _softplus(do: Algebra, x: Expr, call: OperationCall) -> Expr:
 
 
 _PLAIN = ("neg", "abs", "exp", "log", "log1p", "log2", "exp2", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf")
+_RARE = ("log10", "erfc", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
 _UNARY: Mapping[str, Unary] = {
-    **{name: _plain(name) for name in (*_PLAIN, "floor", "ceil")},
+    **{name: _plain(name) for name in (*_PLAIN, *_RARE, "floor", "ceil", "trunc")},
+    "round": _plain("rint"),
     "sigmoid": sigmoid,
     "silu": silu,
     "mish": mish,
@@ -158,6 +160,9 @@ _OPTIONED: Mapping[str, Callable[[Algebra, Expr, OperationCall], Expr]] = {
     "clamp_max": lambda do, x, call: clamp(do, x, None, _operand(do, call, 1)),
     "threshold": lambda do, x, call: do(
         "select", do("gt", x, float(call.number(1)), ctype="bool"), x, float(call.number(2))
+    ),
+    "softshrink": lambda do, x, call: do(
+        "sub", x, clamp(do, x, -float(call.number(1, "lambd", 0.5)), float(call.number(1, "lambd", 0.5)))
     ),
     "hardshrink": lambda do, x, call: do(
         "select", do("le", do("abs", x), float(call.number(1, "lambd", 0.5)), ctype="bool"), 0.0, x
@@ -230,7 +235,8 @@ def _select(call: OperationCall) -> list[Term]:
 
 def _binary(call: OperationCall, op: str) -> list[Term]:
     terms = [call.term(place) for place in (0, 1) if call.is_tensor(place)]
-    if not terms or call.kwargs.get("rounding_mode"):
+    rounding = call.kwargs.get("rounding_mode")
+    if not terms or (rounding and call.ctype not in ("float", "double")):
         raise Unsupported(f"{call.name} of this kind")
     compares = op in _COMPARE
     kind = call.ctype
@@ -255,7 +261,8 @@ def _binary(call: OperationCall, op: str) -> list[Term]:
         return [Term(power(do, left, right), call.broadcast(terms))]
     if op == "pow" and kind not in ("float", "double"):
         raise Unsupported("powers of integers")
-    return [Term(do(op, left, right, ctype="bool" if compares else ""), call.broadcast(terms))]
+    made = do(op, left, right, ctype="bool" if compares else "")
+    return [Term(do(rounding, made) if rounding else made, call.broadcast(terms))]
 
 
 def _ternary(call: OperationCall) -> list[Term]:

@@ -225,6 +225,12 @@ def _loss(call: OperationCall) -> list[Term]:
         reduction = call.number(3, "reduction", _MEAN)
         yes = do("mul", b, do("max", do("log", a), -100.0))
         made = do("neg", do("add", yes, do("mul", do("sub", 1.0, b), do("max", do("log1p", do("neg", a)), -100.0))))
+    elif call.name == "binary_cross_entropy_with_logits":
+        if call.is_tensor(2) or call.is_tensor(3):
+            raise Unsupported("weights of a loss")
+        reduction = call.number(4, "reduction", _MEAN)
+        rest = do("log1p", do("exp", do("neg", do("abs", a))))
+        made = do("add", do("sub", do("max", a, 0.0), do("mul", a, b)), rest)
     elif call.name == "soft_margin_loss":
         made = do("log1p", do("exp", do("neg", do("mul", a, b))))
     else:
@@ -313,7 +319,8 @@ _HANDLERS: Mapping[str, Callable[[OperationCall], list[Term]]] = {
     **dict.fromkeys(("native_layer_norm", "_fused_rms_norm"), _layer_norm),
     **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), _batch_norm),
     **dict.fromkeys(("norm", "linalg_vector_norm"), _norm),
-    **dict.fromkeys(("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss"), _loss),
+    **dict.fromkeys(("mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss"), _loss),
+    **dict.fromkeys(("binary_cross_entropy", "binary_cross_entropy_with_logits"), _loss),
     "nll_loss_forward": _nll,
     **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot"), _product),
 }

@@ -21,6 +21,7 @@ from warpsmith.lowering.expressions import (
     ExpressionPool,
     Unsupported,
     loads,
+    places,
     reduces,
     subexpressions,
 )
@@ -136,7 +137,7 @@ def _whole_stage(layout: KernelLayout, results: list[LoweredOutput], found: list
     first = [r for r in found if not reduces(*r.args)]
     orders = {_order_of(layout, loads(*r.args), set(r.axes)) for r in first}
     order = max(orders, key=len)
-    groups = collapse_axes(layout, order, [], [load.axes for r in first for load in loads(*r.args)])
+    groups = collapse_axes(layout, order, [], places(*(r.args[0] for r in first)))
     if len(first) == len(found) and all(not _real(r.axes) for r in results):
         layout.stages.append(TemplateStage(StageKind.WHOLE, _stored(results), groups, reduces=tuple(first)))
         return []
@@ -187,7 +188,7 @@ def _map_stage(layout: KernelLayout, results: list[LoweredOutput]) -> TemplateSt
     order = stores[0].axes
     if any(s.axes != order for s in stores):
         raise Unsupported("outputs in different orders")
-    groups = collapse_axes(layout, order, [s.axes for s in stores], [e.axes for e in loads(*(s.expr for s in stores))])
+    groups = collapse_axes(layout, order, [s.axes for s in stores], places(*(s.expr for s in stores)))
     return TemplateStage(StageKind.MAP, stores, groups[:-1], inner=groups[-1] if groups else ())
 
 
@@ -196,16 +197,16 @@ def _rows_stage(
 ) -> TemplateStage:
     stores = _stored(results)
     every = set(free) | set(along)
-    reads = [e.axes for e in loads(*(s.expr for s in stores))]
+    reads = places(*(s.expr for s in stores))
     order = _order_of(layout, loads(*(s.expr for s in stores)), every, [s.axes for s in stores])
     positions = [order.index(a) for a in along]
     low, high = min(positions), max(positions)
     if high - low + 1 != len(along):
         raise Unsupported("a reduction along axes that are not neighbours")
-    places = [s.axes for s in stores]
-    middle = collapse_axes(layout, order[low : high + 1], places, reads)
-    after = collapse_axes(layout, order[high + 1 :], places, reads)
-    before = collapse_axes(layout, order[:low], places, reads)
+    written = [s.axes for s in stores]
+    middle = collapse_axes(layout, order[low : high + 1], written, reads)
+    after = collapse_axes(layout, order[high + 1 :], written, reads)
+    before = collapse_axes(layout, order[:low], written, reads)
     if len(middle) != 1 or len(after) > 1:
         raise Unsupported("a reduction over a tensor that is not laid out for it")
     return TemplateStage(StageKind.ROWS, stores, before, middle[0], after[0] if after else (), tuple(found))
@@ -223,7 +224,8 @@ def _order_of(
     missing = tuple(sorted(every - set(longest)))
     if not set(longest) <= every or len(missing) > 1:
         raise Unsupported("no tensor has all axes")
-    return (*missing, *longest)
+    loaded = {axis for read in reads for axis in read.axes}
+    return (*missing, *longest) if loaded.issuperset(missing) else (*longest, *missing)
 
 
 def _walked(reads: Sequence[Expr], wanted: frozenset[int]) -> tuple[int, ...]:
@@ -295,11 +297,9 @@ def _product_stage(
         raise Unsupported("a product stored in another order")
     if any(found.axes[0] in e.free for s in stores for e in _outside(s.expr, found)):
         raise Unsupported("the summed axis is used again")
-    batch = collapse_axes(
-        layout, product.batch, [s.axes for s in stores], [e.axes for e in loads(*(s.expr for s in stores))]
-    )
-    places, reads = [s.axes for s in stores], [e.axes for e in loads(*(s.expr for s in stores))]
-    sides = [collapse_axes(layout, side, places, reads) for side in (product.m, product.n)]
+    batch = collapse_axes(layout, product.batch, [s.axes for s in stores], places(*(s.expr for s in stores)))
+    written, reads = [s.axes for s in stores], places(*(s.expr for s in stores))
+    sides = [collapse_axes(layout, side, written, reads) for side in (product.m, product.n)]
     if len(batch) > 1 or any(len(side) != 1 for side in sides):
         raise Unsupported("rows, columns or a batch over axes that are not consecutive")
     return TemplateStage(StageKind.PRODUCT, stores, (*batch, product.m, product.n), (product.k,), reduces=(found,))

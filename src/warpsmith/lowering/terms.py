@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,9 @@ from warpsmith.lowering.expressions import (
     Expr,
     ExpressionPool,
     Unsupported,
+    factors,
     loads,
+    size_of,
     subexpressions,
 )
 from warpsmith.model.task import Dim, Operation, Outline, OutlineValue, Task
@@ -85,6 +88,14 @@ class Lowering:
         axes = tuple(self.axes.fresh(d) for d in dims)
         return Term(self.pool.make("load", CTYPES[dtype], name=name, axes=axes), axes)
 
+    def is_size(self, axes: Sequence[int], dim: Dim) -> bool:
+        """Whether axes together have an extent: by their names, or by their lengths in all workloads of the task."""
+        extents = [self.axes.extent(a) for a in axes]
+        if factors(extents) == factors([dim]):
+            return True
+        sizes = [w.sizes for w in self._task.workloads]
+        return dim != "?" and all(math.prod(size_of(e, s) for e in extents) == size_of(dim, s) for s in sizes)
+
     def view(self, term: Term, dims: Sequence[Dim]) -> Term:
         """A tensor with the same elements in the same order and other dimensions."""
         old = [a for a in term.axes if a != NO_AXIS]
@@ -99,6 +110,8 @@ class Lowering:
         fresh = tuple(self.axes.fresh(d) for d in dims)
         if any(e.op in ("reduce", "pick") for e in subexpressions(term.expr)):
             raise Unsupported("a reduced tensor is reshaped")
+        if any(e.op in ("index", "element") for e in subexpressions(term.expr)):
+            raise Unsupported("a tensor that was cut or joined is reshaped")
         found = [self.axes.find(a) for a in old]
         for load in loads(term.expr):
             if load.free and [self.axes.find(a) for a in load.axes if a != NO_AXIS] != found:
@@ -114,10 +127,10 @@ class Lowering:
         found: dict[int, tuple[int, ...]] = {}
         rest = list(new)
         for axis in old:
-            whole, taken = _factors([self.axes.extent(axis)]), list[Dim]()
-            while rest and _factors(taken) != whole:
+            whole, taken = factors([self.axes.extent(axis)]), list[Dim]()
+            while rest and factors(taken) != whole:
                 taken.append(rest.pop(0))
-            if _factors(taken) != whole:
+            if factors(taken) != whole:
                 return None
             if len(taken) > 1:
                 parts_of = tuple(self.axes.fresh(d) for d in taken)
@@ -159,17 +172,6 @@ class Lowering:
         if ctype is None:
             raise Unsupported("an element type the templates do not compute in")
         return expr if expr.ctype == ctype else self.pool.make("cast", ctype, (expr,))
-
-
-def _factors(dims: Sequence[Dim]) -> tuple[int, list[str]]:
-    """A product of extents as a number and sorted names, which can be compared."""
-    number, names = 1, list[str]()
-    for word in (word for dim in dims for word in str(dim).split("*")):
-        if word.isdigit():
-            number *= int(word)
-        else:
-            names.append(word)
-    return number, sorted(names)
 
 
 class OperationCall:

@@ -201,10 +201,18 @@ _REDUCTIONS = """
     sum mean amax amin max min prod argmax argmin logsumexp _softmax _log_softmax native_layer_norm
     native_batch_norm _native_batch_norm_legit var var_mean std std_mean linalg_vector_norm norm mse_loss
     smooth_l1_loss huber_loss nll_loss_forward all any _fused_rms_norm soft_margin_loss binary_cross_entropy
+    binary_cross_entropy_with_logits
     aminmax dot vdot native_group_norm
 """
 REDUCTIONS = frozenset(_REDUCTIONS.split())
 """Operators that sum or compare along an axis; some of these names also stand for element-wise operations."""
+_MOVES = """
+    slice select split split_with_sizes chunk unbind cat stack embedding index_select index gather repeat roll flip
+    constant_pad_nd pixel_shuffle pixel_unshuffle upsample_nearest1d upsample_nearest2d upsample_nearest3d triu tril
+    arange glu
+"""
+MOVES = frozenset(_MOVES.split())
+"""Operators that read elements at other places than those of their result."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +221,9 @@ class OutlineValue:
 
     name: str  # a tensor of the task by its name; "%3" for what an operation made
     dtype: str  # torch's name of its element type
-    dims: tuple[Dim, ...]  # an axis of the task by name or a product such as "2*rows*cols"; a number; "?" if unknown
+    # An axis of the task by name, a product such as "2*rows*cols", or a part such as "cols//2" or "(cols+1)//2"; a
+    # number; "?" if unknown.
+    dims: tuple[Dim, ...]
 
 
 @dataclass(frozen=True)

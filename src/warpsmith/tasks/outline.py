@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from warpsmith.model.errors import WarpsmithError
 from warpsmith.model.task import (
     CONTRACTIONS,
+    MOVES,
     REDUCTIONS,
     Dim,
     Family,
@@ -47,6 +48,8 @@ def _words(text: str) -> frozenset[str]:
 _VIEWS = frozenset(
     ("clone", "contiguous", "_unsafe_view", "reshape", "_reshape_copy", "detach", "lift_fresh", "alias", "expand_copy")
 )
+_MOVED = _VIEWS | MOVES
+_PARTS = (2, 3, 4)  # of an axis, whose length may be an extent
 _CONSTANTS = frozenset(
     ("full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "scalar_tensor", "new_zeros", "new_ones")
 )
@@ -232,7 +235,10 @@ def _node(task: Task, traces: Sequence[_Trace], index: int) -> Operation:
 
 
 def _dim(extents: Sequence[int], sizes: Sequence[Mapping[str, int]]) -> Dim:
-    """The one axis that has these extents in all runs; a number where they agree; else a product, "2*rows*cols"."""
+    """The one axis that has these extents in all runs; a number where they agree; else a product, "2*rows*cols".
+
+    The last resort is a part of an axis: "cols//2", or "(cols+1)//2" where halves are rounded up.
+    """
 
     def factor(axes: Sequence[str]) -> int:
         """The number that times the axes' product is the extent in every run; 0 if there is none."""
@@ -249,6 +255,10 @@ def _dim(extents: Sequence[int], sizes: Sequence[Mapping[str, int]]) -> Dim:
         for axes in combinations(sizes[0], count):
             if number := factor(axes):
                 return "*".join((*((str(number),) if number > 1 else ()), *axes))
+    for axis, parts in product(sizes[0], _PARTS):
+        for added in (0, parts - 1):
+            if all((s[axis] + added) // parts == e for e, s in zip(extents, sizes, strict=True)):
+                return f"({axis}+{added})//{parts}" if added else f"{axis}//{parts}"
     return UNKNOWN
 
 
@@ -281,7 +291,7 @@ def _family(trace: _Trace) -> Family:
             reductions.append(all(math.prod(shape) == 1 for _, _, shape in call.results[:1]) and call.operand > 1)
         elif name == "empty" and all(math.prod(shape) == 0 for _, _, shape in call.results):
             continue  # has no elements
-        elif not (call.pointwise or call.view or name in _VIEWS or name in _CONSTANTS or name in _POINTWISE):
+        elif not (call.pointwise or call.view or name in _MOVED or name in _CONSTANTS or name in _POINTWISE):
             return Family.OTHER
     if contractions:
         return Family.MATMUL if contractions == 1 and not reductions else Family.OTHER
