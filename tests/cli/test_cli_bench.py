@@ -229,6 +229,10 @@ def test_others_kernels_are_judged_and_verified(shop: Desk) -> None:
         (("show", "full/notes.json"), "cannot be read as results"),
         (("judge", "full", "--suite", "warpsmith-100"), "holds no kernel"),
         (("judge", "absent.cu", "--suite", "warpsmith-100"), "there is no file or folder absent.cu"),
+        (
+            ("judge", "full/relu.cpp", "--suite", "warpsmith-100", "--entries", "full/calls.csv"),
+            "full/calls.csv:2: 'tanh.cpp' is none of the files to judge",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -238,6 +242,9 @@ def test_a_mistake_is_one_line(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     Path("full").mkdir()
     Path("full/notes.json").write_text("{}")
+    if "--entries" in words:
+        Path("full/relu.cpp").write_text(RIGHT)
+        Path("full/calls.csv").write_text("file,entry\ntanh.cpp,f\n")
 
     device = () if words[0] in ("resume", "show", "judge") or "--devices" in words else ("--devices", "cpu")
     result = CliRunner().invoke(app, ["bench", *words, *device], prog_name="warpsmith")

@@ -313,6 +313,20 @@ def test_files_are_judged_once_and_reported_in_the_order_given(desk: Desk) -> No
     assert "was not declared" in documents[2]["reason"]
 
 
+def test_each_file_can_have_a_call_of_its_own(desk: Desk) -> None:
+    functions = "import torch\n\ndef {name}(x{more}):\n    return x * {factor}\n"
+    (desk.folder / "plain.py").write_text(functions.format(name="plain", more="", factor=2))
+    (desk.folder / "scaled.py").write_text(functions.format(name="scaled", more=", factor", factor="factor"))
+    (desk.folder / "calls.csv").write_text('file,entry\nscaled.py,"scaled(x, 2.0)"\n')
+    files, quick = ["plain.py", "right.cpp", "scaled.py"], ["--time-budget", "0.1", "--seeds", "1", "--allow", "torch"]
+    words = ["evaluate", "double.py", *quick, "--json", "--entries", "calls.csv"]
+    outcome = desk.run(*words, "--entry", "plain", files[0], files[2])
+    documents = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [d["status"] for d in documents] == ["ok", "ok"], [outcome.err, *(d["reason"] for d in documents)]
+    said = desk.wrong(*words, "right.cpp")
+    assert said.startswith("error: calls.csv:2: 'scaled.py' is none of the files to judge")
+
+
 @pytest.mark.slow  # tests/evaluator/test_evaluator.py has the cache, tests/cli/test_cli_output.py the card
 def test_one_file_is_one_object_and_then_a_card_from_the_cache(desk: Desk) -> None:
     words = ["evaluate", "double.py", "right.cpp", "--time-budget", "0.1", "--seeds", "1"]

@@ -100,7 +100,7 @@ def entry_call(task: Task, text: str) -> PythonCall:
     unknown = sorted(used - set(known))
     if unknown:
         raise UsageError(
-            f"--entry: {unknown[0]!r} is no tensor, scalar or axis of {task.name}; known: {', '.join(known)}."
+            f"--entry {text!r}: {unknown[0]!r} is no tensor, scalar or axis of {task.name}; known: {', '.join(known)}."
         )
     return PythonCall(
         form=CallForm.FUNCTION,

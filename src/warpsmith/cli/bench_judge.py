@@ -17,7 +17,15 @@ from warpsmith.cli import cards
 from warpsmith.cli.bench_show import print_tables
 from warpsmith.cli.checks import BASELINES, choose_device, parse_libraries, settings_with_timing, writable_paths
 from warpsmith.cli.json_documents import print_document
-from warpsmith.cli.options import Allow, DeviceOfFiles, EngineOption, Entry, JsonLines, PrecisionOption, TimeBudget
+from warpsmith.cli.options import (
+    Allow,
+    DeviceOfFiles,
+    EngineOption,
+    Entry,
+    JsonLines,
+    PrecisionOption,
+    TimeBudget,
+)
 from warpsmith.engine.engine import LOCAL, open_engine
 from warpsmith.experiments import published
 from warpsmith.experiments.best_kernels import WantedChecks
@@ -41,6 +49,14 @@ def bench_judge(
     device: DeviceOfFiles = "auto",
     engine: EngineOption = None,
     entry: Entry = "",
+    entries: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="A call for each file: CSV with the columns file and entry, and task or allow where they differ by "
+            "file. --entry is for the other files.",
+        ),
+    ] = "",
     allow: Allow = "",
     precision: PrecisionOption = None,
     time_budget: TimeBudget = None,
@@ -57,16 +73,18 @@ def bench_judge(
     if against not in BASELINES:
         raise UsageError(f"--against {against!r} is no baseline; use eager or compile.")
     tasks = select((suite,))
-    found, strangers = published.matched(published.kernel_files(files), tasks)
+    given, libraries = published.kernel_files(files), parse_libraries(allow)
+    calls = published.read_calls(Path(entries), given, tasks=tasks, libraries=parse_libraries) if entries else {}
+    found, strangers = published.matched(given, tasks, calls, entry=entry, allow=libraries)
     if not found:
         raise UsageError(
             f"no file is named after a task of {suite}, as softmax.cu or 23_Softmax.py would be; "
-            "`warpsmith suite list` shows the names."
+            "`warpsmith suite list` shows the names, and a table for --entries can name the task of each file."
         )
     claimed = published.read_claims(Path(claims), tasks) if claims else {}
     writable_paths()
-    target = choose_device(device, [read_candidate(each.path, entry=entry) for each in found], engine or LOCAL)
-    settings = replace(settings_with_timing(time_budget), allow=parse_libraries(allow))
+    target = choose_device(device, [read_candidate(each.path, entry=each.entry) for each in found], engine or LOCAL)
+    settings = replace(settings_with_timing(time_budget), allow=libraries)
     console = cards.console(stderr=True)
     for path in strangers:
         cards.say(console, f"{path} is named after no task of {suite}; left out.", "yellow")
@@ -89,7 +107,6 @@ def bench_judge(
                 wanted,
                 store,
                 against=against,
-                entry=entry,
                 precision=precision,
                 on_event=doing,
             ):

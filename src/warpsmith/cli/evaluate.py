@@ -33,6 +33,7 @@ from warpsmith.cli.options import (
     Baseline,
     DeviceOfFiles,
     EngineOption,
+    Entries,
     Entry,
     Fresh,
     JsonLines,
@@ -46,6 +47,7 @@ from warpsmith.cli.terminal import Sentence, indented, plain_table
 from warpsmith.cli.verify import VerifyProgress, WrittenCertificate, certify
 from warpsmith.engine.engine import LOCAL, Engine, open_engine
 from warpsmith.evaluator.supervisor.evaluator import Progress as Event
+from warpsmith.experiments.published import read_calls
 from warpsmith.hardware.device import Device
 from warpsmith.model import numbers
 from warpsmith.model.candidate import Candidate
@@ -67,6 +69,7 @@ def evaluate(
     device: DeviceOfFiles = "auto",
     engine: EngineOption = None,
     entry: Entry = "",
+    entries: Entries = "",
     baseline: Baseline = "eager",
     allow: Allow = "",
     precision: PrecisionOption = None,
@@ -90,7 +93,7 @@ def evaluate(
         return _calibrate(task, files or (), device, precision, fresh=fresh, as_json=json, engine=engine or LOCAL)
     if not files:
         raise UsageError("evaluate needs at least one kernel FILE after the task, or --calibrate and no FILE.")
-    job = _Job(find_task(task), tuple(files), precision, *_read(files, entry))
+    job = _Job(find_task(task), tuple(files), precision, *_read(files, entry, entries))
     target = choose_device(device, job.candidates, engine or LOCAL)
     settings = evaluation_settings(
         baseline=baseline, allow=allow, seeds=seeds, timeout=timeout, time_budget=time_budget
@@ -110,8 +113,10 @@ class _Job:
     places: tuple[int, ...]  # for each file, the index of its program in `candidates`
 
 
-def _read(files: Sequence[str], entry: str) -> tuple[tuple[Candidate, ...], tuple[int, ...]]:
-    read = [read_candidate(Path(file), entry=entry) for file in files]
+def _read(files: Sequence[str], entry: str, entries: str) -> tuple[tuple[Candidate, ...], tuple[int, ...]]:
+    paths = [Path(file) for file in files]
+    calls = read_calls(Path(entries), tuple(dict.fromkeys(paths)), columns=()) if entries else {}
+    read = [read_candidate(path, entry=calls[path].entry or entry if path in calls else entry) for path in paths]
     found = {candidate.id: candidate for candidate in read}
     order = list(found)
     return tuple(found.values()), tuple(order.index(candidate.id) for candidate in read)

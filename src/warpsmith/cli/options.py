@@ -62,6 +62,10 @@ Entry = Annotated[
         "task and numbers.",
     ),
 ]
+Entries = Annotated[
+    str,
+    typer.Option(metavar="FILE", help="A call for each file: CSV with the columns file and entry; --entry for others."),
+]
 Baseline = Annotated[
     str, typer.Option("--baseline", metavar="NAMES", help="What to compare with: eager, compile, or eager,compile.")
 ]
