@@ -11,6 +11,7 @@ from warpsmith.backends.source import backend_named
 from warpsmith.kernels import collection, form_file
 from warpsmith.kernels.form_file import same_operations
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm
+from warpsmith.kernels.forms import form_kernel
 from warpsmith.model.build import Artifact, DeviceKind, Target
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.tasks.load import load_task
@@ -127,3 +128,14 @@ def test_the_added_launch_compiles(tmp_path: Path) -> None:
     made = backend_named("cuda").build(candidate, contract, Target(DeviceKind.CUDA, "sm_90a"))
 
     assert isinstance(made, Artifact), made
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_files_with_three_products_are_for_float32(precision: str, tmp_path: Path) -> None:
+    tensors = 'x=normal("r, c"); g=normal("w, c"); u=normal("w, c")'
+    task, contract, made = described(
+        tmp_path, tensors, '{"r": 8, "c": 64, "w": 32}', "F.silu(F.linear(x, g)) * F.linear(x, u)", precision
+    )
+    found = form_kernel(task, contract, made)
+
+    assert (found.form if found else None) == ("as warpsmith-fused/swiglu" if precision == "fp32" else None)

@@ -32,6 +32,9 @@ OPERATIONS = FOLDER / "operations.json"
 STRUCTURED = frozenset(("matmul_lower_triangular", "matmul_symmetric", "matmul_upper_triangular"))
 """Files that rely on the values of their inputs, which no operation shows."""
 
+FLOAT32_ONLY = frozenset(("layer_norm_linear", "swiglu"))
+"""Files that multiply in three parts where the TF32 class needs one: in that class their tasks are done in parts."""
+
 _ANY_SHAPE = frozenset(
     (
         *("abs", "add", "clamp", "clamp_min", "div", "elu", "exp", "gelu", "hardsigmoid", "hardtanh", "leaky_relu"),
@@ -103,7 +106,7 @@ def same_operations(task: FormTask) -> FormKernel:
     ours = in_order(task.outline)
     wanted = _names(ours.nodes)
     for kernel in file_kernels():
-        if _names(kernel.outline.nodes) != wanted:
+        if _names(kernel.outline.nodes) != wanted or (task.tf32 and kernel.name in FLOAT32_ONLY):
             continue
         try:
             return FormKernel(f"as {kernel.title}", _source(task, kernel, _Match(task, ours, kernel)))
