@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -43,6 +44,9 @@ class Fake:
     def abilities(self, problem: Problem) -> tuple[Strategy, ...]:
         known = problem.outline is not None and problem.outline.family is not Family.OTHER
         return self.strategies if known else ()
+
+    def expected_times(self, problem: Problem) -> Mapping[str, float | None]:
+        return {}
 
     def risky_strategies(self, problem: Problem) -> frozenset[str]:
         return frozenset({"fast-intrinsics"})

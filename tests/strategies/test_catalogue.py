@@ -149,13 +149,15 @@ def test_the_strategy_made_for_the_kind_of_work_comes_first(precision: Precision
         ((3, 1), 1, 1, 1, False),
     ],
 )
-def test_winograd_is_advised_for_3x3_filters_with_stride_1(
+def test_winograd_is_advised_on_the_cpu_for_3x3_filters_with_stride_1(
     taps: tuple[int, ...], stride: int, dilation: int, groups: int, advised: bool, backend: str
 ) -> None:
     problem = _convolution(taps, stride, dilation, groups, backend)
 
     assert ("convolution" in work_families(problem)) == (set(taps) != {1})
-    assert ("winograd" in {strategy.name for strategy in relevant_strategies(problem, 100)}) == advised
+    assert ("winograd" in {strategy.name for strategy in relevant_strategies(problem, 100)}) == (
+        advised and backend == "cpu"  # on a GPU tensor cores are faster without it: benchmarks/winograd.json
+    )
 
 
 def _convolution(taps: tuple[int, ...], stride: int, dilation: int, groups: int, backend: str) -> Problem:

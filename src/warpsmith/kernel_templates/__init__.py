@@ -1,16 +1,19 @@
 """Writes kernels from plans of strategies, for element-wise chains, row and full reductions and matrix products.
 
 `warpsmith.lowering` turns an outline into expressions over loop axes and groups these into stages; `cpu` and `cuda`
-write each stage as the plan's strategies say. Nothing is run or timed here.
+write each stage as the plan's strategies say. Where a form of the collection can write a task's kernel in several ways,
+`ways` makes strategies of them. Nothing is run or timed here.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from warpsmith.kernel_templates import abilities as _abilities
 from warpsmith.kernel_templates import cpu, cuda
 from warpsmith.kernel_templates.abilities import strategies_in_source
+from warpsmith.kernel_templates.ways import expected_times, translated_way, way_in_source, way_strategies
 from warpsmith.lowering.expressions import Unsupported
 from warpsmith.lowering.lower import lower
 from warpsmith.lowering.plan_switches import PlanSwitches
@@ -22,6 +25,7 @@ from warpsmith.model.task import Family, Outline, Task
 __all__ = [
     "Unsupported",
     "abilities",
+    "expected_times",
     "plan_in_source",
     "risky_strategies",
     "stage_count",
@@ -34,7 +38,17 @@ BACKENDS = ("cpu", "cuda")
 
 @lru_cache(maxsize=64)
 def abilities(problem: Problem) -> tuple[Strategy, ...]:
-    """The strategies that the templates can carry out for a problem; () where no template fits."""
+    """The strategies that the templates and the ways of a form can carry out for a problem; () where none can.
+
+    A way is a whole kernel: it excludes the other ways and all strategies of the templates.
+    """
+    ways, others = way_strategies(problem), _template_strategies(problem)
+    names = tuple(s.name for s in others)
+    return (*(replace(way, excludes=(*way.excludes, *names)) for way in ways), *others)
+
+
+@lru_cache(maxsize=64)
+def _template_strategies(problem: Problem) -> tuple[Strategy, ...]:
     layout = _layout(problem)
     if layout is None:
         return ()
@@ -63,7 +77,12 @@ def risky_strategies(problem: Problem) -> frozenset[str]:
 def translate(problem: Problem, plan: Plan) -> str:
     """The source of a kernel that carries out a plan; strategies that `abilities` lacks are left out."""
     layout = _layout(problem)
-    able = abilities(problem)
+    able = _template_strategies(problem)
+    ways = {each.name for each in way_strategies(problem)}
+    if ways and (ways & {*plan.names} or not able):
+        written = translated_way(problem, plan)
+        assert written is not None, "a form with several ways writes each of them"
+        return written
     if layout is None or not able:
         raise Unsupported(f"no template fits {problem.task.name}")
     return _write(problem, layout, PlanSwitches(plan, able))
@@ -71,7 +90,10 @@ def translate(problem: Problem, plan: Plan) -> str:
 
 def plan_in_source(problem: Problem, source: str) -> Plan | None:
     """The plan that a generated source carries out, read from its code; None where no template fits the problem."""
-    able = abilities(problem)
+    able = _template_strategies(problem)
+    way = way_in_source(problem, source)
+    if way is not None and (way.choices or not able):
+        return way
     return _abilities.plan_in_source(problem.backend, source, able) if able else None
 
 

@@ -31,6 +31,8 @@ from warpsmith.kernels.form_convolution import (
     MOST_PLANNED_TAPS,
     WARP_ROWS,
     WIDTHS,
+    WINDOW_TERMS,
+    WINDOW_TILES,
     Convolution,
     depthwise_rows,
     first_of,
@@ -81,10 +83,15 @@ def convolution_ways(task: FormTask) -> tuple[FormWay, ...]:
 
 
 def _cpu_ways(task: FormTask, found: Convolution) -> Iterator[FormWay]:
-    yield FormWay("direct-convolution", r"\brun_convolution\(", lambda _: write_cpu(task, found))
+    yield FormWay("direct-convolution", r"\breturn run_convolution\(", lambda _: write_cpu(task, found))
     depthwise = found.ci == found.co == 1
     if not depthwise and (found.transposed or not has_one_tap(found)):  # one tap: the input is the matrix
-        yield FormWay("im2col", r"\brun_windows\(", lambda _: write_cpu_windows(task, found))
+        yield FormWay(
+            "im2col",
+            r"\breturn run_windows\(",
+            lambda s: write_cpu_windows(task, found, int(s["tiles"]), int(s["terms"])),
+            (_numbers("tiles", WINDOW_TILES, "TUNE_TILES"), _numbers("terms", WINDOW_TERMS, "TUNE_TERMS")),
+        )
 
 
 def _cuda_ways(task: FormTask, found: Convolution) -> Iterator[FormWay]:

@@ -43,6 +43,8 @@ MOST_PLANNED_TAPS = 160  # `kMaxTaps` of convolution.cuh
 _FEW_TERMS = 32  # `kMostTerms` of convolution_few_terms.cuh
 WARP_ROWS, DEPTHS, COPIES = (32, 16), (16, 32), (3, 0, 2, 5)
 """Values of TUNE_WARP_ROWS and TUNE_DEPTH of `_gathered.cuh`, and TUNE_COPIES of `_stream.cuh`; the header's first."""
+WINDOW_TILES, WINDOW_TERMS = (4, 2, 8), (128, 64, 256)
+"""Values of the tunables of `cpu/convolution_windows.h`, the header's first."""
 _FULL_WARP = 0.7  # of the lanes of `depthwise.cuh` that must have a column; `depthwise_any.cuh` otherwise
 
 
@@ -622,14 +624,18 @@ def write_cpu(task: FormTask, found: Convolution) -> str:
     return _on_cpu(task, found, "convolution.h", "workspace_of", "run_convolution")
 
 
-def write_cpu_windows(task: FormTask, found: Convolution) -> str:
-    """Products of windows laid out as a matrix."""
-    return _on_cpu(task, found, "convolution_windows.h", "windows_workspace", "run_windows")
+def write_cpu_windows(task: FormTask, found: Convolution, tiles: int = 0, terms: int = 0) -> str:
+    """Products of windows laid out as a matrix of so many tiles and terms; 0: the usual number."""
+    numbers = tunable("TUNE_TILES", first_of(tiles, WINDOW_TILES)), tunable("TUNE_TERMS", first_of(terms, WINDOW_TERMS))
+    return _on_cpu(task, found, "convolution_windows.h", "windows_workspace", "run_windows", numbers)
 
 
-def _on_cpu(task: FormTask, found: Convolution, header: str, workspace: str, run: str) -> str:
+def _on_cpu(
+    task: FormTask, found: Convolution, header: str, workspace: str, run: str, numbers: tuple[str, ...] = ()
+) -> str:
+    words, include = f"// {_words(found)}", f"#include <warpsmith/cpu/{header}>"
     return text(
-        f"// {_words(found)}\n#include <warpsmith/cpu/{header}>",
+        *((words, *numbers, include) if numbers else (f"{words}\n{include}",)),
         _namespace(task, found),
         task.workspace_bytes(f"return {workspace}(form_of({task.size_names}));"),
         task.launch(f"return {run}(form_of({task.size_names}), {_pointers(task, found)}, {task.workspace});"),

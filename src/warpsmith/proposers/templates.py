@@ -1,9 +1,10 @@
 """The offline proposer: the collection's kernel for the form of a task first, then strategies written by templates.
 
 It plays every role of a method: its strategies are plans of the catalogue, templates translate them, and the strategy
-of a kernel is read back from its code. It needs no model, key or network. It uses the move of a brief, the plans of the
-kernels shown, and the seed: the same brief gets the same reply. Its replies have the form of a model's. Among plans
-drawn at random it prefers those with the highest `predicted_gain`, which is never used instead of a measurement.
+of a kernel is read back from its code. Ways in which a form can write a task's kernel are strategies, too. It needs no
+model, key or network. It uses the move of a brief, the plans of the kernels shown, and the seed: the same brief gets
+the same reply. Its replies have the form of a model's. Among plans drawn at random it prefers those with the highest
+`predicted_gain`, which is never used instead of a measurement.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from warpsmith.model.evaluation import Status
 from warpsmith.model.method import Move, Product
 from warpsmith.model.strategy import Plan, Strategy, StrategyChoice
 from warpsmith.model.usage import TokenUsage
+from warpsmith.proposers.template_ways import Ways
 from warpsmith.strategies import plan_space
 
 _DOUBT = 2  # a measured effect of n comparisons counts n / (n + 2)
@@ -102,6 +104,10 @@ class Templates(Protocol):
 
     def abilities(self, problem: Problem) -> tuple[Strategy, ...]:
         """The strategies it can write for a problem; none if no template fits."""
+        ...
+
+    def expected_times(self, problem: Problem) -> Mapping[str, float | None]:
+        """The ways of the task's form among the strategies, in the order in which to try them, with microseconds."""
         ...
 
     def risky_strategies(self, problem: Problem) -> frozenset[str]:
@@ -192,21 +198,24 @@ class TemplateProposer:
             raise ProposerRefused(_no_template(brief.problem))
         rng = Random(brief.seed)
         tried = {*brief.tried, *(e.strategy for e in _exhibits(brief) if e.strategy)}
+        ways = self._ways(brief.problem, abilities, collected)
+        tried |= ways.not_to_try()
         if brief.product is Product.STRATEGIES:
-            return _reply(self._strategies(brief, abilities, rng, tried))
+            return _reply(self._strategies(brief, abilities, ways, rng, tried))
         if brief.idea is not None and brief.failure is None:
-            return _reply(self._translated(brief, abilities, rng, tried))
+            return _reply(self._translated(brief, abilities, ways, rng, tried))
         if collected is not None and brief.move is not Move.REPAIR and COLLECTED not in tried:
-            return _reply(_collected_answer(brief.problem, collected))
-        found = self._untried(brief, abilities, rng, tried)
+            return _reply(_collected_answer(brief.problem, collected, ways))
+        found = self._untried(brief, abilities, ways, rng, tried)
         if found is None:
             raise ProposerRefused(_exhausted(brief.problem))
-        return _reply(_answer(brief.problem, found.truth, found.start, abilities, found.source))
+        return _reply(_answer(brief.problem, found.truth, found.start, abilities, ways, found.source))
 
     def _untried(
         self,
         brief: Brief,
         abilities: tuple[Strategy, ...],
+        ways: Ways,
         rng: Random,
         tried: set[str],
         variant_of: Plan | None = None,
@@ -214,12 +223,13 @@ class TemplateProposer:
         """The next plan whose code is new; None if there is none."""
         for _ in range(_REDRAWS if abilities else 0):
             if variant_of is None:
-                plan, start = self._next(brief, abilities, rng, tried)
+                plan, start = self._next(brief, abilities, ways, rng, tried)
             else:
                 step = plan_space.mutate(variant_of, abilities, rng, ()) or variant_of
                 plan, start = plan_space.mutate(step, abilities, rng, tried), _Origin("a variant", (variant_of,))
             if plan is None:
                 return None
+            plan = ways.fastest_first(plan, tried)
             source = self._templates.translate(brief.problem, plan)
             truth = self._templates.plan_in_source(brief.problem, source)
             if truth is None or str(truth) == str(plan) or plan_space.text_of(truth) not in tried:
@@ -227,11 +237,13 @@ class TemplateProposer:
             tried.add(plan_space.text_of(plan))  # its code was tried under another plan
         return None
 
-    def _strategies(self, brief: Brief, abilities: tuple[Strategy, ...], rng: Random, tried: set[str]) -> str:
+    def _strategies(
+        self, brief: Brief, abilities: tuple[Strategy, ...], ways: Ways, rng: Random, tried: set[str]
+    ) -> str:
         """As the strategist: different plans with the highest predicted gain."""
         known = {each.name: each for each in abilities}
         collected = _collected(brief.problem, self._templates) if COLLECTED not in tried else None
-        first = [f"strategy: {COLLECTED}\nthought: {_collected_thought(collected)}\n"] if collected else []
+        first = [f"strategy: {COLLECTED}\nthought: {_collected_thought(collected, ways)}\n"] if collected else []
         told: list[tuple[Plan, _Origin]] = []
         for precedent in brief.precedents if brief.move is Move.INIT else ():
             remembered = plan_space.plan_of(precedent.strategy, abilities) if precedent.measured else None
@@ -239,8 +251,13 @@ class TemplateProposer:
                 told.append((remembered, _Origin(f"what helped {precedent.task}")))
                 tried.add(plan_space.text_of(remembered))
         while len(told) + len(first) < max(1, brief.wanted):
+            way = ways.next(tried) if brief.move is Move.INIT else None
+            if way is not None:
+                told.append((way, _Origin("another way")))
+                tried.add(plan_space.text_of(way))
+                continue
             near = told[0][0] if brief.move is Move.INIT and told and rng.random() < _NEAR else None
-            rivals = [self._untried(brief, abilities, rng, tried, near) for _ in range(_DRAWN_PER_STRATEGY)]
+            rivals = [self._untried(brief, abilities, ways, rng, tried, near) for _ in range(_DRAWN_PER_STRATEGY)]
             found = [each for each in rivals if each is not None]
             if not found:
                 break
@@ -250,11 +267,14 @@ class TemplateProposer:
         if not told and not first:
             raise ProposerRefused(_exhausted(brief.problem))
         others = [
-            f"strategy: {plan_space.text_of(plan)}\nthought: {_thought(plan, start, known)}\n" for plan, start in told
+            f"strategy: {plan_space.text_of(plan)}\nthought: {_thought(plan, start, known)}{ways.estimate(plan)}\n"
+            for plan, start in told
         ]
         return "\n".join([*first, *others][: max(1, brief.wanted)])
 
-    def _translated(self, brief: Brief, abilities: tuple[Strategy, ...], rng: Random, tried: set[str]) -> str:
+    def _translated(
+        self, brief: Brief, abilities: tuple[Strategy, ...], ways: Ways, rng: Random, tried: set[str]
+    ) -> str:
         """As the translator: the code of a strategy.
 
         A template always writes the same code for a plan. If that code failed, a near plan without the most likely
@@ -263,18 +283,21 @@ class TemplateProposer:
         assert brief.idea is not None, "a translation has a strategy"
         collected = _collected(brief.problem, self._templates)
         if collected is not None and brief.idea.strategy.strip() == COLLECTED and not brief.idea.failures:
-            return _collected_answer(brief.problem, collected)
+            return _collected_answer(brief.problem, collected, ways)
         if not abilities:
             raise ProposerRefused(_exhausted(brief.problem))
         asked = plan_space.plan_of(brief.idea.strategy, abilities)
         plan = asked if asked is not None else Plan()
+        if not plan.choices and ways.own is not None:  # prose, or the form's own kernel
+            plan = ways.own
         start = _Origin(f"strategy {brief.idea.number}")
         if brief.idea.failures:
             other = plan_space.repair(plan, abilities, rng, tried)
             if other is None:
                 raise ProposerRefused(_exhausted(brief.problem))
+            other = ways.fastest_first(other, tried)
             plan, start = other, _Origin(f"strategy {brief.idea.number}, whose kernel failed", (plan,))
-        return _answer(brief.problem, plan, start, abilities, self._templates.translate(brief.problem, plan))
+        return _answer(brief.problem, plan, start, abilities, ways, self._templates.translate(brief.problem, plan))
 
     def _aligned(self, brief: Brief) -> str:
         """As the aligner: the strategy that the code contains."""
@@ -292,7 +315,7 @@ class TemplateProposer:
         """Nothing to close."""
 
     def _next(
-        self, brief: Brief, abilities: tuple[Strategy, ...], rng: Random, tried: set[str]
+        self, brief: Brief, abilities: tuple[Strategy, ...], ways: Ways, rng: Random, tried: set[str]
     ) -> tuple[Plan | None, _Origin]:
         """An untried plan for the move of a brief, and its origin."""
         parents = [(each, self._plan(brief.problem, each, abilities)) for each in brief.parents]
@@ -300,6 +323,10 @@ class TemplateProposer:
             parents = [(brief.best, self._plan(brief.problem, brief.best, abilities))]
         plans = tuple(plan for _, plan in parents)
         ids = " and ".join(exhibit.id for exhibit, _ in parents)
+        if brief.move in (Move.INIT, Move.DIVERGE):
+            way = ways.next(tried)
+            if way is not None:
+                return way, _Origin(f"another way than {ids}" if ids else "a new kernel", plans)
         if brief.move is Move.REPAIR and brief.failure is not None:
             failed = self._plan(brief.problem, brief.failure, abilities)
             if brief.failure.status is Status.OK:
@@ -327,10 +354,16 @@ class TemplateProposer:
     def _plan(self, problem: Problem, exhibit: ShownCandidate, abilities: tuple[Strategy, ...]) -> Plan:
         """The plan of a kernel: from its strategy, else from its code, else an empty plan."""
         said = plan_space.plan_of(exhibit.strategy, abilities) if exhibit.strategy.strip() else None
-        if said is not None:
+        named = exhibit.strategy.strip() != COLLECTED or not self._templates.expected_times(problem)
+        if said is not None and named:
             return said
         found = self._templates.plan_in_source(problem, exhibit.files[0].text) if exhibit.files else None
         return plan_space.fit(found, abilities) if found is not None else Plan()
+
+    def _ways(self, problem: Problem, abilities: tuple[Strategy, ...], collected: FormKernel | None) -> Ways:
+        times = self._templates.expected_times(problem)
+        own = self._templates.plan_in_source(problem, collected.source) if times and collected is not None else None
+        return Ways(times, abilities, own)
 
 
 def _collected(problem: Problem, templates: Templates) -> FormKernel | None:
@@ -343,19 +376,20 @@ def _collected(problem: Problem, templates: Templates) -> FormKernel | None:
     return last_kernel(problem.task, problem.contract, problem.outline)
 
 
-def _collected_answer(problem: Problem, collected: FormKernel) -> str:
+def _collected_answer(problem: Problem, collected: FormKernel, ways: Ways) -> str:
     lines = (
         f"name: {collected.form}",
         f"strategy: {COLLECTED}",
-        f"thought: {_collected_thought(collected)}",
+        f"thought: {_collected_thought(collected, ways)}",
         "code:",
         code_block(_FENCES[problem.backend], collected.source.rstrip("\n")),
     )
     return "\n".join(lines) + "\n"
 
 
-def _collected_thought(collected: FormKernel) -> str:
-    return f"The kernel of the collection for this form ({collected.form}), with the options of this task."
+def _collected_thought(collected: FormKernel, ways: Ways) -> str:
+    said = f"The kernel of the collection for this form ({collected.form}), with the options of this task."
+    return said + ways.overview()
 
 
 def _own_templates() -> Templates:
@@ -393,11 +427,14 @@ def _reply(text: str) -> Reply:
     return Reply(text, NAME, TokenUsage(cost_usd=0.0, requests=0))
 
 
-def _answer(problem: Problem, plan: Plan, start: _Origin, abilities: Sequence[Strategy], source: str) -> str:
+def _answer(
+    problem: Problem, plan: Plan, start: _Origin, abilities: Sequence[Strategy], ways: Ways, source: str
+) -> str:
+    thought = _thought(plan, start, {each.name: each for each in abilities}) + ways.estimate(plan)
     lines = (
         f"name: {_short(plan)}",
         f"strategy: {plan_space.text_of(plan)}",
-        f"thought: {_thought(plan, start, {each.name: each for each in abilities})}",
+        f"thought: {thought}",
         "code:",
         code_block(_FENCES.get(problem.backend, "cpp"), source.rstrip("\n")),
     )

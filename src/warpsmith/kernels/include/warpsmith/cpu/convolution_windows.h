@@ -7,11 +7,18 @@
 #pragma once
 #include <warpsmith/cpu/convolution.h>
 
+#ifndef TUNE_TILES
+#define TUNE_TILES 4  // of a run
+#endif
+#ifndef TUNE_TERMS
+#define TUNE_TERMS 128  // of a matrix: those of one tile stay in the first-level cache
+#endif
+
 namespace warpsmith::conv {
 
-constexpr int64_t kRun = 4 * kWidth;  // outputs of a run
-constexpr int64_t kPart = 128;        // terms of a matrix: those of one tile stay in the first-level cache
-constexpr int64_t kShare = 256;       // output channels that use a matrix before it is overwritten, at most
+constexpr int64_t kRun = TUNE_TILES * kWidth;  // outputs of a run
+constexpr int64_t kPart = TUNE_TERMS;
+constexpr int64_t kShare = 256;  // output channels that use a matrix before it is overwritten, at most
 
 // The same number in `workspace_bytes` and `launch`, whatever has happened in between.
 inline int windows_threads() {
