@@ -98,6 +98,25 @@ def test_a_task_with_the_operations_of_a_suites_task_begins_with_the_file_of_tha
     assert (SOURCES / "softmax.cu").read_text(encoding="utf-8").strip() in reply.text
 
 
+def test_a_chain_of_operations_begins_with_a_kernel_in_parts() -> None:
+    """Running sums of rows, then a softmax of them: two forms."""
+    assert SCAN.outline is not None
+    (scan,) = SCAN.outline.nodes
+    softmax = Operation(
+        "aten._softmax.default", '[{"$": "%0"}, -1, false]', "{}", (replace(scan.results[0], name="%1"),)
+    )
+    chain = replace(SCAN, outline=replace(SCAN.outline, nodes=(scan, softmax), outputs=("%1",)))
+
+    reply = propose(brief(Move.INIT, problem=chain))
+
+    assert field(reply, "strategy") == COLLECTED
+    assert field(reply, "name").startswith("in parts: cumsum, then ")
+    sort = Operation("aten.sort.default", '[{"$": "%0"}]', "{}", (replace(scan.results[0], name="%1"),))
+    unknown = replace(SCAN, outline=replace(SCAN.outline, nodes=(scan, sort), outputs=("%1",)))
+    with pytest.raises(ProposerRefused, match=r"neither a form nor a template is for aten\.sort in the fp32 class"):
+        propose(brief(Move.INIT, problem=unknown))
+
+
 def test_where_no_form_fits_the_templates_stay() -> None:
     assert field(propose(brief(Move.INIT, problem=replace(SOFTMAX, arch="sm_80"))), "strategy") != COLLECTED
     with pytest.raises(ProposerRefused, match="no template fits"):

@@ -37,8 +37,10 @@ _AROUND = 6  # operations before and after one that are looked at to find a stre
 
 @lru_cache(maxsize=64)
 def in_parts(problem: Problem) -> FormKernel | None:
-    """A kernel of at least two parts, one of them of a form; None where there is none, or a template is better."""
+    """A kernel of at least two parts, one of them of a form; None where there is none, or one kernel does it all."""
     if problem.backend != "cuda" or problem.outline is None:
+        return None
+    if form_kernel(problem.task, problem.contract, problem.outline, problem.arch) is not None:
         return None
     best = next(filter(None, (_Search(chain).division() for chain in _chains(problem))), None)
     if best is None or len(best.parts) < 2 or not any(claim.form for claim in best.claims):
@@ -288,7 +290,9 @@ def _words(nodes: tuple[Operation, ...]) -> str:
 
 
 def obstacle(problem: Problem) -> str:
-    """Why a task has no kernel, as the rest of a sentence about the task; "" where nothing is known of it."""
+    """Why a task has no kernel, as a part of a sentence: the operations that neither a form nor a template knows."""
+    if problem.backend not in templates.BACKENDS:
+        return "templates and forms write C++ and CUDA C++ only"
     if problem.outline is None or not problem.outline.nodes:
         return "its operations could not be recorded"
     outline = simplified(problem.outline)
@@ -300,7 +304,8 @@ def obstacle(problem: Problem) -> str:
     search = _Search(Chain(problem, outline))
     without = [node for place, node in enumerate(outline.nodes) if not search.has_kernel(place)]
     if without:
-        return f"neither a form nor a template is for {_listed(without)}"
+        device = f" on {problem.arch}" if problem.backend == "cuda" else ""
+        return f"neither a form nor a template is for {_listed(without)} in the {problem.task.precision} class{device}"
     return "each of its operations has a form or a template, but not in this combination"
 
 

@@ -367,10 +367,12 @@ class TemplateProposer:
 
 
 def _collected(problem: Problem, templates: Templates) -> FormKernel | None:
-    """The collection's kernel for the form of a problem; None where no form fits, or templates do better."""
+    """The collection's kernel for a problem, of one form or in parts; None where none fits, or templates do better."""
     if problem.backend != problem.contract.backend or problem.outline is None:
         return None
-    found = form_kernel(problem.task, problem.contract, problem.outline, problem.arch)
+    from warpsmith.kernel_templates.in_parts import in_parts
+
+    found = form_kernel(problem.task, problem.contract, problem.outline, problem.arch) or in_parts(problem)
     if found is not None or templates.abilities(problem):
         return found
     return last_kernel(problem.task, problem.contract, problem.outline)
@@ -408,11 +410,12 @@ def _reference(problem: Problem) -> str:
 
 
 def _no_template(problem: Problem) -> str:
+    from warpsmith.kernel_templates.in_parts import obstacle
+
     return (
-        f"no template fits {problem.task.name} in {problem.backend}: they write element-wise chains, row reductions, "
-        "full reductions and matrix products in CUDA C++ and C++; forms write convolutions, scans and pooling in C++ "
-        "and in CUDA C++ for sm_90a, and other common operations in C++; connect a model with --proposer openai:MODEL, "
-        "anthropic:MODEL or command:CMD, or write the kernels yourself with `warpsmith ask TASK`."
+        f"no template fits {problem.task.name} in {problem.backend}: {obstacle(problem)}; "
+        "connect a model with --proposer openai:MODEL, anthropic:MODEL or command:CMD, "
+        "or write the kernels yourself with `warpsmith ask TASK`."
     )
 
 

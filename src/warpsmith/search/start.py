@@ -68,9 +68,11 @@ def _first_offline(problem: Problem) -> Candidate:
     try:
         proposal = parse(proposer.propose(brief, proposer.prompt(brief)), brief)
     except ProposerRefused:
+        from warpsmith.kernel_templates.in_parts import obstacle
+
         raise CandidateError(
-            f"--start: the offline proposer has no kernel for {problem.task.name} in {problem.backend}; "
-            "name a file with --start FILE."
+            f"--start: the offline proposer has no kernel for {problem.task.name} in {problem.backend}: "
+            f"{obstacle(problem)}; name a file with --start FILE."
         ) from None
     assert proposal.candidate is not None, "the offline proposer writes replies that can be read"
     return proposal.candidate
