@@ -65,6 +65,34 @@ def test_axes_of_equal_extent_are_told_apart_and_products_are_spelled_out(native
     assert json.loads(found.nodes[-2].arguments)[1] == {"$": "rows"}
 
 
+def test_a_part_of_an_axis_is_spelled_out(native: Load) -> None:
+    program = native("""
+        @task(x=normal("rows, cols"), workloads=[{"rows": 6, "cols": 64}])
+        def halves(x):
+            first, second = x.chunk(2, -1)
+            return first.sum(-1) * second.sum(-1)
+    """)
+
+    (split, *_) = outline(program).nodes
+
+    assert [value.dims for value in split.results] == [("rows", "(cols+1)//2"), ("rows", "cols//2")]
+
+
+def test_a_number_that_the_reference_makes_a_tensor_of_is_recorded(native: Load) -> None:
+    program = native("""
+        @task(x=normal("rows, cols"), workloads=[{"rows": 6, "cols": 64}])
+        def limited(x):
+            return torch.min(x, torch.tensor(0.5))
+    """)
+
+    found = outline(program)
+
+    constant, least = found.nodes
+    assert (constant.op, constant.arguments) == ("aten.scalar_tensor.default", "[0.5]")
+    assert json.loads(least.arguments) == [{"$": "x"}, {"$": constant.results[0].name}]
+    assert found.family is Family.ELEMENTWISE
+
+
 def test_a_module_s_parameters_are_inputs(kernelbench: Load) -> None:
     program = kernelbench("""
         class Model(nn.Module):

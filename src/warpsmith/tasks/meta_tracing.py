@@ -37,6 +37,12 @@ def read_constant(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     return True, func(*_twins(args), **_twins(kwargs))
 
 
+def known_number(tensor: Tensor) -> float | None:
+    """The number that a tensor without axes is known to hold; None where it is not known."""
+    twin = vars(tensor).get(_TWIN)
+    return twin.item() if twin is not None and not twin.dim() and not twin.is_complex() else None
+
+
 def track_constant(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, is_factory: bool) -> None:
     """Give the result of a call a twin if its value is known; remove the twin of a tensor whose value no longer is."""
     outputs = [result] if isinstance(result, Tensor) else result if isinstance(result, list | tuple) else []

@@ -33,6 +33,7 @@ from warpsmith.model.task import (
     Task,
     Workload,
 )
+from warpsmith.tasks.meta_tracing import known_number
 from warpsmith.tasks.native import prime_sizes
 from warpsmith.tasks.program import Program, dtype_name
 from warpsmith.tasks.user_code import Attempt
@@ -94,8 +95,8 @@ class _Call:
     kwargs: object
     results: list[tuple[str, str, tuple[int, ...]]]  # name, dtype, shape
     operand: int  # elements of its largest operand
-    pointwise: bool
-    view: bool
+    pointwise: bool = False
+    view: bool = False
 
 
 @dataclass
@@ -127,6 +128,8 @@ class _Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func is torch.ops.aten.lift_fresh.default and self.name(args[0]) is None and not args[0].dim():
+            return func(*args)  # `torch.tensor(0.5)`: recorded where it is used
         given, options = self._json(args), self._json(kwargs)
         result = func(*args, **kwargs)
         tensors = [t for t in (result if isinstance(result, list | tuple) else (result,)) if isinstance(t, Tensor)]
@@ -166,9 +169,19 @@ class _Recorder(TorchDispatchMode):
         self._made += 1
         return self._names[id(tensor)]
 
+    def _constant(self, tensor: Tensor) -> str | None:
+        """The name of a tensor that holds one number which the reference wrote down; records how it is made."""
+        number = known_number(tensor)
+        if number is None:
+            return None
+        name = self._new(tensor)
+        call = _Call("aten.scalar_tensor.default", "scalar_tensor", [number], {}, [(name, dtype_name(tensor), ())], 0)
+        self._trace.calls.append(call)
+        return name
+
     def _json(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            name = self.name(value)
+            name = self.name(value) or self._constant(value)
             if name is None:
                 self._trace.sound = False
             return {"$": name or UNKNOWN}
