@@ -132,6 +132,14 @@ def test_a_triangle_of_a_product_has_a_form(tensors: str, result: str, call: str
     assert form_kernel(*described(tmp_path, tensors, SIZES, result)) == found
 
 
+def test_a_large_one_is_no_product_with_an_end(tmp_path: Path) -> None:
+    sizes = '{"m": 4096, "k": 4096, "n": 4096}'
+    found = form_kernel(*described(tmp_path, FACTORS, sizes, "torch.triu(a @ b)"))
+
+    assert found is not None
+    assert found.form == "upper triangle of a product"
+
+
 def test_the_tf32_class_has_it_too(tmp_path: Path) -> None:
     found = written(tmp_path, FACTORS, "torch.triu(a @ b)", precision="tf32")
 

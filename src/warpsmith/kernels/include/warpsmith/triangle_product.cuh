@@ -94,6 +94,8 @@ inline cudaError_t triangle_by(const Product& p, int splits, const split::Matrix
 template <split::Triangle SIDE, class Class = Float32>
 inline cudaError_t multiply_triangle(const Product& p, const split::Matrix& a, const split::Matrix& b, float* out,
                                      void* workspace, cudaStream_t stream) {
+  if (p.rows == 0 || p.columns == 0) return cudaSuccess;
+  if (p.terms == 0) return cudaMemsetAsync(out, 0, size_t(p.rows) * size_t(p.columns) * 4, stream);
   const Plan plan = plan_of_triangle<Class>(p);
   return plan.way == Way::WIDE
              ? triangle_by<typename Class::Wide, SIDE>(p, plan.splits, a, b, out, workspace, stream)
