@@ -373,6 +373,8 @@ def test_what_the_form_writes(tensors: str, result: str, said: Switches, tmp_pat
         (X, "x.softmax(1).sum(1)"),  # a reduction of what depends on another one
         (X, "x.softmax(1).softmax(1)"),
         (X, "x.t().softmax(1)"),
+        (X, "x[:, :1] * x.sum(1, keepdim=True)"),  # an element of another place
+        (X, "x.view(torch.int32).to(torch.float32).softmax(1)"),  # the bits of the numbers
         (XY, "F.cosine_similarity(x, y, 1)"),  # two numbers for each element
         (XY, "(x * y).sum()"),
         (X, "(x > 0).sum(1)"),

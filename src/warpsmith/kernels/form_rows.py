@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require, text, tunable
+from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require, text, tunable, wide
 from warpsmith.lowering.cuda_packs import split
 from warpsmith.lowering.emitter import COSTLY, Context, Emitter, Load, nest
 from warpsmith.lowering.expressions import (
@@ -38,6 +38,7 @@ SHORT = 2048
 
 _KEPT = 65536  # longer rows stay in shared memory, where only an input as it is can be fetched
 _LONGEST = 16 * 1024 * 6 * 4 - 4  # elements that the registers of a cluster keep: longer rows would be computed twice
+_NOT_BESIDE = ("pick", "index", "element")  # what is no function of the elements at the same place
 _PLAIN = {"sum": "0.0f", "prod": "1.0f", "max": "-INFINITY", "min": "INFINITY"}
 _DEVICE = "__device__ __forceinline__"
 _DECLARED = re.compile(r"^const (\w+) (\w+) = ")
@@ -128,7 +129,7 @@ class _RowPolicy:
             require(store.dtype == "float32" and store.expr.ctype == "float")
         require(all(store.axes == self.order for store in self.wide))
         every = list(subexpressions(*(s.expr for s in stage.stores)))
-        require(all(e.op != "pick" and e.ctype != "double" for e in every))
+        require(all(e.op not in _NOT_BESIDE and e.ctype != "double" for e in every))
         require(all(self._is_beside(e) for e in every if e.op == "load"))
         self.softmax = self._find_softmax()
         self.moments = self._find_moments()
@@ -554,10 +555,9 @@ class _RowPolicy:
             *self._wide_parts(),
             *self._once(),
         ]
-        rows_ = " * ".join(_wrapped(context.extent(g), len(self.stage.outer) == 1) for g in self.stage.outer).replace(
-            "given.", ""
-        )
-        cols = context.extent(self.stage.along).replace("given.", "")
+        groups = (_wrapped(wide(context.extent(g)), len(self.stage.outer) == 1) for g in self.stage.outer)
+        rows_ = wide(" * ".join(groups).replace("given.", ""))
+        cols = wide(context.extent(self.stage.along)).replace("given.", "")
         start = [f"policy.given = {{{', '.join(a.name for a in given)}}};", f"policy.cols_ = {cols};"]
         if raw:
             start.append(f"policy.x = policy.{context.names[self.value.name]};")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 from warpsmith.kernels.form_reading import simplified
@@ -15,6 +16,12 @@ from warpsmith.model.task import Dim, Outline, OutlineValue, Precision, Task, Wo
 
 Value = dict[str, str]
 """What stands for a tensor among the arguments of an operation: `{"$": "x"}`."""
+
+_OWN_NAMES = frozenset(
+    ("End", "Filter", "Form", "Policy", "Shape", "end", "f", "form_of", "p", "policy", "product", "windows")
+)
+"""Types, functions and values in the texts of forms; a parameter of such a name gets another one in the text."""
+_MOST_INT = 2**31 - 1
 
 
 class NotThisForm(Exception):
@@ -55,11 +62,11 @@ class FormTask:
         require(not contract.table and task.precision in (Precision.FP32, Precision.TF32))
         self.task = task
         self.outline = simplified(outline)
-        self.contract = contract
+        self.contract = _without_clashes(contract)
         self.on_cpu = contract.backend == "cpu"
         self.tf32 = task.precision is Precision.TF32  # a kernel may be less exact than float32, and need not be
         self._inputs = {value.name: value for value in self.outline.inputs}
-        self._names = {each.source: each.name for each in contract.arguments}
+        self._names = {each.source: each.name for each in self.contract.arguments}
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -101,7 +108,7 @@ class FormTask:
 
     def product(self, dims: Sequence[Dim]) -> str:
         """The product of extents as a C++ expression."""
-        return " * ".join(self.extent(dim) for dim in dims if dim != 1) or "1"
+        return wide(" * ".join(self.extent(dim) for dim in dims if dim != 1) or "1")
 
     def size(self, dim: Dim, workload: Workload | None = None) -> int:
         """An extent in a workload, or in the first one."""
@@ -151,6 +158,31 @@ class FormTask:
 def is_known(dim: Dim) -> bool:
     """Whether an extent is a number or a product of axes."""
     return dim != "?" and "//" not in str(dim)
+
+
+def wide(product: str) -> str:
+    """A product as a C++ expression, in 64 bits where its first factors are numbers whose product needs them."""
+    factors = product.split(" * ")
+    first = list(takewhile(str.isdigit, factors))
+    if len(first) > 1 and math.prod(map(int, first)) > _MOST_INT:
+        factors[0] = f"int64_t({factors[0]})"
+    return " * ".join(factors)
+
+
+def _without_clashes(contract: Contract) -> Contract:
+    """The contract with other names for parameters that have the name of something else in the texts of forms."""
+    taken = _OWN_NAMES | {each.name for each in contract.arguments}
+
+    def renamed(each: Argument) -> Argument:
+        name = each.name
+        while name in taken:
+            name += "_given"
+        return replace(each, name=name, origin=each.source)
+
+    if not any(each.name in _OWN_NAMES for each in contract.arguments):
+        return contract
+    arguments = tuple(renamed(each) if each.name in _OWN_NAMES else each for each in contract.arguments)
+    return replace(contract, arguments=arguments)
 
 
 def declared(arguments: Sequence[Argument]) -> str:

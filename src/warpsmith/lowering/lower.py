@@ -52,6 +52,8 @@ def _structural(call: OperationCall) -> list[Term] | None:
         source = call.term(0 if name == "_to_copy" else 1)
         return [Term(lowering.cast(source.expr, CTYPES.get(call.result.dtype)), source.axes)]
     if name in _VIEWS:
+        if call.overload == "dtype":
+            raise Unsupported("the bits of a number as another type")
         return [_view(lowering, call.term(0), dims)]
     if name in ("t", "numpy_T"):
         return [Term(call.term(0).expr, call.term(0).axes[::-1])]
