@@ -18,7 +18,15 @@ from pathlib import Path
 
 from benchmarks.suite_figures import SuiteRecord, TaskFigures, WorkloadFigures, read_suite
 
-from warpsmith.kernels.facts import FACTS, DeviceFacts, KernelFacts, read_device
+from warpsmith.kernels.facts import (
+    FACTS,
+    DeviceFacts,
+    KernelFacts,
+    over_best_of_pytorch,
+    over_compile,
+    over_eager,
+    read_device,
+)
 from warpsmith.model.errors import UsageError, WarpsmithError
 from warpsmith.system.files import put_in_place
 
@@ -49,12 +57,13 @@ class Figures:
 
     def __init__(self, suite: SuiteRecord, task: TaskFigures, kernel: KernelFacts | None) -> None:
         self._suite, self._task = suite, task
-        self.kernel = kernel if kernel and kernel.status == "ok" and kernel.speedup else None
+        self._pytorch = task.pytorch(_PRECISION)
+        self.kernel = kernel if kernel and over_eager(kernel) else None
 
     @property
     def compile(self) -> float | None:
         """How much faster torch.compile is than eager."""
-        return self._ratio(lambda w: (w.ms("eager", _PRECISION), w.ms("compile", _PRECISION)))
+        return self._pytorch.compile_speedup.value if self._pytorch else None
 
     @property
     def best_of_pytorch(self) -> float | None:
@@ -74,12 +83,14 @@ class Figures:
     @property
     def over_compile(self) -> float | None:
         """How much faster the kernel is than torch.compile."""
-        return self.over_eager / self.compile if self.over_eager and self.compile else None
+        found = over_compile(self.kernel, self._pytorch) if self.kernel else None
+        return found.value if found else None
 
     @property
     def over_best_of_pytorch(self) -> float | None:
-        """How much faster the kernel is than the faster of both."""
-        return self.over_eager / self.best_of_pytorch if self.over_eager and self.best_of_pytorch else None
+        """How much faster the kernel is than the faster of both; than eager where torch.compile was not timed."""
+        found = over_best_of_pytorch(self.kernel, self._pytorch) if self.kernel else None
+        return found.value if found else self.over_eager
 
     @property
     def share(self) -> float | None:

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from warpsmith.kernels.facts import MedianTime, PytorchTimes
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import UsageError
 from warpsmith.system.files import put_in_place
@@ -63,7 +64,12 @@ class WorkloadFigures:
 
     def ms(self, name: str, precision: str) -> float | None:
         """The time of one baseline."""
-        return next((s.median_ms for s in self.sides if (s.name, s.precision) == (name, precision)), None)
+        side = self.side(name, precision)
+        return side.median_ms if side else None
+
+    def side(self, name: str, precision: str) -> Side | None:
+        """What is known of one baseline."""
+        return next((side for side in self.sides if (side.name, side.precision) == (name, precision)), None)
 
     def bound(self, precision: str) -> Bound | None:
         """Floor and zone in one precision class."""
@@ -85,6 +91,19 @@ class TaskFigures:
     def name(self) -> str:
         """Without the suite."""
         return self.task.rpartition("/")[2]
+
+    def pytorch(self, precision: str) -> PytorchTimes | None:
+        """The times of both forms of PyTorch; None where one of them is missing in a workload."""
+        times = [
+            tuple(side for workload in self.workloads if (side := workload.side(name, precision)))
+            for name in ("eager", "compile")
+        ]
+        if not self.workloads or any(len(each) != len(self.workloads) for each in times):
+            return None
+        eager, compiled = (
+            tuple(MedianTime(side.median_ms, side.low_ms, side.high_ms) for side in each) for each in times
+        )
+        return PytorchTimes(eager, compiled)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from warpsmith.cli.cards import JudgedFile
 from warpsmith.cli.doctor import Check, CheckState, checklist
 from warpsmith.cli.json_documents import dumps, evaluate_document
 from warpsmith.cli.live import rates
-from warpsmith.cli.terminal import Reason
+from warpsmith.cli.terminal import Reason, print_columns
 from warpsmith.model import numbers
 from warpsmith.model.evaluation import Baseline, Environment, Evaluation, Interval, Resources, Status, WorkloadResult
 from warpsmith.search.trials import RunTotals
@@ -382,3 +382,26 @@ def test_a_trial_under_way_is_neither_valid_nor_invalid() -> None:
     totals = RunTotals(trials=16, judged=13, valid=12, duplicates=1, unreadable=1)
     assert rates(totals) == "valid: 12 of 15 (80 %)"
     assert rates(RunTotals(trials=1)) == ""
+
+
+@pytest.mark.parametrize(
+    ("width", "first", "left_out"),
+    [
+        (80, "suite/relu  1.40x [1.39, 1.41]  note", ""),
+        (31, "suite/relu  1.40x [1.39, 1.41]", "notes"),
+        (26, "relu    1.40x [1.39, 1.41]", "notes, suites"),
+        (16, "relu    1.40x", "notes, suites, intervals"),
+    ],
+)
+def test_a_table_becomes_narrower_step_by_step(width: int, first: str, left_out: str) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=width, color_system=None)
+    rows = [{"kernel": "suite/relu", "speed": "1.40x [1.39, 1.41]", "notes": "note"}]
+    bare = [{**rows[0], "kernel": "relu"}]
+    plain = [{**bare[0], "speed": "1.40x"}]
+
+    print_columns(console, rows, optional=("notes",), shorter=[("suites", bare), ("intervals", plain)])
+
+    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+    assert lines[1] == first
+    assert " ".join(lines[2:]) == (f"Not shown: {left_out} (a wider terminal or --json shows all)." if left_out else "")

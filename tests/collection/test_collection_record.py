@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from benchmarks.collection_record import BATCH, Sitting, batch_seconds
 from benchmarks.side_by_side import admitted
 
 from warpsmith.hardware.device import select_device
-from warpsmith.kernels.facts import DeviceFacts
+from warpsmith.kernels.collection import CollectedKernel, collection, find_kernel
+from warpsmith.kernels.facts import DeviceFacts, MedianTime, PytorchRecord, PytorchTimes, read_device
 
 
 @pytest.mark.parametrize("at_once", [0, 8])
@@ -26,6 +28,22 @@ def test_a_batch_is_the_largest_that_can_be_finished_before_the_limit(
     assert not count or batch_seconds(count, at_once) <= limit_s
     assert count == BATCH or batch_seconds(count + 1, at_once) > limit_s - 1  # a second may have passed
     assert sitting.fitting(0, at_once) == 0
+
+
+def test_a_new_record_keeps_what_is_known_of_torch_compile(tmp_path: Path) -> None:
+    """Here of a kernel that cannot be judged: its task's file is missing."""
+    (suite,) = {kernel.task for kernel in collection() if kernel.task.name == "cumsum"}
+    lost = CollectedKernel(replace(suite, path=tmp_path / "absent.py"), find_kernel("cumsum").candidate, "")
+    times = PytorchTimes((MedianTime(2.0, 1.9, 2.1),), (MedianTime(1.0, 0.9, 1.1),))
+    known = DeviceFacts("cpu", "", {}, {}, PytorchRecord("2026-01-01", {}, "fp32", {suite.title: times}))
+    sitting = Sitting(select_device("cpu"), tmp_path / "facts.json", known, time.monotonic(), 600.0, None)
+
+    sitting.record_batch([lost], 0)
+
+    written = read_device(tmp_path / "facts.json")
+    assert written is not None
+    assert written.kernels[suite.title].status == "fault"
+    assert written.pytorch == known.pytorch
 
 
 GIB = 1 << 30

@@ -108,17 +108,23 @@ def print_columns(
     optional: Sequence[str] = (),
     folding: str = "",
     right: Sequence[str] = (),
+    shorter: Sequence[tuple[str, Sequence[Mapping[str, str]]]] = (),
 ) -> None:
     """Print a table; all rows have the same columns. Cells are kept whole, so that names can be copied.
 
     `optional`: columns to leave out on a narrow terminal, in that order; `folding`: the column that wraps between
-    words before any column is left out; `right`: columns aligned to the right.
+    words before any column is left out; `right`: columns aligned to the right; `shorter`: the rows with shorter cells
+    for a terminal that is too narrow without these columns, one form after the other, and what each leaves out.
     """
     names, left_out = list(rows[0]), []
     for name in optional:
         if console.is_terminal and name in names and _width(rows, names, folding) > console.width:
             names.remove(name)
             left_out.append(name)
+    for what, form in shorter:
+        if console.is_terminal and _width(rows, names, folding) > console.width:
+            rows = form
+            left_out.append(what)
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
     for name in names:
         least = _least(rows, name, folding)

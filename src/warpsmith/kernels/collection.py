@@ -21,7 +21,19 @@ from warpsmith.backends.build_cache import content_key
 from warpsmith.backends.library import library_headers
 from warpsmith.backends.source import backend_named, read_candidate
 from warpsmith.kernels import form_file
-from warpsmith.kernels.facts import DeviceFacts, KernelFacts, KernelState, read_facts, state_of
+from warpsmith.kernels.facts import (
+    DeviceFacts,
+    KernelFacts,
+    KernelState,
+    MeasuredRatio,
+    PytorchRecord,
+    PytorchTimes,
+    over_best_of_pytorch,
+    over_compile,
+    over_eager,
+    read_facts,
+    state_of,
+)
 from warpsmith.kernels.forms import form_kernel
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.errors import UsageError
@@ -46,6 +58,33 @@ class DeviceState:
     facts: KernelFacts | None = None
     date: str = ""
     versions: tuple[tuple[str, str], ...] = ()
+    pytorch: PytorchRecord | None = None  # torch.compile on that device
+
+    @property
+    def over_eager(self) -> MeasuredRatio | None:
+        """How much faster it is than PyTorch eager; None if it is not valid, or not judged."""
+        return over_eager(self.facts) if self.facts else None
+
+    @property
+    def over_compile(self) -> MeasuredRatio | None:
+        """How much faster it is than torch.compile; None where that was not timed."""
+        return over_compile(self.facts, self._times) if self.facts else None
+
+    @property
+    def over_best_of_pytorch(self) -> MeasuredRatio | None:
+        """How much faster it is than the faster of both; None where torch.compile was not timed."""
+        return over_best_of_pytorch(self.facts, self._times) if self.facts else None
+
+    @property
+    def best_of_pytorch(self) -> str:
+        """The faster of both: "eager" or "compile"; "" where torch.compile was not timed."""
+        if self._times is None:
+            return ""
+        return "compile" if self._times.compile_speedup.value > 1.0 else "eager"
+
+    @property
+    def _times(self) -> PytorchTimes | None:
+        return self.pytorch.tasks.get(self.facts.task) if self.pytorch and self.facts else None
 
 
 @dataclass(frozen=True)
@@ -79,7 +118,7 @@ class CollectedKernel:
             if facts is not None:
                 versions = tuple((facts.versions or each.versions).items())
                 state = state_of(self.candidate, facts)
-                found.append(DeviceState(state, each.device, facts, facts.date or each.date, versions))
+                found.append(DeviceState(state, each.device, facts, facts.date or each.date, versions, each.pytorch))
         return tuple(found) or (DeviceState(KernelState.NOT_JUDGED),)
 
     def state_on(self, device: str, known: tuple[DeviceFacts, ...] | None = None) -> DeviceState:

@@ -1,11 +1,13 @@
 """What is known of the kernels of the collection: one file per device in `kernels/facts`.
 
-`benchmarks/collection_record.py` writes the files; `read_facts` is their only reader.
+`benchmarks/collection_record.py` writes the files, and `benchmarks/compile_facts.py` adds the times of torch.compile on
+the same tasks; `read_facts` is their only reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -61,6 +63,72 @@ class KernelFacts:
 
 
 @dataclass(frozen=True)
+class MeasuredRatio:
+    """A ratio of times with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def over(self, other: MeasuredRatio, further: float = 0.0) -> MeasuredRatio:
+        """This ratio divided by another one that was measured apart from it.
+
+        The errors of logarithms are taken as independent: the distances of the bounds add up in squares, with those of
+        `further`, the logarithm of another error.
+        """
+        value = self.value / other.value
+        below = math.hypot(math.log(self.value / self.low), math.log(other.high / other.value), further)
+        above = math.hypot(math.log(self.high / self.value), math.log(other.value / other.low), further)
+        return MeasuredRatio(value, value * math.exp(-below), value * math.exp(above))
+
+
+@dataclass(frozen=True)
+class MedianTime:
+    """A median of times with its 95 % interval."""
+
+    ms: float
+    low_ms: float
+    high_ms: float
+
+    def over(self, other: MedianTime) -> MeasuredRatio:
+        """This time divided by another one."""
+        here, there = (MeasuredRatio(time.ms, time.low_ms, time.high_ms) for time in (self, other))
+        return here.over(there)
+
+
+@dataclass(frozen=True)
+class PytorchTimes:
+    """PyTorch's two forms on one task, timed in one sitting, by workload."""
+
+    eager: tuple[MedianTime, ...]
+    compile: tuple[MedianTime, ...]
+
+    @property
+    def compile_speedup(self) -> MeasuredRatio:
+        """How much faster torch.compile is than eager: the geometric mean over the workloads."""
+        return mean_ratio(e.over(c) for e, c in zip(self.eager, self.compile, strict=True))
+
+
+def mean_ratio(ratios: Iterable[MeasuredRatio]) -> MeasuredRatio:
+    """The geometric mean of ratios whose errors are independent."""
+    found = list(ratios)
+    value = math.exp(sum(math.log(each.value) for each in found) / len(found))
+    below = math.hypot(*(math.log(each.value / each.low) for each in found)) / len(found)
+    above = math.hypot(*(math.log(each.high / each.value) for each in found)) / len(found)
+    return MeasuredRatio(value, value * math.exp(-below), value * math.exp(above))
+
+
+@dataclass(frozen=True)
+class PytorchRecord:
+    """What torch.compile does on a device, measured beside eager and apart from the kernels."""
+
+    date: str
+    versions: Mapping[str, str]
+    precision: str  # class of all times
+    tasks: Mapping[str, PytorchTimes]
+
+
+@dataclass(frozen=True)
 class DeviceFacts:
     """What is known of the kernels on one device."""
 
@@ -68,6 +136,41 @@ class DeviceFacts:
     date: str
     versions: Mapping[str, str]
     kernels: Mapping[str, KernelFacts]  # by task: "warpsmith-100/matmul"
+    pytorch: PytorchRecord | None = None  # None: torch.compile was not measured there
+
+
+def over_eager(kernel: KernelFacts) -> MeasuredRatio | None:
+    """How much faster a kernel is than PyTorch eager; both were timed in turn."""
+    if kernel.status != "ok" or not kernel.speedup:
+        return None
+    low, high = kernel.interval or (kernel.speedup, kernel.speedup)
+    return MeasuredRatio(kernel.speedup, low, high)
+
+
+def over_compile(kernel: KernelFacts, pytorch: PytorchTimes | None) -> MeasuredRatio | None:
+    """How much faster a kernel is than torch.compile, which was timed on another day.
+
+    Each day has its speedup over eager, so what slows down a whole day cancels out. That eager took longer or less on
+    one of the days is a further error of the ratio.
+    """
+    speedup = over_eager(kernel)
+    if speedup is None or pytorch is None:
+        return None
+    return speedup.over(pytorch.compile_speedup, further=math.log(_eager_change(kernel, pytorch)))
+
+
+def over_best_of_pytorch(kernel: KernelFacts, pytorch: PytorchTimes | None) -> MeasuredRatio | None:
+    """How much faster a kernel is than the faster of PyTorch's two forms; None if torch.compile was not timed."""
+    if pytorch is None:
+        return None
+    return over_compile(kernel, pytorch) if pytorch.compile_speedup.value > 1.0 else over_eager(kernel)
+
+
+def _eager_change(kernel: KernelFacts, pytorch: PytorchTimes) -> float:
+    """The time of eager beside the kernel, divided by its time beside torch.compile."""
+    pairs = [(now, then.ms) for now, then in zip(kernel.eager_ms, pytorch.eager, strict=False)]
+    logs = [math.log(now / then) for now, then in pairs if now > 0 and then > 0]
+    return math.exp(sum(logs) / len(logs)) if logs else 1.0
 
 
 _FILE = TypeAdapter(DeviceFacts)
