@@ -8,8 +8,8 @@ import pytest
 
 from tests.collection.test_forms import described
 from warpsmith.backends.source import backend_named
-from warpsmith.kernels.form_task import wide
 from warpsmith.kernels.forms import form_kernel
+from warpsmith.lowering.emitter import wide
 from warpsmith.model.build import Artifact, DeviceKind, Target
 from warpsmith.model.candidate import Candidate, SourceFile
 
@@ -67,3 +67,12 @@ def test_extents_that_are_numbers_are_multiplied_in_64_bits(result: str, said: s
 
     assert found is not None
     assert f"{said}int64_t(70000) * 70000, n, " in found.source
+
+
+def test_so_are_those_of_the_places_of_a_tensor(tmp_path: Path) -> None:
+    tensors = 'x=normal("b, 50000, 50000, n"); s=normal("b, 1, 1, n")'
+    found = form_kernel(*described(tmp_path, tensors, '{"b": 1, "n": 3}', "(x * s).sum(-1)"))
+
+    assert found is not None
+    assert "50000 * 50000" not in found.source.replace("int64_t(50000) * 50000", "")
+    assert "const int64_t o1_ = o_ % (int64_t(50000) * 50000);" in found.source

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require, text, tunable, wide
+from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require, text, tunable
 from warpsmith.lowering.cuda_packs import split
-from warpsmith.lowering.emitter import COSTLY, Context, Emitter, Load, nest
+from warpsmith.lowering.emitter import COSTLY, Context, Emitter, Load, nest, wide
 from warpsmith.lowering.expressions import (
     NO_AXIS,
     Expr,
@@ -555,9 +555,9 @@ class _RowPolicy:
             *self._wide_parts(),
             *self._once(),
         ]
-        groups = (_wrapped(wide(context.extent(g)), len(self.stage.outer) == 1) for g in self.stage.outer)
+        groups = (_wrapped(context.extent(g), len(self.stage.outer) == 1) for g in self.stage.outer)
         rows_ = wide(" * ".join(groups).replace("given.", ""))
-        cols = wide(context.extent(self.stage.along)).replace("given.", "")
+        cols = context.extent(self.stage.along).replace("given.", "")
         start = [f"policy.given = {{{', '.join(a.name for a in given)}}};", f"policy.cols_ = {cols};"]
         if raw:
             start.append(f"policy.x = policy.{context.names[self.value.name]};")

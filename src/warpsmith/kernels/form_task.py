@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile
 from typing import Any
 
 from warpsmith.kernels.form_reading import simplified
+from warpsmith.lowering.emitter import wide
 from warpsmith.model.contract import Argument, ArgumentKind, Contract
 from warpsmith.model.task import Dim, Outline, OutlineValue, Precision, Task, Workload
 
@@ -21,7 +21,6 @@ _OWN_NAMES = frozenset(
     ("End", "Filter", "Form", "Policy", "Shape", "end", "f", "form_of", "p", "policy", "product", "windows")
 )
 """Types, functions and values in the texts of forms; a parameter of such a name gets another one in the text."""
-_MOST_INT = 2**31 - 1
 
 
 class NotThisForm(Exception):
@@ -158,15 +157,6 @@ class FormTask:
 def is_known(dim: Dim) -> bool:
     """Whether an extent is a number or a product of axes."""
     return dim != "?" and "//" not in str(dim)
-
-
-def wide(product: str) -> str:
-    """A product as a C++ expression, in 64 bits where its first factors are numbers whose product needs them."""
-    factors = product.split(" * ")
-    first = list(takewhile(str.isdigit, factors))
-    if len(first) > 1 and math.prod(map(int, first)) > _MOST_INT:
-        factors[0] = f"int64_t({factors[0]})"
-    return " * ".join(factors)
 
 
 def _without_clashes(contract: Contract) -> Contract:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from warpsmith.lowering.expressions import Expr, Unsupported, part_of, size_of, subexpressions
 from warpsmith.lowering.math_functions import MATH_FUNCTIONS
@@ -20,6 +21,8 @@ COSTLY = frozenset(("exp", "expm1", "exp2", "log", "log1p", "log2", "tanh", "erf
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "and": "&&", "or": "||"}
 _INFIX |= {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+
+_MOST_INT = 2**31 - 1
 
 Load = Callable[[Expr], str]
 """A function that writes a load, for the current indices of the loop."""
@@ -78,7 +81,7 @@ class Context:
     def extent(self, axes: Iterable[int]) -> str:
         """The number of elements of a group of axes, in C."""
         words = [self.dim(self.layout.axes.extent(a)) for a in axes]
-        return " * ".join(words) if words else "1"
+        return wide(" * ".join(words)) if words else "1"
 
     def fresh(self, stem: str = "t") -> str:
         """A name that is not yet used in the file."""
@@ -291,6 +294,15 @@ class Emitter:
         prefix = "" if context.device else "std::"
         suffix = "f" if context.device and kind == "float" else ""
         return f"{prefix}{op}{suffix}({', '.join(args)})"
+
+
+def wide(product: str) -> str:
+    """A product in C, in 64 bits where its first factors are numbers whose product needs them."""
+    factors = product.split(" * ")
+    first = list(takewhile(str.isdigit, factors))
+    if len(first) > 1 and math.prod(map(int, first)) > _MOST_INT:
+        factors[0] = f"int64_t({factors[0]})"
+    return " * ".join(factors)
 
 
 def nest(lines: Iterable[str]) -> list[str]:
