@@ -25,7 +25,7 @@ from pathlib import Path
 from threading import Lock
 
 from benchmarks.shape_sweep import kernel_for, selected, task_file, write_tasks
-from benchmarks.sweep_shapes import Entry
+from benchmarks.sweep_entries import Entry
 
 from warpsmith.backends.source import backend_named
 from warpsmith.hardware.device import select_device

@@ -35,7 +35,8 @@ from typing import Any
 import torch
 from benchmarks.collection_record import ARCH, file_name
 from benchmarks.suite_sitting import versions
-from benchmarks.sweep_shapes import GROUPS, Entry, entries
+from benchmarks.sweep_entries import GROUPS, Entry
+from benchmarks.sweep_shapes import entries
 
 from warpsmith import kernel_templates
 from warpsmith.backends.source import backend_named, read_candidate
@@ -43,6 +44,7 @@ from warpsmith.evaluator.candidate.c_call import CLibrary, argument_kind, pointe
 from warpsmith.evaluator.judge.numerics.reference import Case, Reference, ReferenceResult, compare_output
 from warpsmith.hardware.device import select_device
 from warpsmith.hardware.work import count_work
+from warpsmith.kernel_templates.in_parts import in_parts
 from warpsmith.kernels.collection import SOURCES
 from warpsmith.kernels.facts import identity
 from warpsmith.kernels.form_file import STRUCTURED
@@ -238,7 +240,7 @@ def task_file(entry: Entry, folder: Path) -> Path:
 
 
 def kernel_for(entry: Entry, program: Program, contract: Contract) -> Kernel | None:
-    """The kernel that a user's task gets: of a form, the file of a suite's task, or a template's first plan."""
+    """The kernel that a user's task gets: of a form, the file of a suite's task, in parts, or of a template."""
     own = SOURCES / f"{entry.kernel}.cu"
     if entry.kernel in STRUCTURED:
         return Kernel(ONE_TASK, read_candidate(own))
@@ -249,6 +251,9 @@ def kernel_for(entry: Entry, program: Program, contract: Contract) -> Kernel | N
     if entry.kernel and own.is_file():
         return Kernel(ONE_TASK, read_candidate(own))
     problem = Problem(program.task, contract, "cuda", ARCH, DeviceKind.CUDA, ARCH, (), operations)
+    divided = in_parts(problem)
+    if divided is not None:
+        return Kernel(divided.form, Candidate((SourceFile("kernel.cu", divided.source),), "cuda"))
     abilities = kernel_templates.abilities(problem)
     risky = kernel_templates.risky_strategies(problem)
     plan = plan_space.initial(abilities, Random(0), (), risky=risky) if abilities else None

@@ -1,7 +1,8 @@
-"""The sizes of `shape_sweep.py`: 40 products, 60 convolutions and 60 further tasks with sizes that no suite task has.
+"""The tasks of `shape_sweep.py`: 40 products, 60 convolutions and 60 further tasks with sizes that no suite task has,
+and 33 chains of operations that no suite has at all.
 
-Every entry is the text of a task file. A product, a convolution, a pooling or a scan is written here; the others are
-tasks of the suites with another workload.
+Every entry is the text of a task file. A product, a convolution, a pooling or a scan is written here; `sweep_chains.py`
+has the chains; the others are tasks of the suites with another workload.
 """
 
 from __future__ import annotations
@@ -9,55 +10,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from warpsmith.tasks.suites import resolve_task
+from benchmarks.sweep_chains import chains
+from benchmarks.sweep_entries import CONVOLUTIONS, OTHERS, PRODUCTS, Entry, write_entry
 
-PRODUCTS, CONVOLUTIONS, OTHERS = "product", "convolution", "other"
-GROUPS = (PRODUCTS, CONVOLUTIONS, OTHERS)
+from warpsmith.tasks.suites import resolve_task
 
 _SPATIAL = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 _WORKLOADS = re.compile(r"workloads=\[.*?\],\n    precision", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One task of the sweep."""
-
-    name: str  # also of the task's file
-    group: str
-    shape: str  # for readers
-    text: str  # of the task's file
-    sizes: tuple[tuple[str, int], ...]  # of its only workload
-    suite: str = ""  # the suite's task that it is with other sizes: "warpsmith-100/softmax"
-
-    @property
-    def kernel(self) -> str:
-        """The name that a kernel written for one task of a suite has; "" for a task of no suite."""
-        return self.suite.rpartition("/")[2]
-
-
 def entries() -> tuple[Entry, ...]:
     """All entries, in the order in which they are measured."""
-    return (*_products(), *_convolutions(), *_others())
-
-
-def _write(name: str, group: str, shape: str, tensors: dict[str, str], result: str, sizes: dict[str, int]) -> Entry:
-    """An entry from the declarations of its tensors and the expression of its result."""
-    workload = ", ".join(f'"{axis}": {size}' for axis, size in sizes.items())
-    lines = [
-        "import torch",
-        "from warpsmith import booleans, normal, task, uniform",
-        "@task(",
-        *(f"    {tensor}={declared}," for tensor, declared in tensors.items()),
-        f"    workloads=[{{{workload}}}],",
-        '    precision="fp32",',
-        ")",
-        f"def {name}({', '.join(f'{tensor}: torch.Tensor' for tensor in tensors)}) -> torch.Tensor:",
-        f"    return {result}",
-    ]
-    return Entry(name, group, shape, "\n".join(lines) + "\n", tuple(sizes.items()))
+    return (*_products(), *_convolutions(), *_others(), *chains())
 
 
 def _suite(title: str, group: str, **sizes: int) -> Entry:
@@ -133,7 +99,7 @@ def _products() -> Iterator[Entry]:
         axes = ("batch", "m", "k", "n")[-len(sizes) :]
         name = f"product_{layout}_{'_'.join(map(str, sizes))}"
         shape = f"{layout.replace('_', ' ')} {' x '.join(map(str, sizes))}"
-        yield _write(name, PRODUCTS, shape, tensors, result, dict(zip(axes, sizes, strict=True)))
+        yield write_entry(name, PRODUCTS, shape, tensors, result, dict(zip(axes, sizes, strict=True)))
     yield _suite("warpsmith-100/matvec", PRODUCTS, rows=12_289, cols=10_007)
     yield _suite("warpsmith-100/matvec", PRODUCTS, rows=300, cols=500_001)
     yield _suite("warpsmith-100/matmul_diagonal", PRODUCTS, n=10_007, m=3001)
@@ -177,7 +143,7 @@ def _convolution(
     shape = f"{name.replace('_', ' ')}: {batch} x {ci} x {' x '.join(map(str, extents))} to {co}, kernel "
     shape += " x ".join(map(str, kernel)) + said + (", bias" if bias else "")
     sizes = {"batch": batch, **dict(zip(spatial, extents, strict=True))}
-    return _write(f"conv_{name}", CONVOLUTIONS, shape, tensors, result, sizes)
+    return write_entry(f"conv_{name}", CONVOLUTIONS, shape, tensors, result, sizes)
 
 
 def _convolutions() -> Iterator[Entry]:
@@ -260,7 +226,7 @@ def _convolutions() -> Iterator[Entry]:
 def _pooling(name: str, extents: tuple[int, ...], planes: tuple[int, int], call: str) -> Entry:
     axes = len(extents)
     spatial = _SPATIAL[axes]
-    return _write(
+    return write_entry(
         f"pool_{name}",
         OTHERS,
         f"{call} of {' x '.join(map(str, (*planes, *extents)))}",
@@ -273,7 +239,7 @@ def _pooling(name: str, extents: tuple[int, ...], planes: tuple[int, int], call:
 def _scan(name: str, rows: int, cols: int, result: str, **other: str) -> Entry:
     tensors = {"x": 'normal("rows, cols")', **other}
     shape = f"{name.replace('_', ' ')} {rows} x {cols}"
-    return _write(f"scan_{name}_{rows}_{cols}", OTHERS, shape, tensors, result, {"rows": rows, "cols": cols})
+    return write_entry(f"scan_{name}_{rows}_{cols}", OTHERS, shape, tensors, result, {"rows": rows, "cols": cols})
 
 
 def _others() -> Iterator[Entry]:

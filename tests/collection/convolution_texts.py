@@ -12,7 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.sweep_shapes import CONVOLUTIONS, entries
+from benchmarks.sweep_entries import CONVOLUTIONS
+from benchmarks.sweep_shapes import entries
 
 from warpsmith.backends.source import backend_named
 from warpsmith.kernels.forms import form_kernel

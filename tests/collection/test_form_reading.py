@@ -42,6 +42,32 @@ def test_what_no_output_depends_on_is_left_out() -> None:
     assert [each.name for each in found.inputs] == ["x"]
 
 
+MADE = operation("mm.default", "%1", "x", "y")
+
+
+def test_element_wise_operations_in_place_become_ordinary_ones() -> None:
+    found = simplified(
+        outline_of(MADE, operation("add_.Tensor", "%2", "%1", "x"), operation("relu_.default", "%9", "%2"))
+    )
+
+    assert [node.op for node in found.nodes] == ["aten.mm.default", "aten.add.Tensor", "aten.relu.default"]
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        # A view that was taken before, or that is taken of a result in place and read afterwards.
+        (MADE, operation("view.default", "%3", "%1", [4]), operation("relu_.default", "%2", "%1"), NEEDED),
+        (operation("t.default", "%1", "x"), operation("relu_.default", "%9", "%1")),
+        (MADE, operation("relu_.default", "%2", "%1"), operation("mul.Tensor", "%9", "%1", "%2")),
+        (MADE, operation("copy_.default", "%2", "%1", "x"), operation("neg.default", "%9", "%2")),
+    ],
+)
+def test_operations_in_place_on_shared_memory_stay(nodes: tuple[Operation, ...]) -> None:
+    given = outline_of(*nodes)
+    assert any("_." in node.op for node in simplified(given).nodes)
+
+
 @pytest.mark.parametrize(
     "nodes",
     [

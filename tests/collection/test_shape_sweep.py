@@ -13,7 +13,8 @@ import pytest
 import torch
 from benchmarks import form_checks, shape_sweep
 from benchmarks.shape_sweep import FAILED, NOT_CLAIMED, RIGHT, WRONG, KernelCall, Measured, Prepared
-from benchmarks.sweep_shapes import CONVOLUTIONS, OTHERS, PRODUCTS, Entry, entries
+from benchmarks.sweep_entries import CHAINS, CONVOLUTIONS, GROUPS, OTHERS, PRODUCTS, Entry
+from benchmarks.sweep_shapes import entries
 
 from warpsmith.backends.source import backend_named
 from warpsmith.evaluator.judge.numerics.reference import Case, Reference
@@ -31,6 +32,8 @@ SAMPLE = (
     "scan_cumsum_exclusive_90_250007",
     "tanh_12001_3000",
     "top_k_softmax_20001_96",
+    "chain_mobile_hardswish",
+    "chain_attention_block",
 )
 DOUBLED = """
 #include <cstdint>
@@ -48,8 +51,8 @@ def named(name: str) -> Entry:
 
 def test_it_has_as_many_entries_as_were_asked_for_and_each_name_once() -> None:
     found = entries()
-    counts = {group: sum(entry.group == group for entry in found) for group in (PRODUCTS, CONVOLUTIONS, OTHERS)}
-    assert counts == {PRODUCTS: 40, CONVOLUTIONS: 60, OTHERS: 60}
+    counts = {group: sum(entry.group == group for entry in found) for group in GROUPS}
+    assert counts == {PRODUCTS: 40, CONVOLUTIONS: 60, OTHERS: 60, CHAINS: 33}
     assert len({entry.name for entry in found}) == len({entry.text for entry in found}) == len(found)
 
 

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
-import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-from torch import Tensor
 
-from tests.collection.test_rows_form import LONGEST, placed, translated
-from tests.kernel_templates.bundle import _emulated, problem_of
-from warpsmith.backends.library import LIBRARY
+from tests.kernel_templates.bundle import problem_of
 from warpsmith.backends.source import backend_named
-from warpsmith.backends.toolchain import find_cxx
 from warpsmith.backends.tunables import tunables
 from warpsmith.kernel_templates.in_parts import MOST_OPERATIONS, in_parts, obstacle
 from warpsmith.kernel_templates.part_sources import CannotCombine, WrittenPart, combined
@@ -28,11 +20,10 @@ from warpsmith.kernels.forms import form_kernel
 from warpsmith.model.brief import Problem
 from warpsmith.model.build import Artifact, DeviceKind, Target
 from warpsmith.model.candidate import Candidate, SourceFile
-from warpsmith.model.contract import ArgumentKind
 from warpsmith.model.task import Operation
 from warpsmith.proposers.templates import TemplateProposer
 from warpsmith.tasks.load import load_task
-from warpsmith.tasks.program import DTYPES, Program
+from warpsmith.tasks.program import Program
 
 HERE = Path(__file__).parent
 NATIVE = """import math
@@ -211,6 +202,17 @@ def test_a_transformer_block_copies_nothing_into_another_order(tmp_path: Path) -
     assert "copy" not in found.form
 
 
+def test_parameters_in_a_table_are_passed_from_it(tmp_path: Path) -> None:
+    layers = "self.a = nn.ModuleList(nn.Linear(16, 16) for _ in range(13))"
+    body = "for each in self.a: x = torch.softmax(each(x), 1); return x"
+    problem = module(tmp_path, layers, {"x": "8, 16"}, body.replace("1); ", "1)\n        "))
+    assert problem.contract.table
+    found = in_parts(problem)
+
+    assert found is not None
+    assert "static_cast<const float*>(state[0])" in found.source
+
+
 X, W = 'x=normal("rows, cols")', 'w=normal("width, cols")'
 SIZES = '{"rows": 12, "cols": 20, "width": 24}'
 
@@ -368,154 +370,6 @@ def test_what_cannot_stand_in_a_namespace_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(CannotCombine):
         combined(chain, [replace(part, source=odd) for part in parts])
-
-
-# --- values, on the emulated device ---
-
-
-@dataclass(frozen=True)
-class Chained:
-    """A chain, and sizes to call its kernel with: those of the task first."""
-
-    tensors: str
-    result: str
-    sizes: tuple[dict[str, int], ...]
-
-
-CHAINS = {
-    "product, softmax": Chained(
-        f"{X}; {W}", "torch.softmax(F.linear(x, w) * 0.25, 1)", ({"rows": 12, "cols": 20, "width": 24},)
-    ),
-    "a value that two later parts read": Chained(
-        f'{X}; {W}; v=normal("cols, width"); bias=normal("width")',
-        "y = F.linear(x, w, bias); z = F.layer_norm(y, (y.shape[1],)); F.gelu(F.linear(z, v)) + torch.relu(y).mean()",
-        ({"rows": 9, "cols": 13, "width": 13},),
-    ),
-    "a residual": Chained(
-        f'{X}; {W}; v=normal("cols, width")',
-        "x + F.linear(torch.softmax(F.linear(x, w), 1), v)",
-        ({"rows": 7, "cols": 20, "width": 33},),
-    ),
-    "two outputs": Chained(
-        f'{X}; {W}; bias=normal("width")',
-        "y = F.linear(x, w, bias); (y, torch.softmax(y, 1))",
-        ({"rows": 12, "cols": 20, "width": 24},),
-    ),
-    "symbolic axes": Chained(
-        'x=normal("b, l, d"); gain=normal("d"); w=normal("n, d"); bias=normal("n")',
-        "F.gelu(F.linear(F.layer_norm(x, (x.shape[-1],), gain), w, bias)).softmax(-1)",
-        ({"b": 2, "l": 5, "d": 12, "n": 20}, {"b": 3, "l": 1, "d": 33, "n": 7}, {"b": 1, "l": 64, "d": 4, "n": 66}),
-    ),
-    "group norm of a product": Chained(
-        'x=normal("rows, 24"); w=normal("32, 24"); gain=normal("32"); shift=normal("32")',
-        "F.hardtanh(F.group_norm(F.linear(x, w), 4, gain, shift), -0.5, 2.0)",
-        ({"rows": 6}, {"rows": 11}),
-    ),
-    "running statistics": Chained(
-        'x=normal("rows, 24"); w=normal("32, 24"); mean=normal("32"); gain=normal("32"); bias=normal("32")',
-        "F.relu(F.batch_norm(F.linear(x, w), mean, gain * gain + 0.5, gain, bias)).softmax(1)",
-        ({"rows": 6}, {"rows": 3}),
-    ),
-}
-HEADERS = ("packs", "divisor", "rows", "group_norm", "elementwise")
-ANY_ROWS = """
-namespace warpsmith {
-template <typename P> int reduce_any_rows(const P& p, int64_t rows, int64_t cols, void*, void* stream) {
-  return reduce_rows(p, rows, cols, stream);
-}
-}
-"""
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """The kernels of all chains."""
-
-    library: ctypes.CDLL
-    programs: Mapping[str, tuple[Program, Problem]]
-
-    def outputs(self, name: str, tensors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> list[Tensor]:
-        """What the kernel of a chain writes; the workspace and what lies around the tensors are not numbers."""
-        _, problem = self.programs[name]
-        number = list(CHAINS).index(name)
-        given = {each: placed(values) for each, values in tensors.items()}
-        outputs = {
-            spec.name: placed(torch.full(spec.shape(sizes), torch.nan, dtype=DTYPES[spec.dtype]))
-            for spec in problem.task.outputs
-        }
-        extents = [ctypes.c_int64(sizes[each.source]) for each in problem.contract.size_arguments]
-        needed = getattr(self.library, f"workspace_bytes_{number}")
-        needed.restype = ctypes.c_int64
-        workspace = placed(torch.full((int(needed(*extents)) // 4,), torch.nan))
-        passed: list[object] = []
-        for argument in problem.contract.arguments:
-            if argument.kind in (ArgumentKind.INPUT, ArgumentKind.OUTPUT):
-                passed.append(ctypes.c_void_p({**given, **outputs}[argument.source].data_ptr()))
-            elif argument.kind is ArgumentKind.AXIS:
-                passed.append(ctypes.c_int64(sizes[argument.source]))
-            else:
-                at = workspace.data_ptr() if argument.kind is ArgumentKind.WORKSPACE else None
-                passed.append(ctypes.c_void_p(at))
-        assert getattr(self.library, f"launch_{number}")(*passed) == 0
-        for each, values in tensors.items():
-            assert torch.equal(given[each], values.flatten())
-        return [outputs[spec.name].reshape(spec.shape(sizes)) for spec in problem.task.outputs]
-
-
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
-    folder = tmp_path_factory.mktemp("parts")
-    device = (HERE / "parts_device.h").read_text()
-    texts = {name: LIBRARY.joinpath("warpsmith", f"{name}.cuh").read_text() for name in (*HEADERS, "short_rows")}
-    texts["packs"] = re.sub(
-        r"#(if|elif) TUNE_LOAD.*?#endif", "  return *(const float4*)(from);", texts["packs"], flags=re.DOTALL
-    )
-    headers = [translated(texts[name]) for name in HEADERS]
-    parts = [
-        f'#include "{HERE / "emulator.h"}"\n#include <type_traits>\n#define __host__\n#define __grid_constant__\n'
-        "#define __restrict__\n",
-        device,
-        *headers[:3],
-        LONGEST,
-        ANY_ROWS,
-        *headers[3:],
-        translated(texts["short_rows"]),
-    ]
-    programs = {}
-    for number, (name, case) in enumerate(CHAINS.items()):
-        place = folder / str(number)
-        place.mkdir()
-        programs[name] = native(place, case.tensors, str(list(case.sizes)), case.result)
-        kernel = in_parts(programs[name][1])
-        assert kernel is not None, name
-        text = translated(_emulated(kernel.source))
-        text = text.replace('extern "C"', 'extern "C" __attribute__((visibility("default")))')
-        text = re.sub(r'(extern "C" \S+ \S+ )(launch|workspace_bytes)\(', rf"\1\2_{number}(", text)
-        parts.append(f"namespace case_{number} {{\n{text}\n}}\n")
-        parts += [f"#undef {macro}\n" for macro in re.findall(r"^#define (\w+)", text, re.MULTILINE)]
-    (folder / "kernel.cpp").write_text("".join(parts))
-    compiler = find_cxx(os.environ)
-    assert compiler is not None
-    flags = ["-std=c++17", "-O0", "-fPIC", "-shared", "-w", "-fvisibility=hidden", "-fmax-errors=3", "-pthread"]
-    command = [*compiler.command, *flags, "kernel.cpp", "-o", "kernel.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:3000]
-    return Loaded(ctypes.CDLL(str(folder / "kernel.so")), programs)
-
-
-@pytest.mark.parametrize("name", CHAINS)
-def test_a_chain_gives_what_pytorch_gives(name: str, loaded: Loaded) -> None:
-    program, problem = loaded.programs[name]
-    for sizes in CHAINS[name].sizes:
-        workload = next(each for each in problem.task.workloads if each.sizes == sizes)
-        tensors = program.inputs(workload, seed=3, device=torch.device("cpu"))
-        wanted = program.run(program.widen(tensors))
-
-        found = loaded.outputs(name, tensors, sizes)
-
-        assert len(found) == len(wanted)
-        for ours, theirs in zip(found, wanted, strict=True):
-            assert torch.allclose(ours.double(), theirs.double(), rtol=2e-5, atol=2e-5), sizes
 
 
 # --- the compiler ---

@@ -110,7 +110,7 @@ def test_a_chain_of_operations_begins_with_a_kernel_in_parts() -> None:
     reply = propose(brief(Move.INIT, problem=chain))
 
     assert field(reply, "strategy") == COLLECTED
-    assert field(reply, "name").startswith("in parts: cumsum, then ")
+    assert field(reply, "name").startswith("in parts: cumsum; ")
     sort = Operation("aten.sort.default", '[{"$": "%0"}]', "{}", (replace(scan.results[0], name="%1"),))
     unknown = replace(SCAN, outline=replace(SCAN.outline, nodes=(scan, sort), outputs=("%1",)))
     with pytest.raises(ProposerRefused, match=r"neither a form nor a template is for aten\.sort in the fp32 class"):

@@ -47,7 +47,7 @@ def in_parts(problem: Problem) -> FormKernel | None:
         return None
     if _template_suffices(problem, len(best.parts)):
         return None
-    words = ", then ".join(part.words for part in best.parts)
+    words = "; ".join(part.words for part in best.parts)
     return FormKernel(f"in parts: {words}", best.source)
 
 
