@@ -30,7 +30,7 @@ def expected_times(problem: Problem) -> Mapping[str, float | None]:
         for place, way in enumerate(named)
         if place == 0 or way.microseconds is None or way.microseconds <= limit
     }
-    return offered if len(offered) > 1 else {}
+    return offered
 
 
 def way_strategies(problem: Problem) -> tuple[Strategy, ...]:

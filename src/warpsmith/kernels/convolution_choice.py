@@ -112,6 +112,11 @@ def read_once_microseconds(sizes: Sizes) -> float:
     return 4.5 + sizes.all_bytes / _BYTES
 
 
+def pass_microseconds(sizes: Sizes) -> float:
+    """By a kernel that reads the result and writes it again, element by element."""
+    return 4.5 + 2 * sizes.output_bytes / _BYTES
+
+
 def few_terms_microseconds(sizes: Sizes) -> float:
     """By `convolution_few_terms.cuh`: instructions of four schedulers, or memory."""
     terms = sizes.ci * sizes.taps

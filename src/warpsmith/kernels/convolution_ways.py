@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from warpsmith.kernels.convolution_bias import with_bias
 from warpsmith.kernels.convolution_choice import (
     Sizes,
     few_terms_microseconds,
@@ -34,6 +35,7 @@ from warpsmith.kernels.form_convolution import (
     WINDOW_TERMS,
     WINDOW_TILES,
     Convolution,
+    SumFunction,
     depthwise_rows,
     first_of,
     full_lanes,
@@ -75,10 +77,13 @@ _MOST_GROUPS = 65535  # images times groups, of a grid
 _HELD_DOUBT = 1.05  # long sums in registers: measured with 24 columns only
 
 
-def convolution_ways(task: FormTask) -> tuple[FormWay, ...]:
-    """The ways for one convolution, in no order."""
+def convolution_ways(task: FormTask, after: SumFunction | None = None) -> tuple[FormWay, ...]:
+    """The ways for one convolution, in no order; those that can apply a function to their sums where there is one."""
+    task = with_bias(task)
     require(len(task.steps) == 1 and task.steps[0].name == "convolution")
     found = read_convolution(task, task.steps[0], task.tensor(task.steps[0].argument(0)).dims)
+    if after is not None:
+        return tuple(_ways_with_function(task, found, after))
     return tuple(_cpu_ways(task, found) if task.on_cpu else _cuda_ways(task, found))
 
 
@@ -94,10 +99,21 @@ def _cpu_ways(task: FormTask, found: Convolution) -> Iterator[FormWay]:
         )
 
 
+def _ways_with_function(task: FormTask, found: Convolution, after: SumFunction) -> Iterator[FormWay]:
+    """Only two kernels apply a function to their sums."""
+    require(not task.on_cpu)
+    sizes = sizes_of(task, found)
+    if has_general_plan(found) and sizes.images * sizes.groups <= _MOST_GROUPS:
+        yield _tiled_way(task, found, sizes, after)
+    if streams(found):
+        yield _streamed_way(task, found, sizes, after)
+
+
 def _cuda_ways(task: FormTask, found: Convolution) -> Iterator[FormWay]:
     sizes = sizes_of(task, found)
     if has_general_plan(found) and sizes.images * sizes.groups <= _MOST_GROUPS:
-        yield from _general_ways(task, found, sizes)
+        yield _tiled_way(task, found, sizes)
+        yield from _held_ways(task, found, sizes)
     if has_tables(found, sizes):
         yield FormWay(
             "implicit-gemm",
@@ -111,14 +127,7 @@ def _cuda_ways(task: FormTask, found: Convolution) -> Iterator[FormWay]:
             gathered_microseconds(sizes),
         )
     if streams(found):
-        copies = (_numbers("copies", COPIES, "TUNE_COPIES"),) if has_one_tap(found) and not found.transposed else ()
-        yield FormWay(
-            "one-pass-convolution",
-            r"\breturn launch_stream<",
-            lambda s: write_streamed(task, found, int(s.get("copies", COPIES[0]))),
-            copies,
-            streamed_microseconds(sizes),
-        )
+        yield _streamed_way(task, found, sizes)
     if is_flat(task, found):
         time = streamed_microseconds(sizes)
         yield FormWay("taps-as-channels", r"\breturn launch_flat\(", lambda _: write_flat(task, found), (), time)
@@ -131,20 +140,35 @@ def _cuda_ways(task: FormTask, found: Convolution) -> Iterator[FormWay]:
     yield FormWay("grid-stride", r"\breturn launch_direct\(", write, (), plain_microseconds(sizes))
 
 
-def _general_ways(task: FormTask, found: Convolution, sizes: Sizes) -> Iterator[FormWay]:
-    """Padded planes, in which a tap is a constant distance: `convolution.cuh` and what is made of it."""
-    columns, phases = tile_columns(found), max(1, found.active_phases)
-    general = general_microseconds(sizes, columns, phases, held=False)
-    yield FormWay(
+def _streamed_way(task: FormTask, found: Convolution, sizes: Sizes, after: SumFunction | None = None) -> FormWay:
+    """One pass over memory."""
+    return FormWay(
+        "one-pass-convolution",
+        r"\breturn launch_stream<",
+        lambda s: write_streamed(task, found, int(s.get("copies", COPIES[0])), after),
+        (_numbers("copies", COPIES, "TUNE_COPIES"),) if has_one_tap(found) and not found.transposed else (),
+        streamed_microseconds(sizes),
+    )
+
+
+def _tiled_way(task: FormTask, found: Convolution, sizes: Sizes, after: SumFunction | None = None) -> FormWay:
+    """Padded planes, in which a tap is a constant distance."""
+    columns = tile_columns(found)
+    return FormWay(
         "shifted-taps",
         r"\breturn launch_convolution<",
-        lambda s: write_tiled(task, found, int(s["columns"]), int(s["rows"])),
+        lambda s: write_tiled(task, found, int(s["columns"]), int(s["rows"]), after),
         (
             _numbers("columns", consistent_columns(found), constant=r"\bkColumns = (\d+)"),
             _numbers("rows", first_of(tile_rows(task, found, columns)[0], _HEIGHTS), "TUNE_ROWS", r"\bkRows = (\d+)"),
         ),
-        general,
+        general_microseconds(sizes, columns, max(1, found.active_phases), held=False),
     )
+
+
+def _held_ways(task: FormTask, found: Convolution, sizes: Sizes) -> Iterator[FormWay]:
+    """The same planes, with sums held in the tensor cores' registers."""
+    columns, phases = tile_columns(found), max(1, found.active_phases)
     if columns in HELD_ROWS and out_stride(found) <= HELD_STEPS:
         fold = 0 if is_short(found) else LONGEST_SUM
         rows = HELD_ROWS[columns]
@@ -154,7 +178,7 @@ def _general_ways(task: FormTask, found: Convolution, sizes: Sizes) -> Iterator[
             r"\breturn launch_held<",
             lambda s: write_held(task, found, fold, int(s.get("rows", 0))),
             (_numbers("rows", rows, "TUNE_ROWS", r"\bkRows = (\d+)"),) if len(rows) > 1 else (),
-            general_microseconds(sizes, columns, phases, held=True) if measured else general * _HELD_DOUBT,
+            general_microseconds(sizes, columns, phases, held=measured) * (1.0 if measured else _HELD_DOUBT),
         )
     if strides_become_channels(found) and max(found.stride) > 1:
         time = general_microseconds(sizes, columns, phases, held=True)

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from warpsmith.kernels.convolution_bias import with_bias
 from warpsmith.kernels.convolution_choice import (
     Sizes,
     gathered_columns,
@@ -81,8 +82,17 @@ class Convolution:
         return sum(any((r + self.padding[-1] - k * self.dilation[-1]) % step == 0 for k in taps) for r in range(step))
 
 
+@dataclass(frozen=True)
+class SumFunction:
+    """A function of an element of the result, which some kernels apply before they store it."""
+
+    definition: str  # of the functor, in the kernel's own namespace
+    made: str  # an expression that makes one in `launch`
+
+
 def convolution(task: FormTask) -> FormKernel:
-    """One convolution, or a depthwise one followed by a pointwise one."""
+    """One convolution, or a depthwise one followed by a pointwise one; with a bias that is added afterwards, too."""
+    task = with_bias(task)
     require(1 <= len(task.steps) <= 2 and all(step.name == "convolution" for step in task.steps))
     if len(task.steps) == 2:
         return _cpu_pair(task) if task.on_cpu else _separable(task)
@@ -179,24 +189,27 @@ def first_of(chosen: int, values: tuple[int, ...]) -> tuple[int, ...]:
     return (chosen, *(each for each in values if each != chosen)) if chosen else values
 
 
-def write_tiled(task: FormTask, found: Convolution, columns: int = 0, rows: int = 0) -> str:
+def write_tiled(
+    task: FormTask, found: Convolution, columns: int = 0, rows: int = 0, after: SumFunction | None = None
+) -> str:
     """With tiles of so many columns and rows; 0: what the form takes."""
     columns = columns or tile_columns(found)
     listed = first_of(rows, tile_rows(task, found, columns))
     height = "TUNE_ROWS" if len(listed) > 1 else listed[0]
     return text(
-        f"// {_words(found)}\n#include <warpsmith/convolution.cuh>",
+        _head(found, "convolution.cuh", after),
         tunable("TUNE_ROWS", listed) if len(listed) > 1 else "",
         _namespace(
             task,
             found,
             f"constexpr int kColumns = {columns};  // of a tile: output channels times phases of the last axis",
             f"constexpr int kRows = {height};  // times 64 pixels of a warpgroup",
+            after=after,
         ),
         task.workspace_bytes(f"return workspace_of(best_plan(form_of({task.size_names}), kColumns, kRows));"),
         task.launch(
             f"return launch_convolution<kColumns, {_out_step(found)}, kRows>(form_of({task.size_names}), "
-            f"{_pointers(task, found)}, {task.workspace}, static_cast<cudaStream_t>({task.stream}));"
+            f"{_pointers(task, found)}, {task.workspace}, static_cast<cudaStream_t>({task.stream}){_made(after)});"
         ),
     )
 
@@ -493,9 +506,11 @@ def _rows(found: Convolution) -> int:
     return 1 if found.co == 128 else 2
 
 
-def write_streamed(task: FormTask, found: Convolution, copies: int = COPIES[0]) -> str:
+def write_streamed(
+    task: FormTask, found: Convolution, copies: int = COPIES[0], after: SumFunction | None = None
+) -> str:
     """With so many batches of input on their way to shared memory."""
-    words, include = f"// {_words(found)}", "#include <warpsmith/convolution_stream.cuh>"
+    words, _, include = _head(found, "convolution_stream.cuh", after).partition("\n")
     batches = tunable("TUNE_COPIES", (copies, *(each for each in COPIES if each != copies)))
     return text(
         f"{words}\n{include}" if copies == COPIES[0] else f"{words}\n\n{batches}\n\n{include}",
@@ -504,13 +519,14 @@ def write_streamed(task: FormTask, found: Convolution, copies: int = COPIES[0]) 
             found,
             f"constexpr int kColumns = {found.co}, kRows = {_rows(found)};  // output channels; 64 pixels each of a "
             "warpgroup's tile",
+            after=after,
         ),
         task.workspace_bytes(
             f"return stream_workspace(make_stream_plan(form_of({task.size_names}), kColumns, kRows));"
         ),
         task.launch(
             f"return launch_stream<kColumns, {_out_step(found)}, kRows, 256>(form_of({task.size_names}), "
-            f"{_pointers(task, found)}, {task.workspace}, static_cast<cudaStream_t>({task.stream}));"
+            f"{_pointers(task, found)}, {task.workspace}, static_cast<cudaStream_t>({task.stream}){_made(after)});"
         ),
     )
 
@@ -676,9 +692,25 @@ def _cpu_pair(task: FormTask) -> FormKernel:
 # --- parts of the text ---
 
 
-def _namespace(task: FormTask, found: Convolution, *constants: str) -> str:
+def _namespace(task: FormTask, found: Convolution, *constants: str, after: SumFunction | None = None) -> str:
     function = _function(task, "form_of", _make_form(task, found))
-    return "\n".join(["namespace {", "using namespace warpsmith::conv;", *constants, function, "}  // namespace"])
+    parts = [*constants, *([after.definition] if after else []), function]
+    return "\n".join(["namespace {", "using namespace warpsmith::conv;", *parts, "}  // namespace"])
+
+
+def _head(found: Convolution, header: str, after: SumFunction | None) -> str:
+    """The comment and the includes."""
+    words, include = f"// {_words(found)}", f"#include <warpsmith/{header}>"
+    if after is None:
+        return f"{words}\n{include}"
+    words = f"{words[:-1]}, and element-wise operations on its result."
+    more = "\n#include <warpsmith/packs.cuh>" if "warpsmith::" in after.definition else ""  # max_nan, min_nan
+    return f"{words}\n{include}{more}"
+
+
+def _made(after: SumFunction | None) -> str:
+    """The last argument of a launch."""
+    return f", {after.made}" if after else ""
 
 
 def _function(task: FormTask, name: str, *lines: str) -> str:

@@ -18,6 +18,7 @@ from warpsmith.kernels.form_attention import attention
 from warpsmith.kernels.form_chain import chain, chain_of_moved
 from warpsmith.kernels.form_channel_norm import channel_norm
 from warpsmith.kernels.form_convolution import convolution
+from warpsmith.kernels.form_convolution_tail import convolution_tail_ways, convolution_with_tail
 from warpsmith.kernels.form_file import convolution_of_a_file, same_operations
 from warpsmith.kernels.form_group_norm import group_norm
 from warpsmith.kernels.form_pool import pooling
@@ -37,6 +38,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     "cuda": (
         convolution_of_a_file,
         convolution,
+        convolution_with_tail,
         triangle_of_product,  # before `product`, which would read the triangle as an end of its kernel
         product,
         attention,
@@ -54,7 +56,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
 """By backend. Each writes the kernel for a task of its form, or raises `NotThisForm`."""
 
 WAYS: Mapping[str, tuple[Callable[[FormTask], tuple[FormWay, ...]], ...]] = {
-    "cuda": (convolution_ways,),
+    "cuda": (convolution_ways, convolution_tail_ways),
     "cpu": (convolution_ways,),
 }
 """By backend. Each lists the ways to write the kernel for a task of its form, or raises `NotThisForm`."""
@@ -84,7 +86,7 @@ def last_kernel(task: Task, contract: Contract, outline: Outline) -> FormKernel 
 def form_ways(task: Task, contract: Contract, outline: Outline, arch: str = ARCH) -> tuple[FormWay, ...]:
     """The ways to write a task's kernel: the form's own, the others by the time they should take, the plain kernel.
 
-    There are none where the form has no choice.
+    There are none where the form has no choice, neither of the way nor of its numbers.
     """
     own = form_kernel(task, contract, outline, arch)
     if own is None:
@@ -94,7 +96,7 @@ def form_ways(task: Task, contract: Contract, outline: Outline, arch: str = ARCH
             found = list_ways(FormTask(task, contract, outline))
         except NotThisForm:
             continue
-        if len(found) > 1:
+        if len(found) > 1 or any(way.parameters for way in found):
             found = tuple(sorted(found, key=lambda way: (way.source() != own.source, way.microseconds or math.inf)))
             plain = plain_kernel(task, contract, outline)
             return (*found, _plain_way(plain.source)) if plain else found
