@@ -54,6 +54,7 @@ inline void bulk_copy(void* to, const void* from, unsigned bytes, uint64_t* barr
 }  // namespace warpsmith
 #define __host__
 #define __grid_constant__
+enum { cudaErrorInvalidValue = 1 };
 """
 KERNELS = ("<P, S, bands::STRETCH", "<P, S, bands::SLICES", "<P, S, bands::ROWS", "<P, S, 32>", "<P, S, 256>")
 _LAUNCH = re.compile(r"(bands::pool_\w+<[^<>;]*>)\s*<<<(.*?), (\w+), (\w+), s>>>\((.*?)\);", re.DOTALL)
@@ -262,6 +263,15 @@ def test_no_planes_are_nothing_to_do(built: Built) -> None:
     found = _computed(built, place, torch.empty(0, CHANNELS, 8, 9), torch.Size((0, CHANNELS, 4, 4)))
     assert found.numel() == 0
     assert built.library.used_kernels() == 0
+
+
+def test_a_row_that_is_too_long_for_an_int_is_an_error(built: Built) -> None:
+    given, found = (_guarded(torch.zeros(CHANNELS), 0.0)[1] for _ in range(2))
+    pointers = [ctypes.c_void_p(each.data_ptr()) for each in (given, found)]
+    sizes = {"b": 1, "n": 2**31 + 10, "out_dim2": 1}
+    numbers = [ctypes.c_int64(sizes[name]) for name in built.sizes[0]]
+
+    assert built.library.launch_0(*pointers, *numbers, None, None) != 0
 
 
 def test_bands_cover_all_outputs_and_keep_within_their_memory(built: Built) -> None:

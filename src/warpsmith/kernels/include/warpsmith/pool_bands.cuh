@@ -483,6 +483,8 @@ int pool_bands(const float* x, float* out, int64_t planes, int64_t depth, int64_
       }
     }
   }
+  constexpr int64_t kMost = (int64_t(1) << 31) - 1;  // extents are int from here on
+  if (depth > kMost || height > kMost || width > kMost) return int(cudaErrorInvalidValue);
   return pool_windows<P>(x, out,
                          {planes,
                           {int(depth), int(height), int(width)},
