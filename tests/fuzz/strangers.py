@@ -383,11 +383,12 @@ def read_bundle(folder: Path) -> None:
 
 @cache
 def kernels_seed() -> Path:
-    """Kernels of another system, with the speedups that are claimed for them."""
+    """Kernels of another system, with the speedups that are claimed for them and the calls of their functions."""
     folder = scratch() / "seed-kernels" / "kernels"
     folder.mkdir(parents=True)
     (folder / "softmax.cpp").write_text(source(1))
     (folder / "claims.csv").write_text("task,speedup\nsoftmax,1.5\n")
+    (folder / "calls.csv").write_text("file,entry,task,allow\nsoftmax.cpp,softmax,softmax,\n")
     read_kernels(folder.parent)  # asks the compiler for its version, once in a process
     return folder.parent
 
@@ -408,7 +409,9 @@ def read_kernels(folder: Path) -> None:
             for words in (("evaluate",), ("evaluate", "--json"), ("verify",), ("profile",), ("tune",)):
                 said(*words, "relu", str(kernel))
             said("export", str(kernel), "--task", "relu", "--verify")
-        said("bench", "judge", str(kernels), "--suite", "warpsmith-100", "--claims", str(kernels / "claims.csv"))
+        judge = ("bench", "judge", str(kernels), "--suite", "warpsmith-100")
+        said(*judge, "--claims", str(kernels / "claims.csv"))
+        said(*judge, "--entries", str(kernels / "calls.csv"))
 
 
 # --- cases ---
@@ -560,9 +563,27 @@ CLAIMS = (
 )
 
 
+CALLS = (
+    f"file,entry\n{STEERING},softmax\n",
+    f"file,entry\nsoftmax.cpp,{STEERING}\n",
+    "file,entry\nsoftmax.cpp,\"__import__('os').system('id')\"\n",
+    "file,entry\nsoftmax.cpp," + "f(" * 20_000 + "\n",
+    f"file,{STEERING}\n",
+    "file,entry\n../../etc/passwd,f\n",
+    "file,entry\nsoftmax.cpp,f,g,h\n",
+    f'file,entry\n"{"a" * 300_000}",f\n',
+    "file,entry\n" + "softmax.cpp,f\n" * 50_000,
+    f"file,entry,task\nsoftmax.cpp,f,{STEERING}\n",
+    f"file,entry,allow\nsoftmax.cpp,f,{STEERING}\n",
+    "file,entry\nsoftmax.cpp,\x00\n",
+    'file,entry\nsoftmax.cpp,"f(\n',
+)
+
+
 def kernel_cases() -> Iterator[Case]:
-    """Hostile kernels and claims, and names of kernels."""
-    for what, file, texts in (("kernel", "softmax.cpp", KERNELS), ("claims", "claims.csv", CLAIMS)):
+    """Hostile kernels, claims and calls, and names of kernels."""
+    tables = (("claims", "claims.csv", CLAIMS), ("calls", "calls.csv", CALLS))
+    for what, file, texts in (("kernel", "softmax.cpp", KERNELS), *tables):
         for number, text in enumerate(texts):
 
             def spoil(folder: Path, file: str = file, text: str = text) -> None:
