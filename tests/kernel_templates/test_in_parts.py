@@ -277,13 +277,18 @@ def test_one_kernel_is_not_divided(tensors: str, result: str, tmp_path: Path) ->
     assert in_parts(native(tmp_path, tensors, SIZES, result)[1]) is None
 
 
-def test_other_devices_and_precision_classes_are_not_claimed(tmp_path: Path) -> None:
+def test_on_other_devices_and_in_other_precision_classes_templates_write_the_parts(tmp_path: Path) -> None:
     _, problem = native(tmp_path, f"{X}; {W}", SIZES, "torch.softmax(F.linear(x, w), 1)")
-
-    assert in_parts(problem) is not None
-    assert in_parts(replace(problem, arch="sm_80")) is None
     halves = 'x=normal("rows, cols", dtype="float16"); w=normal("width, cols", dtype="float16")'
-    assert in_parts(native(tmp_path, halves, SIZES, "torch.softmax(F.linear(x, w), 1)", "fp16")[1]) is None
+    _, half = native(tmp_path, halves, SIZES, "torch.softmax(F.linear(x, w), 1)", "fp16")
+
+    ours, old, small = (in_parts(each) for each in (problem, replace(problem, arch="sm_80"), half))
+
+    assert ours
+    assert "<warpsmith/" in ours.source
+    for found in (old, small):
+        assert found
+        assert "<warpsmith/" not in found.source
 
 
 def test_long_chains_are_divided_in_time_and_longer_ones_are_refused(tmp_path: Path) -> None:

@@ -37,25 +37,25 @@ _AROUND = 6  # operations before and after one that are looked at to find a stre
 
 @lru_cache(maxsize=64)
 def in_parts(problem: Problem) -> FormKernel | None:
-    """A kernel of at least two parts, one of them of a form; None where there is none, or one kernel does it all."""
-    if problem.backend != "cuda" or problem.outline is None:
+    """A kernel of at least two parts; None where there is none, where one form does it all, or templates do better."""
+    if problem.backend not in templates.BACKENDS or problem.outline is None:
         return None
     if form_kernel(problem.task, problem.contract, problem.outline, problem.arch) is not None:
         return None
     best = next(filter(None, (_Search(chain).division() for chain in _chains(problem))), None)
-    if best is None or len(best.parts) < 2 or not any(claim.form for claim in best.claims):
+    if best is None or len(best.parts) < 2:
         return None
-    if _template_suffices(problem, len(best.parts)):
+    if _template_suffices(problem, len(best.parts), any(claim.form for claim in best.claims)):
         return None
     words = "; ".join(part.words for part in best.parts)
     return FormKernel(f"in parts: {words}", best.source)
 
 
-def _template_suffices(problem: Problem, parts: int) -> bool:
-    """Whether templates write the whole task, without products, in fewer passes over memory than there are parts."""
+def _template_suffices(problem: Problem, parts: int, has_form: bool) -> bool:
+    """Whether templates write the whole task, and no part has a form, or they need fewer passes over memory."""
     stages = templates.stage_count(problem)
     assert problem.outline is not None
-    return 0 < stages < parts and problem.outline.family is not Family.MATMUL
+    return stages > 0 and (not has_form or (stages < parts and problem.outline.family is not Family.MATMUL))
 
 
 def _chains(problem: Problem) -> Iterator[Chain]:
@@ -184,10 +184,12 @@ class _Search:
         form = None
         if (begin, end) not in self._without_form:
             form = form_kernel(problem.task, problem.contract, problem.outline, problem.arch)
+            if form is None and not templates.stage_count(problem):
+                form = last_kernel(problem.task, problem.contract, problem.outline)
         if form is None and not templates.stage_count(problem):
             return None
         names = [operator(node) for node in self.chain.nodes[begin:end]]
-        slow = form is None and any(name in CONTRACTIONS for name in names)
+        slow = form is None and problem.backend == "cuda" and any(name in CONTRACTIONS for name in names)
         largest = max(
             self.chain.problem.task.workloads, key=lambda w: sum(s.numel(w.sizes) for s in problem.task.tensors)
         )
@@ -231,17 +233,9 @@ class _Search:
         """Whether some stretch around an operation has a kernel."""
         for size in range(1, _AROUND + 2):
             for begin in range(max(0, place - size + 1), place + 1):
-                if begin + size in self._ends(begin) and self._alone(begin, begin + size):
+                if begin + size in self._ends(begin) and self._claim(begin, begin + size) is not None:
                     return True
         return False
-
-    def _alone(self, begin: int, end: int) -> bool:
-        if self._claim(begin, end) is not None:
-            return True
-        part = self.chain.part(begin, end) if self.chain.problem.backend == "cpu" else None
-        if part is None or part.problem.outline is None:
-            return False
-        return last_kernel(part.problem.task, part.problem.contract, part.problem.outline) is not None
 
 
 def _is_heavy(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""One CUDA source from the sources of several parts.
+"""One source from the sources of several parts.
 
 Each part keeps its text, in a namespace of its own. Its tunable macros get the number of the part. A macro that a
 header of the device library reads has the value that it would have if the part were alone: between parts such macros
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from warpsmith.backends.cuda import DIALECT
+from warpsmith.backends import cpu, cuda
 from warpsmith.backends.library import LIBRARY, library_headers
 from warpsmith.backends.tunables import Tunable, tunables
 from warpsmith.kernel_templates.part_tasks import Chain, Part, operator
@@ -21,6 +21,7 @@ from warpsmith.model.contract import Argument, ArgumentKind, Contract
 from warpsmith.model.task import DTYPE_BYTES, Dim, Outline
 
 _INCLUDE = re.compile(r"^#include <(.+)>.*\n?", re.MULTILINE)
+_GUARDED = re.compile(r"^#if [^\n]*\n#include <.+>\n#endif\n", re.MULTILINE)
 _DEFAULT = re.compile(r"^#ifndef (\w+)\n#define \1 .*\n#endif[^\n]*\n?", re.MULTILINE)
 _DEFINE = re.compile(r"^#define (\w+)(?:[ \t]+(.*?))?[ \t]*(?://.*)?$", re.MULTILINE)
 _TUNE = re.compile(r"^[ \t]*//[ \t]*tune:.*\n?", re.MULTILINE)
@@ -156,6 +157,8 @@ def _tunable(name: str, tunable: Tunable) -> list[str]:
 def _split(number: int, source: str, own: Mapping[str, Tunable]) -> tuple[str, str]:
     """The includes and the macros before them, and the rest of a source for a namespace."""
     text = _TUNE.sub("", source)
+    guarded = "".join(_GUARDED.findall(text))  # `#if defined(__SSE2__)`, an include, `#endif`
+    text = _GUARDED.sub("", text)
     end = max((found.end() for found in _INCLUDE.finditer(text)), default=0)
     head = [(m.start(), m[0]) for m in _INCLUDE.finditer(text)]
     head += [(m.start(), m[0]) for m in _DEFAULT.finditer(text[:end]) if m[1] not in own]
@@ -164,7 +167,7 @@ def _split(number: int, source: str, own: Mapping[str, Tunable]) -> tuple[str, s
     body = _ENTRY.sub("", body)
     if _NOT_IN_A_NAMESPACE.search(body) or _conditional(before):
         raise CannotCombine(number, number)
-    return "".join(line if line.endswith("\n") else f"{line}\n" for _, line in sorted(head)), body
+    return guarded + "".join(line if line.endswith("\n") else f"{line}\n" for _, line in sorted(head)), body
 
 
 def _conditional(text: str) -> bool:
@@ -219,6 +222,7 @@ class _EntryPoints:
         self.contract = chain.problem.contract
         self.outputs = outputs_of(self.contract, chain.outline)
         self.names = {each.source: each.name for each in self.contract.arguments}
+        self.ctypes = (cpu.DIALECT if chain.problem.backend == "cpu" else cuda.DIALECT).ctypes
         self.slots = self._shared_slots()
 
     def text(self) -> str:
@@ -246,7 +250,7 @@ class _EntryPoints:
             f"  char* const base_ = static_cast<char*>({self._one(ArgumentKind.WORKSPACE)});",
         ]
         for name, slot in self.slots.items():
-            kind = DIALECT.ctypes[self.chain.value(name).dtype]
+            kind = self.ctypes[self.chain.value(name).dtype]
             at = f"reinterpret_cast<{kind}*>(base_ + p_.at_[{slot}])"
             lines.append(f"  {kind}* const {self.chain.identifier(name)} = {at};")
         lines.append(f"  void* const scratch_ = base_ + p_.at_[{count}];")
@@ -307,7 +311,7 @@ class _EntryPoints:
         if name in self.slots:
             return self.chain.identifier(name)
         if name in self.contract.table:
-            kind = DIALECT.ctypes[self.chain.value(name).dtype]
+            kind = self.ctypes[self.chain.value(name).dtype]
             table = self._one(ArgumentKind.TABLE)
             return f"static_cast<const {kind}*>({table}[{self.contract.table.index(name)}])"
         return self.names[name]

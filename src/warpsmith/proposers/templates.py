@@ -372,10 +372,12 @@ def _collected(problem: Problem, templates: Templates) -> FormKernel | None:
         return None
     from warpsmith.kernel_templates.in_parts import in_parts
 
-    found = form_kernel(problem.task, problem.contract, problem.outline, problem.arch) or in_parts(problem)
+    found = form_kernel(problem.task, problem.contract, problem.outline, problem.arch)
+    if problem.backend == "cuda":
+        found = found or in_parts(problem)
     if found is not None or templates.abilities(problem):
         return found
-    return last_kernel(problem.task, problem.contract, problem.outline)
+    return last_kernel(problem.task, problem.contract, problem.outline) or in_parts(problem)
 
 
 def _collected_answer(problem: Problem, collected: FormKernel, ways: Ways) -> str:
