@@ -77,7 +77,7 @@ def test_all_hostile_folders_are_answered(part: int) -> None:
     try_all(cases()[part::_PARTS])
 
 
-@pytest.mark.parametrize("what", ["reply", "claims", "kernel"])
+@pytest.mark.parametrize("what", ["reply", "claims", "calls", "kernel"])
 def test_what_is_no_file_is_not_read(what: str) -> None:
     try_all(case for case in cases() if case.name in (f"{what}: FIFO", f"{what}: sparse giant"))
 
