@@ -102,6 +102,9 @@ TAILS = {
     "(F.linear(x, w) * s[:, None, None]).sigmoid()": f'{LINEAR}; s=normal("b")',
     "torch.clamp(F.mish((x @ w) * s / 1.5), -0.5, 2)": f'{ROWS}; s=normal("n")',
     "F.silu(x @ w) * (1 - torch.sigmoid(g))": f'{ROWS}; g=normal("l, 1")',
+    "(x @ w) * y[:, :1] + torch.arange(y.shape[1])": f'{ROWS}; y=normal("l, n")',
+    "(x @ w).tril() * 2": ROWS,
+    "(x @ w).relu() * torch.cat((y, -y), 0)[: y.shape[0]]": f'{ROWS}; y=normal("l, n")',
     "torch.tanh(torch.bmm(x, w) * 0.125 + r[:, None, :])": f'{STACKS}; r=normal("b, n")',
     "F.softplus(torch.bmm(x, w)) - (r * r + 1).rsqrt()": f'{STACKS}; r=normal("l, n")',
 }

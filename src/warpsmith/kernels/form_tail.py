@@ -16,7 +16,7 @@ from typing import Any
 from warpsmith.kernels.form_reading import values
 from warpsmith.kernels.form_task import FormTask, NotThisForm, require
 from warpsmith.lowering.emitter import Context, Emitter, Load, nest
-from warpsmith.lowering.expressions import NO_AXIS, Expr, Unsupported, factors, loads, subexpressions
+from warpsmith.lowering.expressions import NO_AXIS, Expr, Unsupported, factors, places, subexpressions
 from warpsmith.lowering.lower import lower
 from warpsmith.lowering.stages import KernelLayout, collapse_axes
 from warpsmith.model.brief import Problem
@@ -113,13 +113,13 @@ class Tail:
         self.context.names = {source: f"given.{name}" for source, name in self.context.names.items()}
         every = list(subexpressions(self.output.expr))
         require(all(e.op not in ("reduce", "pick") and e.ctype != "double" for e in every))
-        heads = [e for e in loads(self.output.expr) if e.name == _HEAD]
-        require(len(heads) == 1 and self.output.expr.ctype == "float")
+        heads = [e for e in every if e.name == _HEAD]
+        require(len(heads) == 1 and heads[0].op == "load" and self.output.expr.ctype == "float")
         self.head = heads[0]
-        self.others = [e for e in loads(self.output.expr) if e is not self.head]
+        self.others = [e for e in every if e.op in ("load", "element", "index") and e is not self.head]
         # The result must lie in memory as the head writes it, and nothing may be wider than the head.
         require(self.order == _real(self.output.axes))
-        require(all(set(_real(e.axes)) <= set(self.order) for e in self.others))
+        require(all(e.free <= set(self.order) for e in self.others))
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -164,9 +164,9 @@ class Tail:
         """The member function `value(head_, row_, …)`: the element of the result, for the index of each group."""
         lines, where = [], list[tuple[Sequence[int], str]]()
         for name, group in zip(indices.names, indices.groups, strict=True):
-            more, places = self._split(name, group)
+            more, found = self._split(name, group)
             lines += more
-            where += places
+            where += found
         emitter = _TailEmitter(self.context, lambda e: self._load(e, where))
         emitter.known[self.head] = "head_"
         made = emitter.value(self.output.expr)
@@ -188,15 +188,16 @@ class Tail:
         return [head, *nest([*emitter.lines, f"return {made};"]), "}"]
 
     def _load(self, load: Expr, where: Sequence[tuple[Sequence[int], str]]) -> str:
-        name, offset = self.context.names[load.name], self.context.offset(load.axes, where)
-        return f"__ldg({name} + {offset})" if load.ctype == "float" else f"{name}[{offset}]"
+        if load.op == "index" or load.ctype != "float":
+            return self.context.read(load, where)
+        return f"__ldg({self.context.names[load.name]} + {self.context.offset(load.axes, where)})"
 
     def _split(self, name: str, group: Sequence[int]) -> tuple[list[str], list[tuple[Sequence[int], str]]]:
         """Lines that turn the index of a group into one index for each part along which all tensors have a stride."""
-        parts = collapse_axes(self.layout, group, [self.order], [e.axes for e in self.others])
+        parts = collapse_axes(self.layout, group, [self.order], places(self.output.expr))
         if len(parts) <= 1:
             return [], [(part, name) for part in parts]
-        lines, places, rest = [], list[tuple[Sequence[int], str]](), name
+        lines, indices, rest = [], list[tuple[Sequence[int], str]](), name
         for number in range(len(parts) - 1, -1, -1):
             extent = self.context.extent(parts[number])
             index, above = f"{name}{number}_", f"{name}over{number}_"
@@ -206,8 +207,8 @@ class Tail:
                 rest = above
             else:
                 lines.append(f"const int64_t {index} = {rest};")
-            places.append((parts[number], index))
-        return lines, places[::-1]
+            indices.append((parts[number], index))
+        return lines, indices[::-1]
 
 
 def _declared(line: str) -> str:
