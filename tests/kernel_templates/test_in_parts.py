@@ -200,6 +200,11 @@ def test_a_transformer_block_copies_nothing_into_another_order(tmp_path: Path) -
 
     assert found is not None
     assert "copy" not in found.form
+    # The projections to queries, keys and values are one function, which is called three times.
+    lines = [line for line in found.source.splitlines() if line.startswith("//   ") and "_weight, " in line]
+    second = next(line for line in lines if "k_weight" in line)
+    assert "(the function of part 2)" in second
+    assert found.source.count("part_2::launch(") >= 3
 
 
 def test_parameters_in_a_table_are_passed_from_it(tmp_path: Path) -> None:

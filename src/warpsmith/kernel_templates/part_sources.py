@@ -32,6 +32,9 @@ _SAME_RESULTS = frozenset(("TUNE_LOAD", "TUNE_STORE"))
 """Macros that choose how memory is cached: parts may disagree on them, the first one decides."""
 
 
+_TENSORS = (ArgumentKind.INPUT, ArgumentKind.OUTPUT)
+
+
 class CannotCombine(Exception):
     """Two parts cannot be in one source."""
 
@@ -51,24 +54,37 @@ class WrittenPart:
 
 def combined(chain: Chain, parts: Sequence[WrittenPart]) -> str:
     """The source for the whole task. Raises `CannotCombine` where parts need different values of a macro."""
-    texts = _Texts()
-    written = [texts.add(number, part.source) for number, part in enumerate(parts)]
+    texts, places = _Texts(), _same_texts(parts)
+    written = {place: texts.add(place, parts[place].source) for place in dict.fromkeys(places)}
     blocks = [
-        _title(chain, parts),
-        *(f"// Part {n + 1}: {part.words}.\n{text}" for n, (part, text) in enumerate(zip(parts, written, strict=True))),
-        _EntryPoints(chain, parts).text(),
+        _title(chain, parts, places),
+        *(f"// Part {place + 1}: {parts[place].words}.\n{text}" for place, text in written.items()),
+        _EntryPoints(chain, parts, places).text(),
     ]
     return _BLANK.sub("\n\n", "\n\n".join(block.strip("\n") for block in blocks)) + "\n"
 
 
-def _title(chain: Chain, parts: Sequence[WrittenPart]) -> str:
+def _same_texts(parts: Sequence[WrittenPart]) -> list[int]:
+    """For each part the place of the first one whose text differs in nothing but the names of its tensors."""
+    first: dict[str, int] = {}
+    return [first.setdefault(_without_names(part), place) for place, part in enumerate(parts)]
+
+
+def _without_names(part: WrittenPart) -> str:
+    arguments = part.part.problem.contract.arguments
+    places = {each.name: str(place) for place, each in enumerate(arguments) if each.kind in _TENSORS}
+    return re.sub(r"\w+", lambda word: f"${places[word[0]]}" if word[0] in places else word[0], part.source)
+
+
+def _title(chain: Chain, parts: Sequence[WrittenPart], places: Sequence[int]) -> str:
     lines = [f"// {len(parts)} parts, one after the other; what they hand on lies in the workspace."]
     for number, each in enumerate(parts, 1):
         part = each.part
         operators = ", ".join(operator(node) for node in chain.nodes[part.begin : part.end])
         read = ", ".join(map(chain.identifier, part.read))
         made = ", ".join(f"{_target(chain, name)} {_shape(chain.value(name).dims)}" for name in part.written)
-        lines.append(f"//   {number}. {each.words}: {made} = {operators} of {read}".rstrip())
+        again = f" (the function of part {places[number - 1] + 1})" if places[number - 1] != number - 1 else ""
+        lines.append(f"//   {number}. {each.words}{again}: {made} = {operators} of {read}".rstrip())
     return "\n".join(lines)
 
 
@@ -95,8 +111,8 @@ class _Texts:
     """Puts parts into namespaces, and knows which headers and macros earlier parts have brought."""
 
     _included: dict[str, int] = field(default_factory=dict)  # header: the part that includes it first
-    _meant: list[dict[str, str]] = field(default_factory=list)  # of each part: the value of each macro
-    _written: list[dict[str, str]] = field(default_factory=list)  # of each part: what stands for a macro
+    _meant: dict[int, dict[str, str]] = field(default_factory=dict)  # of each part: the value of each macro
+    _written: dict[int, dict[str, str]] = field(default_factory=dict)  # of each part: what stands for a macro
 
     def add(self, number: int, source: str) -> str:
         """The text of the next part."""
@@ -120,8 +136,7 @@ class _Texts:
         lines += [line for line in head.splitlines() if not self._is_included(line)]
         self._included |= {each: number for each in _includes(head) if each not in self._included}
         self._included |= dict.fromkeys(new, number)
-        self._meant.append(meant)
-        self._written.append(written)
+        self._meant[number], self._written[number] = meant, written
         undone = sorted(set(defined) | {name for name in brought if name in meant or name not in _macro_names()})
         lines += [f"namespace part_{number + 1} {{", body.strip("\n"), f"}}  // namespace part_{number + 1}"]
         return "\n".join([*lines, *(f"#undef {name}" for name in undone)])
@@ -216,9 +231,10 @@ def _mentioned(text: str) -> frozenset[str]:
 class _EntryPoints:
     """`workspace_bytes` and `launch` of the whole task."""
 
-    def __init__(self, chain: Chain, parts: Sequence[WrittenPart]) -> None:
+    def __init__(self, chain: Chain, parts: Sequence[WrittenPart], places: Sequence[int]) -> None:
         self.chain = chain
         self.parts = parts
+        self.places = places  # of each part: the one whose text it uses
         self.contract = chain.problem.contract
         self.outputs = outputs_of(self.contract, chain.outline)
         self.names = {each.source: each.name for each in self.contract.arguments}
@@ -256,7 +272,7 @@ class _EntryPoints:
         lines.append(f"  void* const scratch_ = base_ + p_.at_[{count}];")
         for number, each in enumerate(self.parts, 1):
             passed = ", ".join(self._passed(each.part))
-            call = f"part_{number}::launch({passed})"
+            call = f"part_{self.places[number - 1] + 1}::launch({passed})"
             last = number == len(self.parts)
             lines.append(f"  return {call};" if last else f"  if (const int code_ = {call}) return code_;")
         return "\n".join([*lines, "}"])
@@ -288,7 +304,7 @@ class _EntryPoints:
         needed = [
             f"part_{number}::workspace_bytes({_names(each.part.problem.contract.size_arguments)})"
             for number, each in enumerate(self.parts, 1)
-            if "int64_t workspace_bytes(" in each.source
+            if "int64_t workspace_bytes(" in each.source and self.places[number - 1] == number - 1
         ]
         return f"std::max<int64_t>({{0, {', '.join(needed)}}})" if needed else "0"
 
@@ -296,7 +312,7 @@ class _EntryPoints:
         values = {self.chain.identifier(name): name for name in (*part.read, *part.written)}
         found = []
         for argument in part.problem.contract.arguments:
-            if argument.kind in (ArgumentKind.INPUT, ArgumentKind.OUTPUT):
+            if argument.kind in _TENSORS:
                 found.append(self._pointer(values[argument.source]))
             elif argument.kind is ArgumentKind.AXIS:
                 found.append(self.names[argument.source])
