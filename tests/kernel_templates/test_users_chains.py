@@ -1,0 +1,51 @@
+"""Chains of operations that users write: which of them the offline proposer has a kernel for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.kernel_templates.bundle import load_case
+from warpsmith.kernel_templates.in_parts import obstacle
+from warpsmith.proposers.templates import TemplateProposer
+
+FILE = Path(__file__).with_name("users_chains.py")
+NAMES = [
+    name
+    for name in re.findall(r"^def (\w+)\(", FILE.read_text(encoding="utf-8"), re.MULTILINE)
+    if name not in ("conv2", "convt2", "conv3", "convt3", "gemm", "c2", "t2", "c3", "t3")
+]
+WITHOUT = {  # what no form and no template knows
+    "cpu": {"ce_smooth": "a number that was computed from sizes", "cumsum_time": "aten.cumsum"},
+    "cuda": {
+        "ce_smooth": "a number that was computed from sizes",
+        "cumsum_time": "aten.cumsum",
+        "topk_gate": "aten.topk",
+    },
+}
+FEW = ("conv_relu_bias", "gemm_batch_norm", "transposed_norms_pool", "rope_cached", "embedding_scaled", "cumsum_time")
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", FEW)
+def test_a_chain_has_a_kernel(name: str, backend: str) -> None:
+    check(name, backend)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_chain_has_a_kernel(name: str, backend: str) -> None:
+    check(name, backend)
+
+
+def check(name: str, backend: str) -> None:
+    """A kernel, or one sentence that names the operation for which there is none."""
+    _, problem = load_case(FILE, name, backend)
+    without = WITHOUT[backend].get(name)
+
+    assert TemplateProposer.supports(problem) is (without is None)
+    if without and without.startswith("aten"):
+        assert without in obstacle(problem)
