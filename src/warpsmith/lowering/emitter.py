@@ -266,9 +266,7 @@ class Emitter:
             return f"{args[0]} != 0" if kind == "bool" else f"static_cast<{kind}>({args[0]})"
         if op == "select":
             return f"{args[0]} ? {args[1]} : {args[2]}"
-        if op in ("max", "min"):
-            if context.device and kind in ("float", "double"):
-                return f"f{op}{'f' if kind == 'float' else ''}({args[0]}, {args[1]})"
+        if op in ("max", "min"):  # a first operand that is NaN stays, which fmaxf would drop
             sign = "<" if op == "max" else ">"
             return f"{args[0]} {sign} {args[1]} ? {args[1]} : {args[0]}"
         if op == "rsqrt":

@@ -99,7 +99,9 @@ def _logsumexp(call: OperationCall) -> list[Term]:
     along = [x.axes[p] for p in places]
     largest = reduce_over(call, "max", do.cast(x.expr), along)
     total = reduce_over(call, "sum", do("exp", do("sub", do.cast(x.expr), largest)), along)
-    return [Term(do("add", do("log", total), largest), _rest(x.axes, places, bool(call.number(2, "keepdim", False))))]
+    infinite = do("eq", do("abs", largest), math.inf, ctype="bool")  # then differences to it are NaN
+    made = do("select", infinite, largest, do("add", do("log", total), largest))
+    return [Term(made, _rest(x.axes, places, bool(call.number(2, "keepdim", False))))]
 
 
 def _moments(call: OperationCall, do: Algebra, x: Expr, along: Sequence[int], correction: float) -> tuple[Expr, Expr]:
