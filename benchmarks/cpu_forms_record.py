@@ -1,8 +1,8 @@
-"""Judges the kernels that forms write for the CPU, at the small size of every suite task, and writes a record.
+"""Judges what an offline search proposes first for the CPU, at the small size of every suite task; writes a record.
 
     nice python -m benchmarks.cpu_forms_record --json benchmarks/cpu_forms.json --limit-s 900
 
-The tasks are those of the families convolution, pooling and scan, and those that no template covers. The record is
+A kernel is written by a form of the collection or by the templates; a search would go on from there. The record is
 written after every task and gone on with: what it has already is left out unless the kernel or a header has changed.
 A kernel beats PyTorch where the whole interval of its speedup is above 1. Times of a busy machine have wide intervals.
 """
@@ -16,6 +16,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,18 +24,16 @@ from typing import Any
 
 from benchmarks.suite_sitting import versions
 
-from warpsmith import kernel_templates
 from warpsmith.backends.source import backend_named
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import Device, select_device
 from warpsmith.kernels.facts import identity
-from warpsmith.kernels.form_task import FormKernel
-from warpsmith.kernels.forms import form_kernel, last_kernel
 from warpsmith.model.brief import Problem
-from warpsmith.model.candidate import Candidate, SourceFile
-from warpsmith.model.errors import WarpsmithError
+from warpsmith.model.candidate import Candidate
+from warpsmith.model.errors import CandidateError, WarpsmithError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.settings import Settings
+from warpsmith.search.start import AUTO, offline_start
 from warpsmith.tasks.listing import SMALL
 from warpsmith.tasks.load import load_task
 from warpsmith.tasks.outline import outline
@@ -55,31 +54,28 @@ def main() -> None:
     wanted = set(filter(None, options.only.split(",")))
     tasks = [t for suite in SHIPPED for t in suite_tasks(suite) if not wanted or wanted & {t.name, t.family}]
     with Evaluator(device, SETTINGS) as evaluator:
-        for task, written, candidate in kernels(tasks, device):
+        for task, candidate in kernels(tasks, device):
             known = found.get(task.title, {}).get("kernel")
             if known == identity(candidate) or time.monotonic() - began > options.limit_s:
                 continue
-            found[task.title] = entry(evaluator, task, written, candidate)
+            found[task.title] = entry(evaluator, task, candidate)
             print(task.title, found[task.title]["status"], found[task.title]["speedup"], flush=True)
             options.json.write_text(json.dumps(record(found, device), indent=1) + "\n")
 
 
-def kernels(tasks: list[SuiteTask], device: Device) -> Iterator[tuple[SuiteTask, FormKernel, Candidate]]:
-    """The tasks that forms write kernels for, with the kernels."""
+def kernels(tasks: list[SuiteTask], device: Device) -> Iterator[tuple[SuiteTask, Candidate]]:
+    """The tasks that have a kernel without a model, with the first one."""
     for task in tasks:
         program = load_task(task.spec(SMALL))
-        contract, outlined = backend_named("cpu").contract(program.task), outline(program)
-        written = form_kernel(program.task, contract, outlined)
-        problem = Problem(program.task, contract, "cpu", device.name, device.kind, "", (), outlined)
-        if written is None and not kernel_templates.abilities(problem):
-            written = last_kernel(program.task, contract, outlined)
-        if written is not None:
-            yield task, written, Candidate((SourceFile(f"{task.name}.cpp", written.source),), "cpu")
+        contract = backend_named("cpu").contract(program.task)
+        problem = Problem(program.task, contract, "cpu", device.name, device.kind, "", (), outline(program))
+        with suppress(CandidateError):
+            yield task, offline_start(problem, AUTO)
 
 
-def entry(evaluator: Evaluator, task: SuiteTask, written: FormKernel, candidate: Candidate) -> dict[str, Any]:
+def entry(evaluator: Evaluator, task: SuiteTask, candidate: Candidate) -> dict[str, Any]:
     """The verdict on one kernel."""
-    head = {"family": task.family, "form": written.form, "kernel": identity(candidate)}
+    head = {"family": task.family, "strategy": candidate.strategy, "kernel": identity(candidate)}
     try:
         verdict: Evaluation = evaluator.evaluate_one(task.spec(SMALL), candidate)
     except WarpsmithError as fault:

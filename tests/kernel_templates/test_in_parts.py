@@ -394,7 +394,10 @@ def compiled(problem: Problem) -> None:
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("name", ["convolution, ReLU in place, pooling", "attention and a residual"])
+@pytest.mark.parametrize(
+    "name",
+    ["convolution, ReLU in place, pooling", pytest.param("attention and a residual", marks=pytest.mark.slow)],
+)
 def test_the_source_compiles(name: str, tmp_path: Path) -> None:
     layers, inputs, body, _ = TASKS[name]
     compiled(module(tmp_path, layers, inputs, body))
