@@ -210,6 +210,7 @@ def test_a_kernel_of_cute_builds_and_imports_nothing_that_is_refused(
 # --- torch extensions, which are compiled in a sandbox ---
 
 
+@pytest.mark.slow
 def test_an_extension_is_compiled_with_it_in_the_sandbox_and_judged_again_once_it_is_there(
     evaluator: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

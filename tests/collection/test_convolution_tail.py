@@ -122,7 +122,7 @@ TAILS = {  # tensors, sizes, the result, what the source has
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("name", ["rows and phases", pytest.param("one pass", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in TAILS])
 def test_the_source_compiles(name: str, tmp_path: Path) -> None:
     tensors, sizes, result, part = TAILS[name]
     result = result.replace("scale", "0.125")

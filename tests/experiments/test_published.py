@@ -194,6 +194,25 @@ def add_to_itself(x):
 """
 
 
+def test_a_function_is_judged_by_a_table(tmp_path: Path, evaluator: Evaluator) -> None:
+    (tmp_path / "twice.py").write_text(TASK)
+    (tmp_path / "theirs").mkdir()
+    for name, text in (("functions.py", FUNCTIONS), ("twice.cpp", RIGHT)):
+        (tmp_path / "theirs" / name).write_text(text)
+    tasks, files = select([str(tmp_path / "twice.py")]), kernel_files([str(tmp_path / "theirs")])
+    wanted, table = WantedChecks(verify=False, compile_baseline=False), tmp_path / "calls.csv"
+
+    def judge(line: str) -> dict[str, str]:
+        table.write_text(f"file,entry,task,allow\n{line}")
+        found, _ = matched(files, tasks, read_calls(table, files, tasks=tasks))
+        checked = check_claims(evaluator, found, {}, wanted, tmp_path / "store")
+        return {Path(each.file).name: each.status for each in checked}
+
+    assert judge("functions.py,add_to_itself,twice,torch") == {"functions.py": "ok", "twice.cpp": "ok"}
+    assert judge("functions.py,add_to_itself,twice,") == {"functions.py": "rejected", "twice.cpp": "ok"}
+
+
+@pytest.mark.slow
 def test_files_with_functions_of_their_own_are_judged_by_a_table(tmp_path: Path, evaluator: Evaluator) -> None:
     """A torch extension, a Python function that needs PyTorch, and a native kernel, which has no entry."""
     (tmp_path / "twice.py").write_text(TASK)
