@@ -189,11 +189,7 @@ def family_of(nodes: Sequence[Operation], known: Mapping[str, OutlineValue]) -> 
         for node in nodes
         if operator(node) in REDUCTIONS and not _keeps_elements(node, known)
     ]
-    if contractions:
-        return Family.MATMUL if contractions == 1 and not reductions else Family.OTHER
-    if reductions:
-        return Family.FULL_REDUCTION if any(reductions) else Family.ROW_REDUCTION
-    return Family.ELEMENTWISE
+    return Family.of(contractions, reductions)
 
 
 def _is_single(value: OutlineValue) -> bool:

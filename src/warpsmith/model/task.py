@@ -8,7 +8,7 @@ recorded by the judge (`tasks.outline`) on tensors without data, for proposers t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -193,6 +193,15 @@ class Family(StrEnum):
     FULL_REDUCTION = "full_reduction"  # all elements into one number: losses
     MATMUL = "matmul"  # one product of two matrices, perhaps with an element-wise end
     OTHER = "other"  # nothing that a template knows
+
+    @classmethod
+    def of(cls, contractions: int, reductions: Sequence[bool]) -> Family:
+        """The family of so many matrix products and these reductions: of each, whether its result is one number."""
+        if contractions:
+            return cls.MATMUL if contractions == 1 and not reductions else cls.OTHER
+        if reductions:
+            return cls.FULL_REDUCTION if any(reductions) else cls.ROW_REDUCTION
+        return cls.ELEMENTWISE
 
 
 CONTRACTIONS = frozenset(("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "linear", "matmul"))

@@ -306,11 +306,7 @@ def _family(trace: _Trace) -> Family:
             continue  # has no elements
         elif not (call.pointwise or call.view or name in _MOVED or name in _CONSTANTS or name in _POINTWISE):
             return Family.OTHER
-    if contractions:
-        return Family.MATMUL if contractions == 1 and not reductions else Family.OTHER
-    if reductions:
-        return Family.FULL_REDUCTION if any(reductions) else Family.ROW_REDUCTION
-    return Family.ELEMENTWISE
+    return Family.of(contractions, reductions)
 
 
 def _keeps(call: _Call) -> bool:
