@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 [ $# -ge 3 ] || { echo "usage: record.sh FOLDER SECONDS STEP..."; exit 2; }
 out=$(realpath -m "$1") limit=$2
 shift 2
-steps="judge verify tf32 verify_tf32 sweep checks lineage tests attacks demo throughput engines sharing rejects draws calibration suite"
+steps="judge verify tf32 verify_tf32 recheck sweep compile_sweep checks lineage tests attacks demo throughput engines sharing rejects draws calibration suite"
 for name in ${*//+/ }; do
   case $name in
     probes:*) [ -e "benchmarks/probes/${name#*:}/next.sh" ] || { echo "no benchmarks/probes/${name#*:}/next.sh"; exit 2; } ;;
@@ -113,12 +113,16 @@ step() {
       bounded $collection --verify --at-once 8 --precision tf32 --json benchmarks/h200/collection_tf32.json \
         --limit-s "$(begin_until 10)" ;;
     sweep) bounded python3 -m benchmarks.shape_sweep --limit-s "$(begin_until 15)" ;;
+    compile_sweep) # beside steps that do not need all cores: 'sweep' then finds its kernels in the build cache
+      cp benchmarks/h200/shape_sweep.json "$work/base/compiled_sweep.json"
+      bounded python3 -m benchmarks.shape_sweep --compile-only --processes 6 --json "$work/base/compiled_sweep.json" ;;
     checks) bounded python3 -m benchmarks.form_checks --limit-s "$(begin_until 10)" ;;
     lineage) bounded python3 -m benchmarks.lineage_record --out "$work/lineage" --limit-s "$(begin_until 25)" ;;
     profiles:*) bounded python3 -m benchmarks.profile_record --json "$work/collection_profiles.json" --kernels "${1#*:}" ;;
     variants:*) bounded python3 -m benchmarks.kernel_variants --limit-s "$(begin_until 15)" "${1#*:}" ;;
     probes:*) bounded sh "benchmarks/probes/${1#*:}/next.sh" --limit-s "$(begin_until 15)" ;;
-    tests) bounded python3 -m pytest -q -m gpu tests/gpu -p no:cacheprovider ;;
+    tests) # all but the attacks, which have a step of their own
+      bounded python3 -m pytest -q -m gpu tests/gpu --ignore tests/gpu/test_attacks_cuda.py -p no:cacheprovider -n 6 ;;
     attacks) bounded python3 benchmarks/attack_record.py --device cuda --json "$work/attacks.json" ;;
     demo) bounded python3 -m warpsmith demo ;;
     throughput)

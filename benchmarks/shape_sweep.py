@@ -24,7 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -136,7 +136,8 @@ def main() -> None:
     known = read_record(path)
     chosen = selected(options.only)
     with tempfile.TemporaryDirectory() as folder:
-        prepared = prepare(chosen, Path(folder), options.processes)
+        skip = {} if options.again else known
+        prepared = prepare(chosen, Path(folder), options.processes, skip)
         seconds = [each.seconds for each in prepared.values() if each.seconds]
         print(
             f"{len(prepared)} entries ready after {time.monotonic() - began:.0f} s; compiled {len(seconds)} sources, "
@@ -150,7 +151,7 @@ def main() -> None:
             if made.status:
                 known[entry.name] = _measured(entry, made, made.status, made.reason)
                 print(f"{entry.name:45} {made.status}: {made.reason[:200]}", flush=True)
-            elif options.again or not _is_known(known.get(entry.name), made):
+            elif not _is_known(skip.get(entry.name), made):
                 left.append((entry, made))
         write_record(path, known, details)
         if not options.compile_only:
@@ -262,14 +263,16 @@ def kernel_for(entry: Entry, program: Program, contract: Contract) -> Kernel | N
     return Kernel(TEMPLATE, Candidate((SourceFile("kernel.cu", kernel_templates.translate(problem, plan)),), "cuda"))
 
 
-def prepare(chosen: Sequence[Entry], folder: Path, processes: int) -> dict[str, Prepared]:
-    """Write and compile all kernels, each source once."""
+def prepare(
+    chosen: Sequence[Entry], folder: Path, processes: int, known: Mapping[str, Measured]
+) -> dict[str, Prepared]:
+    """Write all kernels, and compile those that are not known yet, each source once."""
     write_tasks(chosen, folder)
     with ProcessPoolExecutor(processes, mp_context=PROCESSES) as pool:
         found = list(pool.map(write_kernel, chosen, [folder] * len(chosen), chunksize=4))
         sources: dict[str, Entry] = {}
         for entry, made in zip(chosen, found, strict=True):
-            if not made.status:
+            if not made.status and not _is_known(known.get(entry.name), made):
                 sources.setdefault(made.candidate, entry)
         built = dict(zip(sources, pool.map(compile_kernel, sources.values(), [folder] * len(sources)), strict=True))
     prepared = {}
