@@ -4,7 +4,8 @@
 
 On a GPU the CUDA, PyTorch and Triton attacks are judged; on the CPU the native ones and those in Python. Prints the
 table for benchmarks/README.md and ends with status 1 if anything got through or an honest twin failed. `--only` takes
-a regular expression for names, to repeat a part. It is no benchmark of speed; about eight minutes on an H200.
+a regular expression for names, to repeat a part. It is no benchmark of speed: with `--at-once 4`, four evaluators use
+the device at the same time, which disturbs times and no verdict; the pairs are timed afterwards, alone.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 from statistics import median
 
 from warpsmith.backends.source import backend_named
@@ -36,8 +40,10 @@ from tests.attacks.corpus_gpu import HARMLESS_ON_GPU, ON_GPU, PYTHON, PYTHON_ON_
 from tests.attacks.model import FOLDER, Attack, candidate_of, judge, summary_line
 
 SETTINGS = Settings(seeds=1, max_samples=40, timing_budget_s=0.3, limits=Limits(launch_s=3.0, total_s=90.0))
+_AT_MOST = 8  # attacks of a group
 _ROUNDS = 3  # of each pair, in turn
 _GAIN = 1.05  # a trick that gains more than this works
+Job = tuple[Path, Path]  # a task and a candidate
 _CURE = {"cuda": "it needs an NVIDIA GPU and nvcc", "cpu": "it needs a C++ compiler"}
 
 PAIRS: Sequence[tuple[str, str, str, str, tuple[str, ...]]] = (  # what, task, plain, trick, guards left out for it
@@ -135,48 +141,76 @@ def judged(attack: Attack, verdict: Evaluation) -> Judged:
 class Recorder:
     """Judges task by task, and writes what it has after each."""
 
-    def __init__(self, device: str, paths: Paths, target: Path | None) -> None:
+    def __init__(self, device: str, paths: Paths, target: Path | None, at_once: int) -> None:
         self._device = device
+        self._at_once = at_once
         self._paths = paths
         self._target = target
         self._start = time.monotonic()
         self._verdicts: dict[tuple[Path, Path], Evaluation] = {}
         self.record = Record(datetime.now(UTC).isoformat(timespec="seconds"), device)
 
-    def evaluator(self, without: tuple[str, ...] = ()) -> Evaluator:
+    def evaluator(self, without: tuple[str, ...] = (), *, shared: bool = False) -> Evaluator:
         """A new one: nothing is taken from a cache of verdicts."""
         settings = replace(SETTINGS, without=without)
-        return Evaluator(self._device, settings, paths=self._paths, use_cache=False, on_message=_complain)
+        return Evaluator(
+            self._device, settings, paths=self._paths, use_cache=False, shared=shared, on_message=_complain
+        )
 
     def run(self, attacks: Sequence[Attack]) -> None:
         """All of them and their twins; then once more, without looking at imports, those that imports gave away."""
-        with self.evaluator() as evaluator:
-            for task in dict.fromkeys(attack.task for attack in attacks):
-                of_task = [attack for attack in attacks if attack.task == task]
-                try:
-                    self._run_task(evaluator, of_task)
-                except WarpsmithError as error:
-                    self.record.left_out += [f"{attack.name}: {error}" for attack in of_task]
-                self._note(f"{task}: {len(of_task)} attacks")
+        groups = list(parts_by_task(attacks))
+        for group, found in self._judge_all((), [jobs_of(group) for group in groups], groups):
+            if isinstance(found, WarpsmithError):
+                self.record.left_out += [f"{attack.name}: {found}" for attack in group]
+            else:
+                self._add(group, found)
+            self._note(f"{group[0].task}: {len(group)} attacks")
         known = [(a, self._verdicts[a.task_path, a.path]) for a in attacks if (a.task_path, a.path) in self._verdicts]
-        with self.evaluator(("imports",)) as evaluator:
-            self._run_unfiltered(evaluator, [a for a, v in known if a.filtered(v) and a.has_dynamic_defence])
+        groups = list(parts_by_task([a for a, v in known if a.filtered(v) and a.has_dynamic_defence]))
+        jobs = [[(attack.task_path, attack.path) for attack in group] for group in groups]
+        for group, found in self._judge_all(("imports",), jobs, groups):
+            if isinstance(found, WarpsmithError):
+                raise found
+            self._add_unfiltered(group, found)
         self._note("without imports")
 
-    def _run_task(self, evaluator: Evaluator, attacks: Sequence[Attack]) -> None:
+    def _judge_all(
+        self, without: tuple[str, ...], jobs: Sequence[Sequence[Job]], groups: Sequence[Sequence[Attack]]
+    ) -> Iterator[tuple[Sequence[Attack], dict[Job, Evaluation] | WarpsmithError]]:
+        """The verdicts on each group as they come, several groups at once, each with an evaluator of its own."""
+        free: SimpleQueue[Evaluator] = SimpleQueue()
+
+        def verdicts(of_group: Sequence[Job]) -> dict[Job, Evaluation] | WarpsmithError:
+            evaluator = free.get()
+            try:
+                return judge(evaluator, of_group)
+            except WarpsmithError as error:
+                return error
+            finally:
+                free.put(evaluator)
+
+        with ExitStack() as stack:
+            for _ in range(min(self._at_once, len(groups))):
+                free.put(stack.enter_context(self.evaluator(without, shared=self._at_once > 1)))
+            with ThreadPoolExecutor(self._at_once) as pool:
+                begun = {pool.submit(verdicts, job): group for job, group in zip(jobs, groups, strict=True)}
+                for each in as_completed(begun):
+                    yield begun[each], each.result()
+
+    def _add(self, attacks: Sequence[Attack], found: dict[Job, Evaluation]) -> None:
         path, task = attacks[0].task_path, attacks[0].task
-        found = judge(evaluator, [(path, file) for a in attacks for file in (a.path, a.twin_path)])
         self.record.attacks += [judged(a, found[path, a.path]) for a in attacks]
         self._verdicts |= found
-        for twin in dict.fromkeys(attack.twin for attack in attacks):
+        told = {(honest.file, honest.task) for honest in self.record.honest}
+        for twin in dict.fromkeys(attack.twin for attack in attacks if (attack.twin, task) not in told):
             verdict = found[path, FOLDER / twin]
             self.record.honest.append(
                 Honest(twin, task, verdict.status.value, verdict.reason, verdict.speedup(), verdict.seconds)
             )
         self._describe(found.values())
 
-    def _run_unfiltered(self, evaluator: Evaluator, attacks: Sequence[Attack]) -> None:
-        found = judge(evaluator, [(attack.task_path, attack.path) for attack in attacks])
+    def _add_unfiltered(self, attacks: Sequence[Attack], found: dict[Job, Evaluation]) -> None:
         for attack in attacks:
             verdict = found[attack.task_path, attack.path]
             at = next(i for i, known in enumerate(self.record.attacks) if known.name == attack.name)
@@ -288,12 +322,27 @@ def _complain(message: str) -> None:
     print(message, file=sys.stderr)
 
 
-def make_record(device: str, only: str, target: Path | None) -> Record:
+def parts_by_task(attacks: Sequence[Attack]) -> Iterator[list[Attack]]:
+    """Attacks of one task each, no more than can be judged in good time by one of several evaluators."""
+    by_task: dict[str, list[Attack]] = {}
+    for attack in attacks:
+        by_task.setdefault(attack.task, []).append(attack)
+    for of_task in by_task.values():
+        for begin in range(0, len(of_task), _AT_MOST):
+            yield of_task[begin : begin + _AT_MOST]
+
+
+def jobs_of(attacks: Sequence[Attack]) -> list[Job]:
+    """What has to be judged for them: each, and its honest twin."""
+    return [(attack.task_path, file) for attack in attacks for file in (attack.path, attack.twin_path)]
+
+
+def make_record(device: str, only: str, target: Path | None, at_once: int) -> Record:
     """Everything, on an empty cache that is removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="record-"))
     folder.chmod(0o711)  # candidates run as another user where we are root
     try:
-        recorder = Recorder(device, Paths(folder), target)
+        recorder = Recorder(device, Paths(folder), target, at_once)
         wanted = re.compile(only)
         corpus = ON_GPU if device == "cuda" else (*CPU_ATTACKS, *PYTHON, *PYTHON_ON_CPU)
         recorder.run([attack for attack in corpus if wanted.search(attack.name)])
@@ -309,13 +358,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--json", type=Path, help="write the record here, after every task")
+    parser.add_argument("--at-once", type=int, default=1, help="evaluators that use the device at the same time")
     parser.add_argument("--only", default="", help="a regular expression for names of attacks; 'pairs' for the pairs")
     options = parser.parse_args()
     there = backend_named(options.device).available()
     if not (there.build and there.run):
         print(f"cannot run here: {there.detail}; {_CURE[options.device]}.", file=sys.stderr)
         return 2
-    record = make_record(options.device, options.only, options.json)
+    record = make_record(options.device, options.only, options.json, options.at_once)
     print(markdown(record))
     lacking = shortcomings(record)
     for line in lacking:

@@ -33,15 +33,21 @@ from benchmarks.suite_sitting import versions
 from warpsmith.backends.source import backend_named
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.hardware.device import Device, select_device
+from warpsmith.kernel_templates.in_parts import in_parts
 from warpsmith.kernels.collection import CollectedKernel, collected, collection
 from warpsmith.kernels.facts import FACTS, DeviceFacts, KernelFacts, identity, read_device, write_facts
+from warpsmith.kernels.form_file import FLOAT32_ONLY
+from warpsmith.model.brief import Problem
 from warpsmith.model.build import BuildFailure, DeviceKind, Target
+from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.certificate import SHAPES, Certificate, CheckOutcome, CheckStatus
 from warpsmith.model.errors import WarpsmithError
 from warpsmith.model.evaluation import Evaluation
 from warpsmith.model.settings import Paths
 from warpsmith.model.task import Precision
 from warpsmith.tasks.load import load_task
+from warpsmith.tasks.outline import outline
+from warpsmith.tasks.suites import SuiteTask
 from warpsmith.verification.verify import Verifier
 
 ARCH = "sm_90a"
@@ -95,7 +101,20 @@ def kernels_in(precision: Precision | None) -> list[CollectedKernel]:
     if precision is None:
         return list(collection())
     declaring = [kernel.task for kernel in collection() if precision in kernel.task.precisions]
-    return [kernel for task in declaring if (kernel := collected(task, precision))]
+    return [kernel for task in declaring if (kernel := in_class(task, precision))]
+
+
+def in_class(task: SuiteTask, precision: Precision) -> CollectedKernel | None:
+    """What an offline search offers first in a class: parts, where the task's own file is for fp32 alone."""
+    if task.name not in FLOAT32_ONLY:
+        return collected(task, precision)
+    program = load_task(task.spec(), precision)
+    contract = backend_named("cuda").contract(program.task)
+    problem = Problem(program.task, contract, "cuda", ARCH, DeviceKind.CUDA, ARCH, (), outline(program))
+    divided = in_parts(problem)
+    if divided is None:
+        return None
+    return CollectedKernel(task, Candidate((SourceFile(f"{task.name}.cu", divided.source),), "cuda"), divided.form)
 
 
 BATCH = 16  # kernels judged before they are verified: what is found of a batch is kept if the next does not finish

@@ -5,7 +5,10 @@
 Thirty operators, each with a right kernel, go through `Evaluator` with its default settings and no result cache.
 Anything but "ok" is a false reject, and the exit status is then 1. The repeats of a kernel are spread over
 several openings of its task (`--batch` evaluations in each), because inputs to check on are drawn once per
-opening. It says nothing about how many cheating kernels are found: that is what tests/attacks is for.
+opening. With `--at-once 4`, four evaluators share a GPU, which disturbs times. On a CPU with many cores several
+processes can share the work, each on cores of its own (`taskset`) and with a `--part` and a record of its own, to which
+`--add` brings the records of the others. It says nothing about how many cheating kernels are found: that is what
+tests/attacks is for.
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from warpsmith.backends.source import backend_named, read_candidate
@@ -93,6 +98,7 @@ class Record:
     settings: dict[str, object]
     repeats: int
     batch: int
+    at_once: int  # evaluators that used the device at the same time
     kernels: list[Outcome] = field(default_factory=list)
 
     @property
@@ -124,6 +130,7 @@ def judge(
     repeats: int,
     batch: int,
     settings: Settings,
+    at_once: int,
     keep: Callable[[Record], None] = lambda _: None,
 ) -> Record:
     """Every kernel `repeats` times; `keep` gets the record after every batch, so that what was judged is known if the
@@ -131,25 +138,51 @@ def judge(
     folder = Path(tempfile.mkdtemp(prefix="false-rejects-"))
     verdicts: dict[str, list[Evaluation]] = {name: [] for name in names}
     seconds = dict.fromkeys(names, 0.0)
+    free: SimpleQueue[Evaluator] = SimpleQueue()
+
+    def judged(name: str, count: int) -> tuple[list[Evaluation], float]:
+        evaluator, start = free.get(), time.monotonic()
+        try:
+            candidate = read_candidate(FOLDER / f"{name}{SUFFIX[device]}")
+            return [v for _, v in evaluator.evaluate(FOLDER / f"{name}.py", [candidate] * count)], (
+                time.monotonic() - start
+            )
+        finally:
+            free.put(evaluator)
+
     try:
-        with Evaluator(device, settings, paths=Paths(folder), use_cache=False, on_message=_complain) as evaluator:
+        with ExitStack() as stack, ThreadPoolExecutor(at_once) as pool:
+            for _ in range(at_once):
+                evaluator = Evaluator(
+                    device,
+                    settings,
+                    paths=Paths(folder),
+                    use_cache=False,
+                    shared=at_once > 1,
+                    on_message=_complain,
+                )
+                free.put(stack.enter_context(evaluator))
             build_all(device, evaluator.device.arch, names, Paths(folder), settings)
-            for done in range(0, repeats, batch):
-                for name in names:
-                    start = time.monotonic()
-                    candidate = read_candidate(FOLDER / f"{name}{SUFFIX[device]}")
-                    same = [candidate] * min(batch, repeats - done)
-                    verdicts[name] += [v for _, v in evaluator.evaluate(FOLDER / f"{name}.py", same)]
-                    seconds[name] += time.monotonic() - start
-                    _say_where(name, verdicts[name], repeats)
-                    keep(_record({n: v for n, v in verdicts.items() if v}, seconds, settings, repeats, batch))
+            batches = [(name, min(batch, repeats - done)) for done in range(0, repeats, batch) for name in names]
+            begun = {pool.submit(judged, name, count): name for name, count in batches}
+            for each in as_completed(begun):
+                name, (found, took) = begun[each], each.result()
+                verdicts[name] += found
+                seconds[name] += took
+                _say_where(name, verdicts[name], repeats)
+                keep(_record({n: v for n, v in verdicts.items() if v}, seconds, settings, repeats, batch, at_once))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return _record(verdicts, seconds, settings, repeats, batch)
+    return _record(verdicts, seconds, settings, repeats, batch, at_once)
 
 
 def _record(
-    verdicts: dict[str, list[Evaluation]], seconds: dict[str, float], settings: Settings, repeats: int, batch: int
+    verdicts: dict[str, list[Evaluation]],
+    seconds: dict[str, float],
+    settings: Settings,
+    repeats: int,
+    batch: int,
+    at_once: int,
 ) -> Record:
     environment = next(iter(verdicts.values()))[0].environment
     return Record(
@@ -166,6 +199,7 @@ def _record(
         settings=asdict(settings),
         repeats=repeats,
         batch=batch,
+        at_once=at_once,
         kernels=[Outcome.of(name, found, seconds[name]) for name, found in verdicts.items()],
     )
 
@@ -233,33 +267,37 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--repeats", type=int, default=20, help="evaluations of each kernel")
     parser.add_argument("--batch", type=int, default=5, help="evaluations per opening of a task")
+    parser.add_argument("--at-once", type=int, default=1, help="evaluators that use the device at the same time")
     parser.add_argument("--part", default="1/1", metavar="K/N", help="only every N-th kernel, from the K-th on")
     parser.add_argument("--quick", action="store_true", help="a smaller timing budget; the record says so")
     parser.add_argument("--json", type=Path, help="write the record here")
-    parser.add_argument("--add", action="store_true", help="keep what an earlier run left in that file")
+    parser.add_argument("--add", type=Path, nargs="*", default=[], help="keep what earlier runs left in these files")
     options = parser.parse_args()
-    if options.repeats < 1 or options.batch < 1:
-        parser.error("--repeats and --batch must be at least 1")
+    if min(options.repeats, options.batch, options.at_once) < 1:
+        parser.error("--repeats, --batch and --at-once must be at least 1")
     there = backend_named(options.device).available()
     if not (there.build and there.run):
         print(f"cannot run on {options.device}: {there.detail}", file=sys.stderr)
         return 2
     names = _names(options.part, options.kernels, SUFFIX[options.device])
-    earlier = json.loads(options.json.read_text()) if options.json and options.add and options.json.exists() else None
+    earlier = [json.loads(path.read_text()) for path in options.add]
 
     def keep(record: Record) -> None:
         if options.json:
-            record = merged(record, earlier) if earlier else record
+            for each in earlier:
+                record = merged(record, each)
             totals = {"evaluations": record.evaluations, "refused": record.refused}
             put_in_place(options.json, (json.dumps({**asdict(record), **totals}, indent=2) + "\n").encode())
 
     try:
         settings = QUICK if options.quick else Settings()
-        record = judge(options.device, names, options.repeats, options.batch, settings, keep)
+        record = judge(options.device, names, options.repeats, options.batch, settings, options.at_once, keep)
     except WarpsmithError as error:
         print(error, file=sys.stderr)
         return 2
-    report(merged(record, earlier) if earlier else record)
+    for each in earlier:
+        record = merged(record, each)
+    report(record)
     return 1 if record.refused else 0
 
 

@@ -20,9 +20,9 @@ steps="judge verify tf32 verify_tf32 recheck sweep compile_sweep checks lineage 
 for name in ${*//+/ }; do
   case $name in
     probes:*) [ -e "benchmarks/probes/${name#*:}/next.sh" ] || { echo "no benchmarks/probes/${name#*:}/next.sh"; exit 2; } ;;
-    verify:?* | first:?* | profiles:?* | variants:?* | clock:?* | methods:?*) ;;
+    verify:?* | first:?* | profiles:?* | variants:?* | clock:?* | methods:?* | cpu_rejects:?*-?*/?*) ;;
     *) [[ " $steps " == *" $name "* ]] || { echo "no step '$name'; there are $steps verify:NAMES first:FAMILIES" \
-      "profiles:NAMES probes:FOLDER variants:KERNEL clock:CHECKOUT methods:FILE"; exit 2; } ;;
+      "cpu_rejects:FROM-TO/OF profiles:NAMES probes:FOLDER variants:KERNEL clock:CHECKOUT methods:FILE"; exit 2; } ;;
   esac
 done
 export PYTHONUNBUFFERED=1 WARPSMITH_CACHE=${WARPSMITH_CACHE:-/tmp/warpsmith-records}
@@ -39,7 +39,7 @@ done
 export PYTHONPATH=$PWD/src:$PWD:$wheels:${PYTHONPATH:-}
 
 facts=src/warpsmith/kernels/facts/h200.json
-in_tree=("$facts" benchmarks/h200/{collection_tf32,shape_sweep,form_checks,suite_calibration,suite}.json)
+in_tree=("$facts" benchmarks/h200/{collection_tf32,collection_checks,shape_sweep,form_checks,suite_calibration,suite}.json)
 
 # A record of the tree that is as it was before the last call is replaced by what that call made of it.
 for file in "${in_tree[@]}"; do
@@ -117,13 +117,17 @@ step() {
       cp benchmarks/h200/shape_sweep.json "$work/base/compiled_sweep.json"
       bounded python3 -m benchmarks.shape_sweep --compile-only --processes 6 --json "$work/base/compiled_sweep.json" ;;
     checks) bounded python3 -m benchmarks.form_checks --limit-s "$(begin_until 10)" ;;
+    recheck)
+      bounded python3 -m benchmarks.collection_checks --json benchmarks/h200/collection_checks.json --at-once 8 \
+        --limit-s "$(begin_until 10)" ;;
     lineage) bounded python3 -m benchmarks.lineage_record --out "$work/lineage" --limit-s "$(begin_until 25)" ;;
     profiles:*) bounded python3 -m benchmarks.profile_record --json "$work/collection_profiles.json" --kernels "${1#*:}" ;;
     variants:*) bounded python3 -m benchmarks.kernel_variants --limit-s "$(begin_until 15)" "${1#*:}" ;;
     probes:*) bounded sh "benchmarks/probes/${1#*:}/next.sh" --limit-s "$(begin_until 15)" ;;
     tests) # all but the attacks, which have a step of their own
-      bounded python3 -m pytest -q -m gpu tests/gpu --ignore tests/gpu/test_attacks_cuda.py -p no:cacheprovider -n 6 ;;
-    attacks) bounded python3 benchmarks/attack_record.py --device cuda --json "$work/attacks.json" ;;
+      bounded python3 -m pytest -q -m gpu tests/gpu --ignore tests/gpu/test_attacks_cuda.py \
+        -p no:cacheprovider -p no:benchmark -n 6 ;;
+    attacks) bounded python3 benchmarks/attack_record.py --device cuda --at-once 4 --json "$work/attacks.json" ;;
     demo) bounded python3 -m warpsmith demo ;;
     throughput)
       bounded python3 benchmarks/evaluator_throughput.py --device cuda --count 24 --guard-cost 12 \
@@ -131,7 +135,17 @@ step() {
     engines) bounded python3 benchmarks/engine_throughput.py --device cuda --json "$work/engine_throughput.json" ;;
     sharing) bounded python3 -m pytest -q -m gpu tests/gpu/test_sharing_cuda.py -p no:cacheprovider ;;
     rejects)
-      bounded python3 benchmarks/false_rejects.py --device cuda --quick --repeats 10 --json "$work/false_rejects.json" ;;
+      bounded python3 benchmarks/false_rejects.py --device cuda --quick --repeats 10 --at-once 4 \
+        --json "$work/false_rejects.json" ;;
+    cpu_rejects:*) # parts FROM-TO/OF, two cores each; the records are joined by `false_rejects.py --add`
+      local of=${1#*/} from=${1#*:} to part jobs_=()
+      from=${from%%-*} to=${1%/*} to=${to#*-}
+      for part in $(seq "$from" "$to"); do
+        bounded taskset -c $((2 * (part - from))),$((2 * (part - from) + 1)) python3 benchmarks/false_rejects.py \
+          --device cpu --quick --repeats 20 --part "$part/$of" --json "$work/cpu_rejects_$part.json" &
+        jobs_+=($!)
+      done
+      wait "${jobs_[@]}" ;;
     draws)
       bounded python3 -m benchmarks.honest_draws --device cuda --draws 1000 --seconds 4 --json "$work/honest_draws.json" ;;
     clock:*)

@@ -22,6 +22,7 @@ from warpsmith.model.certificate import (
     EVALUATION,
     GUARDS,
     REMEASUREMENT,
+    SEEDS,
     SHAPES,
     Certificate,
     CheckStatus,
@@ -132,6 +133,14 @@ def test_what_only_verification_sees(
     assert [failed.name for failed in certificate.failed] == [check], told(certificate)
     assert says in certificate.failed[0].detail
     assert certificate.reason.startswith(f"{check} failed: ")
+
+
+def test_held_out_inputs_can_be_looked_at_without_sanitizers(evaluator: Evaluator, task_file: TaskFile) -> None:
+    found = Verifier(evaluator).examine(
+        task_file("mean_and_peak"), read_candidate(PLANTED / "reads_past_a_result.cpp"), sanitizers=False
+    )
+    assert [check.name for check in found] == [SEEDS, DISTRIBUTIONS, SHAPES, DETERMINISM]
+    assert all(check.outcome in (CheckStatus.PASSED, CheckStatus.NOT_APPLICABLE) for check in found)
 
 
 def test_an_invalid_candidate_gets_no_further_than_its_evaluation(

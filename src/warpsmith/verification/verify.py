@@ -181,12 +181,19 @@ class Verifier:
             return CheckOutcome(GUARDS, CheckStatus.FAILED, f"guards were left out: {', '.join(without)}.", figures)
         return CheckOutcome(GUARDS, CheckStatus.PASSED, figures=figures)
 
-    def examine(self, task: str | Path, candidate: Candidate, precision: Precision | None = None) -> list[CheckOutcome]:
+    def examine(
+        self,
+        task: str | Path,
+        candidate: Candidate,
+        precision: Precision | None = None,
+        *,
+        sanitizers: bool = True,  # False: held-out inputs alone, for a kernel whose text passed them before
+    ) -> list[CheckOutcome]:
         """The checks that take no times: held-out inputs and sanitizers; tried again if the harness fails.
 
         Evaluators with `shared` can examine several candidates on one device at once.
         """
-        names = (*_HELD_OUT_CHECKS, *_SANITIZERS[self._evaluator.device.kind])
+        names = (*_HELD_OUT_CHECKS, *(_SANITIZERS[self._evaluator.device.kind] if sanitizers else ()))
         if isinstance(self._evaluator, ExaminesElsewhere):
             self._on_event(VerificationEvent(SEEDS))
             return self._report(self._evaluator.examine(task, candidate, precision))
@@ -197,7 +204,7 @@ class Verifier:
             attempts += 1
             folder = make_scratch_folder()
             try:
-                return self._attempt(evaluator, task, candidate, precision, folder)
+                return self._attempt(evaluator, task, candidate, precision, folder, sanitizers)
             except TooLittleMemory as short:  # others use the device too
                 attempts -= 1
                 evaluator.wait_for_memory(short)
@@ -216,6 +223,7 @@ class Verifier:
         candidate: Candidate,
         precision: Precision | None,
         folder: OwnedFolder,
+        sanitizers: bool,
     ) -> list[CheckOutcome]:
         samples = folder.path / "samples"
         samples.mkdir(mode=0o700)
@@ -226,6 +234,8 @@ class Verifier:
             if report.status is Status.NOT_JUDGED:
                 raise HarnessFault(report.reason)
             checks = self._report(_held_out_outcomes(report))
+            if not sanitizers:
+                return checks
             self._on_event(VerificationEvent(_SANITIZERS[self._evaluator.device.kind][0]))
             # A result that is wrong without a sanitizer is wrong under one too: it is reported once.
             right = all(check.outcome is not CheckStatus.FAILED for check in checks)

@@ -19,7 +19,7 @@ from warpsmith.system.files import put_in_place
 
 _EVALUATION = TypeAdapter(Evaluation)
 _SETTINGS = TypeAdapter(Settings)
-_FORMAT = 8  # raise it when a change to the harness makes old evaluations worthless
+JUDGE_VERSION = 8  # raise it when a change to the harness makes old evaluations worthless
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ResultKey:
     @property
     def name(self) -> str:
         """The file name."""
-        parts = (self.task, self.candidate, self.compiler, self.device, self.torch, __version__, str(_FORMAT))
+        parts = (self.task, self.candidate, self.compiler, self.device, self.torch, __version__, str(JUDGE_VERSION))
         text = "\0".join(parts).encode() + _SETTINGS.dump_json(self.settings)
         return hashlib.sha256(text).hexdigest()
 
