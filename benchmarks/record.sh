@@ -132,7 +132,7 @@ step() {
     throughput)
       bounded python3 benchmarks/evaluator_throughput.py --device cuda --count 24 --guard-cost 12 \
         --json "$work/evaluator_throughput.json" ;;
-    engines) bounded python3 benchmarks/engine_throughput.py --device cuda --json "$work/engine_throughput.json" ;;
+    engines) bounded python3 benchmarks/engine_throughput.py --device cuda --count 16 --json "$work/engine_throughput.json" ;;
     sharing) bounded python3 -m pytest -q -m gpu tests/gpu/test_sharing_cuda.py -p no:cacheprovider ;;
     rejects)
       bounded python3 benchmarks/false_rejects.py --device cuda --quick --repeats 10 --at-once 4 \
@@ -149,7 +149,7 @@ step() {
     draws)
       bounded python3 -m benchmarks.honest_draws --device cuda --draws 1000 --seconds 4 --json "$work/honest_draws.json" ;;
     clock:*)
-      bounded python3 -m benchmarks.clock_cost --before "${1#*:}" --device cuda --json "$work/clock_cost.json" ;;
+      bounded python3 -m benchmarks.clock_cost --before "${1#*:}" --device cuda --count 4 --json "$work/clock_cost.json" ;;
     calibration)
       bounded python3 -m benchmarks.suite_calibration --device cuda --json benchmarks/h200/suite_calibration.json \
         --limit-s "$(begin_until 20)" ;;
