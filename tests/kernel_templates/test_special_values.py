@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.kernel_templates.bundle import KernelProcess, build, case_of, load_case
-from warpsmith.model.strategy import Plan
+from warpsmith.model.strategy import Plan, StrategyChoice
 
 TASKS = """
 import torch
@@ -37,14 +37,37 @@ def relu(x):
 @task(x=custom("rows, cols", special), workloads=[{"rows": 5, "cols": 20}])
 def clamped(x):
     return F.hardswish(x.clamp(-1.0, 2.0))
+
+
+@task(x=custom("rows, cols", special), workloads=[{"rows": 5, "cols": 20}])
+def exponentials(x):
+    return x.exp() + x.expm1().abs() + x.sigmoid()
+
+
+@task(x=custom("rows, cols", special), workloads=[{"rows": 5, "cols": 20}])
+def saturating(x):
+    return x.tanh() + x.erf() * 2
+
+
+@task(x=custom("rows, cols", special), workloads=[{"rows": 5, "cols": 20}])
+def logarithms(x):
+    return x.log() + x.log1p() * 2
+
+
+@task(x=custom("rows, cols", special), workloads=[{"rows": 5, "cols": 20}])
+def logarithm_of_zero(x):
+    return (x.clamp(min=0.0) * 1e-39).log()
 """
+NAMES = ("log_sum_exp", "relu", "clamped", "exponentials", "saturating", "logarithms", "logarithm_of_zero")
 
 
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])
 def test_special_values(backend: str, tmp_path: Path) -> None:
     file = tmp_path / "special.py"
     file.write_text(TASKS)
-    cases = [case_of(*load_case(file, name, backend), Plan()) for name in ("log_sum_exp", "relu", "clamped")]
+    loaded = [load_case(file, name, backend) for name in NAMES]
+    functions = Plan((StrategyChoice("vector-exp"),)) if backend == "cpu" else Plan()
+    cases = [case_of(*each, functions) for each in loaded]
 
     with KernelProcess(build(cases, tmp_path)) as process:
         wrong = [
