@@ -83,6 +83,21 @@ CHAINS = (  # tensors, the result, sizes
         ({"b": 3, "h": 3, "w": 5}, {"b": 2, "h": 1, "w": 2}),
     ),
     (
+        {"x": "b, k", "gain": "k", "shift": "k"},
+        "F.batch_norm(x.tanh(), None, None, gain, shift, True) - F.group_norm(x.abs(), 1, gain, shift)",
+        ({"b": 300, "k": 67}, {"b": 5, "k": 3}),
+    ),
+    (
+        {"x": "b, 4, n, w", "gain": "4, 1, 1", "shift": "4, 1, 1"},
+        "F.group_norm(F.mish(x) * gain + F.softplus(shift) + F.elu(x * 0.5, 0.7) + F.gelu(x, approximate='tanh'), 2)",
+        ({"b": 2, "n": 3, "w": 5}, {"b": 1, "n": 1, "w": 19}),
+    ),
+    (
+        {"x": "4, n, w", "gain": "4, 1, 1", "shift": "w"},
+        "torch.cat((x, (x * gain).erf() + x.pow(2) + shift, (x + gain).clamp(min=0.1).log()), 0)",
+        ({"n": 3, "w": 5}, {"n": 1, "w": 19}),
+    ),
+    (
         {"x": "m, k", "gain": "k", "shift": "k", "weight": "n, k", "bias": "n"},
         "F.gelu(F.linear(F.layer_norm(x, (x.shape[1],), gain, shift), weight, bias))",
         ({"m": 5, "k": 9, "n": 7},),

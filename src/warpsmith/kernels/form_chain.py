@@ -10,34 +10,22 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require, text
+from warpsmith.lowering.emitter import Context, Emitter, nest, wide
+from warpsmith.lowering.expressions import Axes, Unsupported
+from warpsmith.lowering.pointwise import function_of_one
+from warpsmith.lowering.stages import KernelLayout
+from warpsmith.model.brief import Problem
+from warpsmith.model.build import DeviceKind
 from warpsmith.model.task import MOVES, Operation, OutlineValue
 
 _CTYPES = {"float32": "float", "int64": "int64_t", "int32": "int32_t", "int8": "int8_t", "bool": "bool"}
 _BYTES = {"float": 4, "int64_t": 8, "int32_t": 4, "int8_t": 1, "bool": 1}
 _SAME = ("clone", "contiguous", "detach", "alias", "lift_fresh", "positive")
 _RESHAPES = ("view", "_unsafe_view", "reshape")
-_UNARY = {
-    "neg": "-{0}",
-    "abs": "std::fabs({0})",
-    "exp": "warpsmith::ops::exp({0})",
-    "log": "std::log({0})",
-    "sqrt": "std::sqrt({0})",
-    "rsqrt": "1.f / std::sqrt({0})",
-    "reciprocal": "1.f / {0}",
-    "sin": "std::sin({0})",
-    "cos": "std::cos({0})",
-    "tanh": "std::tanh({0})",
-    "erf": "std::erf({0})",
-    "sigmoid": "1.f / (1.f + warpsmith::ops::exp(-{0}))",
-    "silu": "warpsmith::ops::silu({0})",
-    "relu": "warpsmith::ops::larger(0.f, {0})",
-    "round": "__builtin_rintf({0})",
-    "floor": "std::floor({0})",
-    "ceil": "std::ceil({0})",
-}
 _BINARY = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
@@ -63,7 +51,10 @@ At = Callable[[Sequence[str]], str]
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor: its extents in C++, and the expression of the element at an index."""
+    """A tensor: its extents in C++, and the expression of the element at an index.
+
+    The last number of an index may count through up to `merges` of the last axes together.
+    """
 
     dims: tuple[str, ...]
     ctype: str
@@ -71,6 +62,7 @@ class Value:
     buffer: str = ""  # the name of the dense array that holds it; "" if it is an expression
     heavy: bool = False  # the expression computes something
     turned: str = ""  # the dense array that holds it with the last two axes exchanged
+    merges: int = 1
 
     @property
     def rank(self) -> int:
@@ -98,6 +90,7 @@ class _Writer:
     values: dict[str, Value] = field(default_factory=dict)
     scratch: list[str] = field(default_factory=list)  # bytes that products need besides
     turned: set[str] = field(default_factory=set)  # values with the last two axes exchanged
+    functions: dict[str, str] = field(default_factory=dict)  # of one number: their texts, and their names
 
     def source(self) -> str:
         """The whole file."""
@@ -126,13 +119,15 @@ class _Writer:
             f"  return at_[{count}] + {more};",
             "}",
         ]
+        functions = [f"inline float {name}{body}" for body, name in self.functions.items()]
+        functions = ["using namespace warpsmith;", *functions] if functions else []
         call = f"layout({', '.join(['at_', *([task.size_names] if task.sizes else [])])})"
         start = [f"int64_t at_[{count + 1}];", f"{call};", f"char* base_ = static_cast<char*>({task.workspace});"]
         body = [line.replace("at_[LAST]", f"at_[{count}]") for line in self.lines]
         return text(
             "// Operation by operation: element-wise operations and views are parts of the loops that use them.\n"
             "#include <warpsmith/cpu/operations.h>",
-            "\n".join(["namespace {", *layout, "}  // namespace"]),
+            "\n".join(["namespace {", *functions, *layout, "}  // namespace"]),
             task.workspace_bytes(f"int64_t at_[{count + 1}]; return {call};"),
             task.launch(*start, *body, "(void)base_;", "return 0;"),
         )
@@ -178,21 +173,22 @@ class _Writer:
             return _dense(target, dims, ctype)
         name = f"v{len(self.sizes)}_"
         self.lines.append(f"{ctype}* {name} = reinterpret_cast<{ctype}*>(base_ + at_[{len(self.sizes)}]);")
-        self.sizes.append(f"{_product(dims)} * {_BYTES[ctype]}")
+        self.sizes.append(_product([*dims, str(_BYTES[ctype])]))
         return _dense(name, dims, ctype)
 
     def _store(self, value: Value, target: str = "", ctype: str = "") -> Value:
         """The value in an array: a loop over its index."""
         made = self._array(value.dims, ctype or value.ctype, target)
-        index = [f"i{n}_" for n in range(value.rank)]
-        loops = [f"for (int64_t {i} = 0; {i} < {dim}; ++{i})" for i, dim in zip(index, value.dims, strict=True)]
+        dims = _merged(value)
+        index = [f"i{n}_" for n in range(len(dims))]
+        loops = [f"for (int64_t {i} = 0; {i} < {dim}; ++{i})" for i, dim in zip(index, dims, strict=True)]
         cast = f"static_cast<{made.ctype}>({value.at(index)})" if made.ctype != value.ctype else value.at(index)
         line = f"{made.at(index)} = {cast};"
         if value.rank == 0:
             self.lines.append(line)
             return made
-        simd = ["#pragma omp simd"] if value.rank > 1 else []
-        self.lines += ["{", _threads(value, value.rank - 1), *loops[:-1], *simd, f"{loops[-1]} {line}", "}"]
+        simd = ["#pragma omp simd"] if len(dims) > 1 else []
+        self.lines += ["{", _threads(value, len(dims) - 1), *loops[:-1], *simd, f"{loops[-1]} {line}", "}"]
         return made
 
     def _dense(self, value: Value) -> Value:
@@ -210,7 +206,7 @@ class _Writer:
         arguments = json.loads(node.arguments)
         keywords = {key: value for key, value in json.loads(node.keywords).items() if value is not None}
         used = [n for n, result in enumerate(node.results) if self._uses[result.name]]
-        made = self._made(_Call(name, arguments, keywords, node.results, used))
+        made = self._made(_Call(node, name, arguments, keywords, used))
         if name == "transpose":
             self.turned.add(node.results[0].name)
         for place, value in made.items():
@@ -224,11 +220,12 @@ class _Writer:
 
     def _made(self, call: _Call) -> dict[int, Value]:
         """The results of an operation, by their places."""
-        for group in (self._views, self._elements, self._rows):
+        for group in (self._views, self._rows):
             made = group(call)
             if made is not None:
                 return made if isinstance(made, dict) else {0: made}
-        raise NotThisForm
+        made = self._elements(call)
+        return made if isinstance(made, dict) else {0: made}
 
     def _operand(self, value: object) -> Value:
         """A tensor or a number."""
@@ -260,7 +257,8 @@ class _Writer:
         if name in _CONSTANTS or name in ("full", "scalar_tensor"):
             number = arguments[0 if name == "scalar_tensor" else 1] if name not in _CONSTANTS else _CONSTANTS[name]
             said = f"static_cast<{call.ctype}>({_literal(number)})"
-            return Value(self._dims(call.results[0]), call.ctype, lambda index: said)
+            dims = self._dims(call.results[0])
+            return Value(dims, call.ctype, lambda index: said, merges=len(dims))
         if name not in (*_SAME, *_RESHAPES, "split", "unbind", *_VIEWS):
             return None
         value = self._operand(arguments[0])
@@ -295,7 +293,7 @@ class _Writer:
         dims = (*first.dims[:axis], whole, *first.dims[axis + 1 :])
         return Value(dims, first.ctype, at, heavy=any(part.heavy for part in parts))
 
-    def _elements(self, call: _Call) -> Value | dict[int, Value] | None:
+    def _elements(self, call: _Call) -> Value | dict[int, Value]:
         name, arguments = call.name, call.arguments
         if name == "frexp":
             (value,) = self._broadcast([self._operand(arguments[0])])
@@ -334,8 +332,6 @@ class _Writer:
                 heavy=True,
             )
         operands, pattern = self._pattern(call)
-        if not pattern:
-            return None
         return _mapped(pattern, self._broadcast(operands), call.ctype)
 
     def _pattern(self, call: _Call) -> tuple[list[Value], str]:
@@ -345,16 +341,6 @@ class _Writer:
             return [self._operand(arguments[0])], f"static_cast<{call.ctype}>({{0}})"
         if name == "where":
             return [self._operand(each) for each in arguments], "({0} ? {1} : {2})"
-        if name == "clamp":
-            require(len(arguments) == 3 and all(isinstance(each, int | float) for each in arguments[1:]))
-            low, high = (_literal(float(each)) for each in arguments[1:])
-            return [self._operand(arguments[0])], f"std::min(std::max({{0}}, {low}), {high})"
-        if name == "gelu":
-            require(call.keywords.get("approximate", "none") == "none")
-            return [self._operand(arguments[0])], "warpsmith::ops::gelu({0})"
-        if name in _UNARY:
-            require(len(arguments) == 1 and not call.keywords and call.ctype == "float")
-            return [self._operand(arguments[0])], _UNARY[name]
         if name in _BINARY:
             require(len(arguments) == 2 and not call.keywords)
             first = self._operand(arguments[0])
@@ -367,7 +353,24 @@ class _Writer:
             if name in _ARITHMETIC:
                 operands = [_cast(value, call.ctype) for value in operands]
             return operands, _BINARY[name]
-        return [], ""
+        return [self._operand(arguments[0])], f"{self._function(call)}({{0}})"
+
+    def _function(self, call: _Call) -> str:
+        """The name of a function of one number, which the file then contains: written as templates write it."""
+        task, node = self.task, call.node
+        tensors = [value for value in (*call.arguments, *call.keywords.values()) if isinstance(value, dict)]
+        require(tensors == call.arguments[:1] and self._operand(tensors[0]).ctype == call.ctype == "float")
+        bare = replace(task.contract, arguments=())
+        try:
+            pool, x, made = function_of_one(task.task, node)
+            layout = KernelLayout(pool, Axes(), {})
+            problem = Problem(task.task, bare, "cpu", "", DeviceKind.CPU, "", ())
+            emitter = Emitter(Context(problem, layout, device=False, vector=True), lambda load: "x", {x: "x"})
+            value = emitter.value(made)
+        except Unsupported as error:
+            raise NotThisForm from error
+        body = "\n".join(["(float x) {", *nest([*emitter.lines, f"return {value};"]), "}"])
+        return self.functions.setdefault(body, f"{call.name}{len(self.functions)}_")
 
     def _broadcast(self, operands: Sequence[Value]) -> list[Value]:
         """Operands of the same extents; what is computed for fewer elements is stored first."""
@@ -481,11 +484,15 @@ class _Writer:
 class _Call:
     """One operation."""
 
+    node: Operation
     name: str
     arguments: list[Any]
     keywords: dict[str, Any]
-    results: tuple[OutlineValue, ...]
     used: list[int]  # places of the results that are used
+
+    @property
+    def results(self) -> tuple[OutlineValue, ...]:
+        return self.node.results
 
     def argument(self, place: int, default: object = None) -> Any:
         return self.arguments[place] if place < len(self.arguments) else default
@@ -516,7 +523,13 @@ def _names(arguments: object) -> list[str]:
 
 
 def _product(dims: Sequence[str]) -> str:
-    return " * ".join(dim for dim in dims if dim != "1") or "1"
+    return wide(" * ".join(dim for dim in dims if dim != "1") or "1")
+
+
+def _merged(value: Value) -> tuple[str, ...]:
+    """The extents of the loops over a value: long inner loops vectorise better, and threads need several outer ones."""
+    outer = max(value.rank - value.merges, 0)
+    return (*value.dims[:outer], _product(value.dims[outer:])) if outer != 1 and value.rank else value.dims
 
 
 def _threads(value: Value, loops: int) -> str:
@@ -539,13 +552,15 @@ def _literal(number: float, kind: str = "float") -> str:
 def _dense(buffer: str, dims: Sequence[str], ctype: str) -> Value:
     def at(index: Sequence[str]) -> str:
         place = ""
-        for i, dim in zip(index, dims, strict=True):
+        outer = len(index) - 1
+        lengths = dims if len(index) == len(dims) else (*dims[:outer], _product(dims[outer:]))
+        for i, dim in zip(index, lengths, strict=True):
             if dim == "1":
                 continue
             place = f"({place}) * ({dim}) + {i}" if place else i
         return f"{buffer}[{place or 0}]"
 
-    return Value(tuple(dims), ctype, at, buffer)
+    return Value(tuple(dims), ctype, at, buffer, merges=len(dims))
 
 
 def _mapped(pattern: str, operands: Sequence[Value], ctype: str) -> Value:
@@ -553,8 +568,9 @@ def _mapped(pattern: str, operands: Sequence[Value], ctype: str) -> Value:
     return Value(
         dims,
         ctype,
-        lambda index: f"({pattern.format(*(f'({v.at(index[len(index) - v.rank :])})' for v in operands))})",
+        lambda index: f"({pattern.format(*(f'({v.at(index if v.rank else ())})' for v in operands))})",
         heavy=True,
+        merges=min((value.merges for value in operands if value.rank), default=1),
     )
 
 
@@ -571,14 +587,15 @@ def _expanded(value: Value, dims: Sequence[str]) -> Value:
     if list(value.dims) == list(dims) or not value.dims:
         return value
     skipped = len(dims) - value.rank
+    same = [dim != "1" or dims[skipped + n] == "1" for n, dim in enumerate(value.dims)]
+    last = len(list(takewhile(lambda each: each == same[-1], reversed(same))))  # axes alike at the end
 
     def at(index: Sequence[str]) -> str:
-        own = index[skipped:]
-        return value.at(
-            ["0" if dim == "1" and dims[skipped + n] != "1" else own[n] for n, dim in enumerate(value.dims)]
-        )
+        before = [(i if same[n] else "0") for n, i in enumerate(index[skipped:-1])]
+        return value.at([*before, *([index[-1]] if same[-1] else ["0"] * (value.rank - len(before)))])
 
-    return Value(tuple(dims), value.ctype, at, heavy=value.heavy)
+    merges = min(last, value.merges) if same[-1] else last
+    return Value(tuple(dims), value.ctype, at, heavy=value.heavy, merges=merges)
 
 
 def _cut(value: Value, axis: int, length: str, begin: str) -> Value:

@@ -5,12 +5,14 @@ Activations have a form that keeps its accuracy in float32; `emitter` writes eac
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from warpsmith.lowering.expressions import Expr, ExpressionPool, Unsupported, wider
-from warpsmith.lowering.terms import OperationCall, Term
+from warpsmith.lowering.terms import Lowering, OperationCall, Term
+from warpsmith.model.task import Family, Operation, Outline, OutlineValue, Task
 
 Unary = Callable[["Algebra", Expr], Expr]
 
@@ -200,6 +202,18 @@ def apply(call: OperationCall) -> list[Term] | None:
     if name in ("addcmul", "addcdiv", "lerp", "xlogy", "prelu", "_prelu_kernel"):
         return _ternary(call)
     return None
+
+
+def function_of_one(task: Task, node: Operation) -> tuple[ExpressionPool, Expr, Expr]:
+    """An element-wise operator of one float tensor and numbers: the operand and the result, as expressions."""
+    arguments, operand = json.loads(node.arguments), OutlineValue("x", "float32", ())
+    lowering = Lowering(task, Outline(Family.ELEMENTWISE, (operand,), (node,), ()))
+    given = [{"$": operand.name}, *arguments[1:]]
+    call = OperationCall(lowering, node, node.op.split(".")[1], given, json.loads(node.keywords))
+    made = apply(call)
+    if made is None:
+        raise Unsupported(node.op)
+    return lowering.pool, lowering.term(operand.name).expr, made[0].expr
 
 
 def _operand(do: Algebra, call: OperationCall, place: int, key: str = "") -> Expr | float | None:

@@ -5,35 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 
 #include <warpsmith/cpu/convolution.h>
+#include <warpsmith/cpu/functions.h>
 
 namespace warpsmith::ops {
 
 constexpr int64_t kAlone = 1 << 17;  // elements that one thread computes before others would have begun
-
-// e^x without a branch or a call, so that loops vectorise; NaN and infinities as usual.
-inline float exp(float x) {
-  const float bounded = x < -87.3f ? -87.3f : (x > 88.37f ? 88.37f : x);
-  const float n = __builtin_rintf(bounded * 1.44269504f);
-  const float r = (bounded - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 1.395067899e-3f;
-  p = p * r + 8.369021118e-3f;
-  p = p * r + 4.166620225e-2f;
-  p = p * r + 1.666651815e-1f;
-  p = p * r + 0.5f;
-  const uint32_t bits = static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23;
-  float scale;
-  std::memcpy(&scale, &bits, 4);
-  const float value = (p * r * r + r) * scale + scale;
-  const float high = x > 88.72f ? std::numeric_limits<float>::infinity() : value;
-  return x != x ? x : (x < -103.f ? 0.f : high);
-}
-
-inline float silu(float x) { return x / (1.f + exp(-x)); }
-inline float gelu(float x) { return x * 0.5f * (1.f + std::erf(x * 0.70710678f)); }
 
 inline int32_t exponent_of(float x) {
   int exponent = 0;
@@ -98,14 +77,14 @@ inline void softmax_rows(float* values, int64_t rows, int64_t columns, bool log,
     }
     if (log) {
 #pragma omp simd reduction(+ : total)
-      for (int64_t j = 0; j < columns; ++j) total += exp(at[j] - most);
+      for (int64_t j = 0; j < columns; ++j) total += vector_exp_below(at[j] - most);
       const float shift = std::log(total);
 #pragma omp simd
       for (int64_t j = 0; j < columns; ++j) at[j] = at[j] - most - shift;
     } else {
 #pragma omp simd reduction(+ : total)
       for (int64_t j = 0; j < columns; ++j) {
-        at[j] = exp(at[j] - most);
+        at[j] = vector_exp_below(at[j] - most);
         total += at[j];
       }
       const float factor = 1.f / total;
@@ -153,6 +132,14 @@ inline void group_norm(const float* x, const float* gain, const float* bias, flo
   for (int64_t row = 0; row < outer * groups; ++row) {
     const float* from = x + row * count;
     const Scale scale = scale_of(moments_of(from, count, from[0]), static_cast<double>(count), from[0], eps);
+    if (inner == 1) {
+      const int64_t first = row % groups * share;
+#pragma omp simd
+      for (int64_t j = 0; j < share; ++j)
+        out[row * count + j] = (from[j] - scale.mean) * scale.factor * (gain ? gain[first + j] : 1.f) +
+                               (bias ? bias[first + j] : 0.f);
+      continue;
+    }
     for (int64_t c = 0; c < share; ++c) {
       const int64_t channel = row % groups * share + c;
       const float factor = scale.factor * (gain ? gain[channel] : 1.f), plus = bias ? bias[channel] : 0.f;
@@ -176,9 +163,45 @@ inline void layer_norm(const float* x, const float* gain, const float* bias, flo
   }
 }
 
+// By the moments of each column of a matrix, for blocks of columns that vectors go through row by row.
+inline void batch_norm_columns(const float* x, const float* gain, const float* bias, float* out, int64_t rows,
+                               int64_t columns, double eps) {
+  constexpr int64_t kBlock = 64, kRows = 256;  // of a block; rows whose sums are kept as floats
+#pragma omp parallel for schedule(static) if (rows * columns > kAlone)
+  for (int64_t first = 0; first < columns; first += kBlock) {
+    const int64_t width = std::min(kBlock, columns - first);
+    double sum[kBlock] = {}, squares[kBlock] = {};
+    for (int64_t begin = 0; begin < rows; begin += kRows) {
+      float part[kBlock] = {}, square[kBlock] = {};
+      const int64_t end = std::min(rows, begin + kRows);
+      for (int64_t row = begin; row < end; ++row) {
+#pragma omp simd
+        for (int64_t j = 0; j < width; ++j) {
+          const float value = x[row * columns + first + j] - x[first + j];
+          part[j] += value;
+          square[j] += value * value;
+        }
+      }
+      for (int64_t j = 0; j < width; ++j) sum[j] += part[j], squares[j] += square[j];
+    }
+    float mean[kBlock], factor[kBlock], plus[kBlock];
+    for (int64_t j = 0; j < width; ++j) {
+      const Scale scale = scale_of({sum[j], squares[j]}, static_cast<double>(rows), x[first + j], eps);
+      mean[j] = scale.mean, factor[j] = scale.factor * (gain ? gain[first + j] : 1.f);
+      plus[j] = bias ? bias[first + j] : 0.f;
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t at = row * columns + first;
+#pragma omp simd
+      for (int64_t j = 0; j < width; ++j) out[at + j] = (x[at + j] - mean[j]) * factor[j] + plus[j];
+    }
+  }
+}
+
 // By the moments of each channel over all images.
 inline void batch_norm(const float* x, const float* gain, const float* bias, float* out, int64_t images,
                        int64_t channels, int64_t inner, double eps) {
+  if (inner == 1) return batch_norm_columns(x, gain, bias, out, images, channels, eps);
 #pragma omp parallel for schedule(static) if (images * channels * inner > kAlone)
   for (int64_t channel = 0; channel < channels; ++channel) {
     const float shift = x[channel * inner];
