@@ -21,14 +21,14 @@ from tests.searching import (
     valid,
 )
 from warpsmith.methods.load import ablated, load, methods
-from warpsmith.model.brief import Precedent, Problem, Proposal, Reply, TrialOutcome
+from warpsmith.model.brief import Brief, Precedent, Problem, Prompt, Proposal, Reply, TrialOutcome
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.errors import RunError, UsageError
 from warpsmith.model.evaluation import Evaluation, Status
 from warpsmith.model.method import Move
 from warpsmith.model.usage import TokenUsage
 from warpsmith.prompts.renderer import render
-from warpsmith.run_log.events import Budget, ReplyReceived
+from warpsmith.run_log.events import BriefAsked, Budget, PromptSent, ReplyReceived
 from warpsmith.run_log.log import RunLog
 from warpsmith.search.session import Session, read_state
 
@@ -349,3 +349,32 @@ def test_a_better_model_stands_better(tmp_path: Path) -> None:
         bad, good = brief.models
         assert (good.model, good.replies, good.cost_usd, good.tokens) == ("good", 2, 1.0, 40)
         assert good.gain > 0 == bad.gain
+
+
+def test_a_brief_and_its_prompt_are_stored_at_once(tmp_path: Path) -> None:
+    with new_session(tmp_path / "run", FULL) as session:
+
+        def word(brief: Brief) -> Prompt:
+            assert not any(isinstance(entry.event, BriefAsked) for entry in session._log.entries())
+            return render(brief)
+
+        asked = session.ask_and_word(word)
+        assert asked is not None
+        brief, prompt = asked
+        assert [type(entry.event) for entry in session._log.entries()][-2:] == [BriefAsked, PromptSent]
+        assert session.conversation(brief.number)[0] == prompt
+        session.answer(brief, Reply(reply_text(1), "canned"))
+        known = snapshot(session.state)
+    with RunLog.read(tmp_path / "run") as log:
+        assert snapshot(read_state(log, log.setup())) == known
+
+
+def test_a_brief_whose_prompt_cannot_be_worded_is_asked_again(tmp_path: Path) -> None:
+    def refuse(brief: Brief) -> Prompt:
+        raise UsageError("the template cannot be read.")
+
+    with new_session(tmp_path / "run", FULL) as session, pytest.raises(UsageError, match="the template"):
+        session.ask_and_word(refuse)
+    with Session.resume(tmp_path / "run") as session:
+        assert not session.state.in_flight
+        assert session.ask_and_word(render) is not None

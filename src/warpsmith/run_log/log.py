@@ -164,26 +164,25 @@ class RunLog:
         """The time by the clock of the log, seconds since 1970."""
         return self._clock()
 
-    def append(self, *happened: Event) -> tuple[LogEntry, ...]:
-        """Store events, all or none of them."""
+    def append(self, *happened: Event, at: float | None = None) -> tuple[LogEntry, ...]:
+        """Store events, all or none of them. `at` is when they happened, if not now."""
         with self._guard:
             self._synchronise("FULL" if any(isinstance(each, ReplyReceived) for each in happened) else "NORMAL")
-            at = self._clock()
-            rows = [(at, type(e).__name__, *_numbers(e), _dump(e)) for e in happened]
-            sequence = []
+            at = self._clock() if at is None else at
+            bodies = [_dump(event) for event in happened]
+            values: list[object] = []
+            for event, body in zip(happened, bodies, strict=True):
+                values += (at, type(event).__name__, *_numbers(event), body)
             try:
-                with self._connection:
-                    for row in rows:
-                        cursor = self._connection.execute(
-                            "INSERT INTO events (at, kind, brief, trial, body) VALUES (?, ?, ?, ?, ?)", row
-                        )
-                        sequence.append(cursor.lastrowid or 0)
+                # One statement is one transaction. Separate calls to begin and to commit would let other threads in
+                # between, and a bench of many runs spends much time on waiting for its turn again.
+                last = self._connection.execute(_insertion(len(happened)), values).lastrowid or 0 if happened else 0
             except sqlite3.Error as fault:
                 raise RunError(
                     f"{self.folder / LOG_FILE} cannot be written ({fault}); free some space and resume."
                 ) from None
-        self._remember(happened, [str(row[-1]) for row in rows])
-        return tuple(LogEntry(seq, at, event) for seq, event in zip(sequence, happened, strict=True))
+        self._remember(happened, bodies)
+        return tuple(LogEntry(seq, at, event) for seq, event in enumerate(happened, last - len(happened) + 1))
 
     def _remember(self, happened: Iterable[Event], bodies: Iterable[str]) -> None:
         """Cache the latest events of trials: nobody else writes."""
@@ -279,6 +278,12 @@ class RunLog:
         return event
 
 
+@cache
+def _insertion(count: int) -> str:
+    """The statement that stores so many events."""
+    return f"INSERT INTO events (at, kind, brief, trial, body) VALUES {', '.join(['(?, ?, ?, ?, ?)'] * count)}"
+
+
 def _numbers(event: Event) -> list[int]:
     """The brief and the trial that an event is about, by which it is found; 0 for none."""
     return [getattr(event, "brief", 0), getattr(event, "trial", 0)]
@@ -300,14 +305,24 @@ def storable(value: _E) -> _E:
     if type(made) is str:
         if not made.isascii():
             made = made.encode("utf-8", "replace").decode("utf-8")
-    elif isinstance(value, tuple):
-        made = tuple(storable(each) for each in value)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        old = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
-        new = {name: storable(each) for name, each in old.items()}
-        if new != old:
-            made = dataclasses.replace(value, **new)
+    elif isinstance(made, tuple):
+        made = tuple(map(storable, made))
+    else:
+        new = {}
+        for name in _field_names(made.__class__):
+            old = getattr(made, name)
+            stored = storable(old)
+            if stored is not old and stored != old:
+                new[name] = stored
+        if new:
+            made = dataclasses.replace(made, **new)
     return cast(_E, made)
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a record; none for other types."""
+    return tuple(each.name for each in dataclasses.fields(kind) if each.init) if dataclasses.is_dataclass(kind) else ()
 
 
 def _adapter(kind: str) -> TypeAdapter[Any]:
@@ -353,7 +368,8 @@ def _open(folder: Path, clock: Callable[[], float]) -> RunLog:
     try:
         if _is_empty(path):  # its process was killed while it made the file
             path.with_name(f"{LOG_FILE}-journal").unlink(missing_ok=True)
-        connection = _careful(sqlite3.connect(path, timeout=10.0, check_same_thread=False))
+        # No isolation level: every statement is a transaction of its own.
+        connection = _careful(sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False))
         try:
             _check_schema(connection, path, new=check_version(connection, path) == 0)
             connection.execute("PRAGMA journal_mode = WAL")

@@ -279,11 +279,10 @@ class SearchLoop:
         ):
             if self._reason() or self._request_profiles(thread):
                 return
-            brief = self._session.ask()
-            if brief is None:
+            asked = self._session.ask_and_word(self._proposer.prompt)
+            if asked is None:
                 return
-            prompt = self._proposer.prompt(brief)
-            self._session.sent(brief, prompt)
+            brief, prompt = asked
             self._observer.asked(brief)
             self._with_proposer.add(brief.number)
             pool.submit(self._propose, brief, prompt)

@@ -45,6 +45,7 @@ from warpsmith.run_log.events import (
     BriefAsked,
     Budget,
     Event,
+    LogEntry,
     NoteAdded,
     PrecedentsFound,
     PromptSent,
@@ -255,6 +256,24 @@ class Session:
             return None
         self._keep(event)
         return self._next_brief.build(event)
+
+    def ask_and_word(self, word: Callable[[Brief], Prompt]) -> tuple[Brief, Prompt] | None:
+        """`ask`, then `sent` with the prompt of the brief; both are stored at once, before the prompt is sent."""
+        at = self._log.now()
+        event = self._next_brief.choose(self.budget, at)
+        if event is None:
+            return None
+        self.state.apply(LogEntry(0, at, event))
+        events: tuple[Event, ...] = (event,)
+        try:
+            brief = self._next_brief.build(event)
+            prompt = word(brief)
+            events = (event, PromptSent(brief.number, prompt))
+        finally:
+            _, *sent = self._log.append(*events, at=at)
+        for entry in sent:
+            self.state.apply(entry)
+        return brief, prompt
 
     def brief(self, number: int) -> Brief:
         """A brief that has no reply yet."""
