@@ -275,3 +275,40 @@ def test_threads_that_begin_together_compile_a_template_once(monkeypatch: pytest
     with ThreadPoolExecutor(8) as threads:
         assert len(set(map(id, threads.map(renderer._template, ["system"] * 8)))) == 1
     assert read == ["system"]
+
+
+def test_a_template_is_rendered_once_for_the_fields_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[str] = []
+    worded = renderer._worded
+
+    def noted(name: str, asked: Brief, code_chars: int) -> str:
+        rendered.append(name)
+        return worded(name, asked, code_chars)
+
+    monkeypatch.setattr(renderer, "_kept", {})
+    monkeypatch.setattr(renderer, "_worded", noted)
+    asked = brief(EVERYTHING)
+
+    first = render(asked)
+    rendered.clear()
+    assert render(replace(asked, number=asked.number + 1)) == first
+    assert rendered == []
+    assert "a better name" in user(replace(asked, best=replace(BEST, name="a better name")))
+    assert rendered == ["sections/best", "sections/parents"]
+
+
+def test_what_every_template_reads_is_known() -> None:
+    names = [str(path.relative_to(renderer.TEMPLATES).with_suffix("")) for path in renderer.TEMPLATES.rglob("*.j2")]
+
+    for name in names:
+        read = renderer._fields_read(name)
+        assert read is not None, name
+        assert set(read) <= set(Brief.__dataclass_fields__), name
+
+
+def test_a_wording_of_the_user_is_rendered_for_every_brief(tmp_path: Path) -> None:
+    (tmp_path / "own.j2").write_text("This is brief {{ brief.number }}.")
+    asked = replace(brief(BARE), wording=str(tmp_path / "own"))
+
+    assert "This is brief 7." in user(replace(asked, number=7))
+    assert "This is brief 8." in user(replace(asked, number=8))

@@ -10,18 +10,18 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined, Template, TemplateNotFound
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template, TemplateNotFound, nodes
 from jinja2.exceptions import TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from warpsmith.backends.c_contract import PRECISION_RULES, code_block
 from warpsmith.hardware.occupancy import MULTIPROCESSORS, WARP
 from warpsmith.hardware.roofline import permitted
-from warpsmith.model.brief import Brief, Message, Problem, Prompt, Role
+from warpsmith.model.brief import Brief, Message, Problem, Prompt, Role, ShownCandidate
 from warpsmith.model.candidate import SourceFile
 from warpsmith.model.errors import UsageError
 from warpsmith.model.evaluation import Interval, Status
@@ -96,7 +96,7 @@ _SPARED = (
 _LATEST_LAST = ("failures", "ideas", "notes", "lineage")  # of these the oldest goes first, of the others the last
 _LEAST_CODE_CHARS = 1000
 _FIXED = frozenset({"system", "sections/task", "sections/device", "sections/judging", "sections/forbidden"})
-_MOST_KEPT = 1024  # a bench works on many problems at the same time
+_MOST_KEPT = 2048  # a bench works on many problems at the same time
 
 
 def render(brief: Brief, limit_chars: int = LIMIT_CHARS) -> Prompt:
@@ -149,36 +149,48 @@ def _user_text(brief: Brief, whole: Brief, code_chars: int) -> tuple[str, int]:
     return text, len(shared) if text.startswith(shared) else 0
 
 
-_kept: dict[tuple[str, int, Product, Move], tuple[Problem, str]] = {}
-"""Cached sections that are the same in all briefs of a run, by the id of its problem (kept alive by the entry)."""
+_kept: dict[tuple[object, ...], tuple[Problem, str]] = {}
+"""Sections of earlier prompts, by what their templates read. An entry keeps its problem alive, whose id is in the key.
+
+The best kernel, the parents and the failures of a run stay the same for several briefs.
+"""
 
 
 def _rendered(name: str, brief: Brief, code_chars: int) -> str:
-    if name not in _FIXED:
+    """A section of the prompt; one that an earlier prompt had, too, is not rendered again."""
+    fields = _fields_read(name)
+    if fields is None:
         return _worded(name, brief, code_chars)
-    key = (name, id(brief.problem), brief.product, brief.move)
-    if key not in _kept:
+    key = (name, id(brief.problem), code_chars, *(getattr(brief, field) for field in fields))
+    kept = _kept.get(key)
+    if kept is None:
+        kept = (brief.problem, _worded(name, brief, code_chars))
         if len(_kept) >= _MOST_KEPT:
             _kept.clear()
-        _kept[key] = (brief.problem, _worded(name, brief, code_chars))
-    return _kept[key][1]
+        _kept[key] = kept
+    return kept[1]
+
+
+@cache
+def _fields_read(name: str) -> tuple[str, ...] | None:
+    """The fields of a brief that decide what a template says; None if they are not known, as for a user's own."""
+    if Path(name).is_absolute():
+        return None
+    tree = _environment().parse(_load(name) or "")
+    reads = [each for each in tree.find_all(nodes.Getattr) if _is_brief(each.node)]
+    others = sum(map(_is_brief, tree.find_all(nodes.Name))) - len(reads)
+    if others or any(tree.find_all((nodes.Include, nodes.Extends, nodes.Import, nodes.FromImport))):
+        return None
+    return tuple(sorted({each.attr for each in reads}))
+
+
+def _is_brief(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Name) and node.name == "brief"
 
 
 def _worded(name: str, brief: Brief, code_chars: int) -> str:
-    problem = brief.problem
     try:
-        text = _template(name).render(
-            brief=brief,
-            problem=problem,
-            task=problem.task,
-            contract=problem.contract,
-            language=LANGUAGES.get(problem.backend, problem.backend),
-            facts=facts(problem.arch),
-            precision=PRECISION_RULES[problem.task.precision],
-            ridges=_ridges(problem),
-            tag=_tag(brief),
-            code_chars=code_chars,
-        )
+        text = _template(name).render(_said_by(brief.problem), brief=brief, code_chars=code_chars)
     except TemplateNotFound as missing:
         raise UsageError(f"there is no prompt template {missing.name!r}; check the wording of the operator.") from None
     except TemplateError as wrong:
@@ -186,6 +198,29 @@ def _worded(name: str, brief: Brief, code_chars: int) -> str:
         where = f", line {line}," if line else ""
         raise UsageError(f"the prompt template {name!r}{where} cannot be rendered: {wrong}; correct it.") from wrong
     return text.strip()
+
+
+def _said_by(problem: Problem) -> dict[str, object]:
+    """What templates may say of a problem, by name."""
+    found = _problems.get(id(problem))
+    if found is None:
+        if len(_problems) >= _MOST_KEPT:
+            _problems.clear()
+        found = _problems[id(problem)] = {
+            "problem": problem,
+            "task": problem.task,
+            "contract": problem.contract,
+            "language": LANGUAGES.get(problem.backend, problem.backend),
+            "facts": facts(problem.arch),
+            "precision": PRECISION_RULES[problem.task.precision],
+            "ridges": _ridges(problem),
+            "tag": _tag(problem),
+        }
+    return found
+
+
+_problems: dict[int, dict[str, object]] = {}
+"""By the id of a problem, which its entry keeps alive."""
 
 
 def _ridges(problem: Problem) -> list[tuple[float, str]]:
@@ -203,11 +238,11 @@ def _ridges(problem: Problem) -> list[tuple[float, str]]:
     return found
 
 
-def _tag(brief: Brief) -> str:
+def _tag(problem: Problem) -> str:
     """The label of code blocks in the task's language."""
-    if brief.problem.contract.call is not None:
+    if problem.contract.call is not None:
         return "python"
-    return "cuda" if brief.problem.backend == "cuda" else "cpp"
+    return "cuda" if problem.backend == "cuda" else "cpp"
 
 
 def _sources(files: Sequence[SourceFile], limit: int) -> str:
@@ -232,11 +267,19 @@ class _Sandbox(SandboxedEnvironment):
             self._decided[key] = super().is_safe_attribute(obj, attr, value)
         return self._decided[key]
 
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """A field of a record is data, which needs no check; `getattr` of the base class checks everything else."""
+        if attribute in getattr(type(obj), "__dataclass_fields__", ()) and attribute[0] != "_":
+            return getattr(obj, attribute)
+        return super().getattr(obj, attribute)
+
 
 def _template(name: str) -> Template:
     if name not in _templates:
         with _compiling:  # takes long: one thread compiles what all threads of a bench need at its start
-            _templates[name] = _environment().get_template(name)
+            template = _environment().get_template(name)
+            template.globals = dict(template.globals)  # read at every rendering, and a ChainMap is slow
+            _templates[name] = template
     return _templates[name]
 
 
@@ -266,8 +309,17 @@ def _environment() -> Environment:
         status=_STATUS_WORDS.__getitem__,
         sources=_sources,
         fenced=lambda body, tag="": code_block(tag, body),
+        kernel=partial(_said_of, "kernel"),
+        described=partial(_said_of, "described"),
+        measured=partial(_said_of, "measured"),
     )
     return environment
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _said_of(macro: str, shown: ShownCandidate, *limits: int) -> str:
+    """A kernel by a macro of `exhibit`. A kernel is shown in many briefs: as the best, as a parent, in a line."""
+    return str(getattr(_template("exhibit").module, macro)(shown, *limits))
 
 
 def _load(name: str) -> str | None:
