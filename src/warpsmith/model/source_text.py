@@ -52,24 +52,25 @@ def tokens(text: str, start: int = 0) -> Iterator[Token]:
     """The words of a text, spaces and comments among them."""
     if start == 0 and len(text) <= _KEPT_CHARS:
         return iter(_kept(text))
-    return _read_tokens(text, start)
+    return iter(_read_tokens(text, start))
 
 
-def _read_tokens(text: str, start: int) -> Iterator[Token]:
-    for found in _TOKEN.finditer(text, start):
-        # Groups nested in another are never the last one to close, so this is always the kind.
-        yield Token(found.lastgroup or "", found[0], found.start())
+def _read_tokens(text: str, start: int) -> tuple[Token, ...]:
+    # Groups nested in another are never the last one to close, so `lastgroup` is always the kind. `Token(...)` would
+    # take twice as long.
+    make = tuple.__new__
+    return tuple([make(Token, (each.lastgroup, each[0], each.start())) for each in _TOKEN.finditer(text, start)])
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _kept(text: str) -> tuple[Token, ...]:
-    """A reply is looked at several times in a row, from one question to the next."""
-    return tuple(_read_tokens(text, 0))
+    """A reply is looked at several times in a row, from one question to the next, those of several runs in turn."""
+    return _read_tokens(text, 0)
 
 
-def code_tokens(text: str) -> Iterator[Token]:
+def code_tokens(text: str) -> list[Token]:
     """The words a compiler would see."""
-    return (token for token in tokens(text) if token.kind not in _SILENT)
+    return [token for token in tokens(text) if token.kind not in _SILENT]
 
 
 _TURN = threading.RLock()  # garbage collected during a reading may read something itself

@@ -190,7 +190,7 @@ def _answer(text: str, brief: Brief, cut: bool) -> _Reading:
         suffix = backend_named(brief.problem.backend).suffixes[0]
         own = _commented(code if parts.blocks else text, (file for each in _shown(brief) for file in each.files))
         fields = Fields(*(getattr(fields, word) or getattr(own, word) for word in _WORDS))
-        return _Reading((SourceFile(f"kernel{suffix}", code.strip("\n") + "\n"),), fields=fields)
+        return _Reading((SourceFile(f"kernel{suffix}", _as_file(code)),), fields=fields)
     try:
         edits = _edits(text, parts)
         if edits and not cut:
@@ -271,11 +271,11 @@ def _chosen(found: Sequence[Block], brief: Brief, cut: bool) -> str:
     entries: list[Block] = []
     others: list[str] = []
     for block in found:
-        if programs.defines(block.text, contract) and not _foreign(block, contract):
+        if programs.defines(_as_file(block.text), contract) and not _foreign(block, contract):
             entries.append(block)
         else:
             others.append(block.text)
-    whole = [b for b in entries if (b.closed or not cut) and programs.complete(b.text, contract)]
+    whole = [b for b in entries if (b.closed or not cut) and programs.complete(_as_file(b.text), contract)]
     if whole:
         # A quoted kernel of the brief is the answer only if the reply has no other.
         shown = {_bare(file.text) for each in _shown(brief) for file in each.files}
@@ -286,6 +286,11 @@ def _chosen(found: Sequence[Block], brief: Brief, cut: bool) -> str:
     # A program in a closed fence with a missing bracket was not cut off; the compiler will report the error.
     closed = [block for block in entries if block.closed]
     return _ordered(closed[-1].text, contract) if closed and not cut else ""
+
+
+def _as_file(code: str) -> str:
+    """A program as it is stored. Its words are read in this form alone, so that they are read once."""
+    return code.strip("\n") + "\n"
 
 
 def _ordered(code: str, contract: Contract) -> str:

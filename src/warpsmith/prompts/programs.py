@@ -46,7 +46,7 @@ def defines(code: str, contract: Contract) -> bool:
         )
     if contract.entry not in code:
         return False
-    words = list(code_tokens(code))
+    words = code_tokens(code)
     return any(words[at].text == contract.entry for at in _function_heads(words))
 
 
@@ -193,7 +193,7 @@ def _kernel_name(words: Sequence[Token]) -> tuple[str, int]:
 def with_the_parameters(code: str, contract: Contract) -> str:
     """The name of the only function that has the entry point's parameters, of whatever name; "" without one."""
     wanted = [_plain_type(argument.ctype) for argument in contract.arguments]
-    words = list(code_tokens(code))
+    words = code_tokens(code)
     found = []
     for at in _function_heads(words):
         texts: list[list[str]] = [[]]
@@ -237,7 +237,7 @@ def _function_heads(words: Sequence[Token]) -> list[int]:
 
 def _native_names(code: str) -> tuple[set[str], set[str]]:
     """Functions, types and macros that a text defines outside of functions, and all names it uses."""
-    words = list(code_tokens(code))
+    words = code_tokens(code)
     heads = set(_function_heads(words))
     defined: set[str] = set()
     depth = 0
