@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -83,7 +84,7 @@ class BenchPlan:
     as_published: str = ""  # the paper whose set-up this is: a value of `as_published.Paper`
     format: int = FORMAT
 
-    @property
+    @cached_property
     def id(self) -> str:
         """A hash of the plan without its date and version."""
         return digest(_content(self))[:10]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from warpsmith.model.text import plain_name
 
@@ -38,7 +39,7 @@ class Candidate:
         if not names or len(set(names)) < len(names):
             raise ValueError("a candidate has at least one file, and each name once")
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The hash of the content, in full: for caches, where nobody may construct a second program with it."""
         content = (self.backend, self.defines, self.entry, [(file.name, file.text) for file in self.files])

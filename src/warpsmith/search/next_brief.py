@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,7 @@ _VERSIONS = 8  # latest versions of a line in a brief
 _FAILURES_SHOWN = 3
 _RETRIEVED = 3
 _IDEAS = 30
+_MOST_SHOWN = 2048  # kernels held as operators show them: a kernel is shown in many briefs
 _CARDS = 8
 _EFFECTS = 16
 _TRIED = 200  # ideas whose texts a proposer can avoid
@@ -208,7 +209,7 @@ class NextBrief:
             epochs=len(state.setup.method.stages),
             lineage=self._lineage(operator),
             stalled=event.stalled,
-            direction=strategies().get(event.direction),
+            direction=strategies().get(event.direction) if event.direction else None,
             restarts=event.restarts,
         )
 
@@ -449,6 +450,7 @@ class NextBrief:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
+@lru_cache(maxsize=_MOST_SHOWN)
 def as_shown_by(operator: MethodOperator, exhibit: ShownCandidate) -> ShownCandidate:
     """A kernel with only the facts that the operator shows of kernels."""
     hidden: dict[str, Any] = {} if Show.PROFILE in operator.shows else {"profile": ""}

@@ -341,13 +341,15 @@ class RunState:
         interval = evaluation.interval() if evaluation.ok else None
         if evaluation.ok and (score is None or interval is None):
             raise ValueError("a valid trial was compared with PyTorch eager")
-        trial = replace(trial, measured=trial.measured + 1)
         kept_low = trial.low if failed else None  # an earlier evaluation was valid and stays
-        if kept_low is None:
+        if kept_low is not None:
+            trial = replace(trial, measured=trial.measured + 1)
+        else:
             shares = [each.share_of_floor for each in evaluation.workloads]
             self.floor_beaten |= evaluation.ok and max(shares, default=0.0) > 1
             trial = replace(
                 trial,
+                measured=trial.measured + 1,
                 outcome=TrialOutcome.JUDGED,
                 status=evaluation.status,
                 score=score,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
+from functools import lru_cache
 
 from warpsmith.model.brief import Insight, ShownCandidate
 from warpsmith.model.candidate import SourceFile
@@ -13,6 +14,7 @@ from warpsmith.run_log.log import RunLog
 from warpsmith.search.run_state import RunState
 
 _CACHED = 64  # exhibits held in memory; others are read from the log again
+_MOST_WITHOUT_CODE = 1024  # of all runs: each is shown in several briefs
 _REPLY_CHARS = 6000  # of an unreadable reply, shown when it is asked for again
 
 
@@ -38,7 +40,7 @@ class TrialReader:
 
     def read_without_code(self, trial: int) -> ShownCandidate:
         """One trial without its code."""
-        return replace(self.read(trial), files=())
+        return _without_code(self.read(trial))
 
     def forget(self, trial: int) -> None:
         """Remove a trial from the cache, because something new is known about it."""
@@ -105,6 +107,11 @@ class TrialReader:
             profile=profiled.digest if profiled else "",
         )
         return with_evaluation(exhibit, evaluation) if evaluation else exhibit
+
+
+@lru_cache(maxsize=_MOST_WITHOUT_CODE)
+def _without_code(exhibit: ShownCandidate) -> ShownCandidate:
+    return replace(exhibit, files=())
 
 
 def with_evaluation(exhibit: ShownCandidate, evaluation: Evaluation) -> ShownCandidate:

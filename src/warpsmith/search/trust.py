@@ -24,6 +24,7 @@ from warpsmith.tasks.local_imports import local_modules
 TASK_FILE = "task.py"
 _HARMLESS = ("template", "person")  # proposers that start no program and send nothing
 _LONGEST_TIMING_S = 3600.0
+_MOST_DIGESTS = 128  # a new run is asked about four times
 
 
 class UntrustedTask(RunError):
@@ -110,8 +111,17 @@ def _sign(folder: Path, *statements: tuple[str, ...]) -> None:
         raise RunError(f"{folder} cannot be written ({refused.strerror}); copy it to a folder of yours.") from None
 
 
+_digests: dict[int, tuple[RunCreated, str]] = {}
+"""Digests by the id of the record, which an entry keeps alive. Equal records may have different digests."""
+
+
 def _digest(setup: RunCreated) -> str:
-    return digest(as_data(setup))
+    kept = _digests.get(id(setup))
+    if kept is None:
+        if len(_digests) >= _MOST_DIGESTS:
+            _digests.clear()
+        kept = _digests[id(setup)] = (setup, digest(as_data(setup)))
+    return kept[1]
 
 
 def _task(folder: Path, setup: RunCreated) -> tuple[str, ...]:

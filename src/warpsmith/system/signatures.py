@@ -51,11 +51,13 @@ def is_signed(folder: Path, statement: Sequence[str]) -> bool:
 
 def canonical(value: object) -> object:
     """A value as JSON has it, the same before and after writing and reading: sets sorted, integers as floats."""
+    if value is None or isinstance(value, str | bool | float):  # most values; to ask for a Mapping takes long
+        return value
     if isinstance(value, Mapping):
         return {str(key): canonical(each) for key, each in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(str(each) for each in value)
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int):
         return float(value) if abs(value) < 1 << 53 else str(value)
     return [canonical(each) for each in value] if isinstance(value, list | tuple) else value
 
