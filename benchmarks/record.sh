@@ -19,10 +19,11 @@ shift 2
 steps="judge verify tf32 verify_tf32 recheck sweep compile_sweep checks lineage tests attacks demo throughput engines sharing rejects draws calibration suite"
 for name in ${*//+/ }; do
   case $name in
+    tests:?*) ;;
     probes:*) [ -e "benchmarks/probes/${name#*:}/next.sh" ] || { echo "no benchmarks/probes/${name#*:}/next.sh"; exit 2; } ;;
     verify:?* | first:?* | profiles:?* | variants:?* | clock:?* | methods:?* | cpu_rejects:?*-?*/?*) ;;
     *) [[ " $steps " == *" $name "* ]] || { echo "no step '$name'; there are $steps verify:NAMES first:FAMILIES" \
-      "cpu_rejects:FROM-TO/OF profiles:NAMES probes:FOLDER variants:KERNEL clock:CHECKOUT methods:FILE"; exit 2; } ;;
+      "tests:WORDS cpu_rejects:FROM-TO/OF profiles:NAMES probes:FOLDER variants:KERNEL clock:CHECKOUT methods:FILE"; exit 2; } ;;
   esac
 done
 export PYTHONUNBUFFERED=1 WARPSMITH_CACHE=${WARPSMITH_CACHE:-/tmp/warpsmith-records}
@@ -124,9 +125,10 @@ step() {
     profiles:*) bounded python3 -m benchmarks.profile_record --json "$work/collection_profiles.json" --kernels "${1#*:}" ;;
     variants:*) bounded python3 -m benchmarks.kernel_variants --limit-s "$(begin_until 15)" "${1#*:}" ;;
     probes:*) bounded sh "benchmarks/probes/${1#*:}/next.sh" --limit-s "$(begin_until 15)" ;;
-    tests) # all but the attacks, which have a step of their own
-      bounded python3 -m pytest -q -m gpu tests/gpu --ignore tests/gpu/test_attacks_cuda.py \
-        -p no:cacheprovider -p no:benchmark -n 6 ;;
+    tests | tests:*) # all but the attacks, which have a step of their own; or those that some words choose
+      local chosen=${1#tests}
+      bounded python3 -m pytest -v -m gpu tests/gpu --ignore tests/gpu/test_attacks_cuda.py -k "${chosen#:}" \
+        --durations 20 -p no:cacheprovider -p no:benchmark -n "${PROCESSES:-6}" ;;
     attacks) bounded python3 benchmarks/attack_record.py --device cuda --at-once 4 --json "$work/attacks.json" ;;
     demo) bounded python3 -m warpsmith demo ;;
     throughput)
