@@ -128,7 +128,7 @@ step() {
     tests | tests:*) # all but the attacks, which have a step of their own; or those that some words choose
       local chosen=${1#tests}
       bounded python3 -m pytest -v -m gpu tests/gpu --ignore tests/gpu/test_attacks_cuda.py -k "${chosen#:}" \
-        --durations 20 -p no:cacheprovider -p no:benchmark -n "${PROCESSES:-6}" ;;
+        --durations 20 -p no:cacheprovider -p no:benchmark -n 5 --dist loadfile ;;
     attacks) bounded python3 benchmarks/attack_record.py --device cuda --at-once 4 --json "$work/attacks.json" ;;
     demo) bounded python3 -m warpsmith demo ;;
     throughput)
