@@ -283,6 +283,7 @@ class Sitting:
         self._keep(facts_of(kernel, self._device, evaluation, certificate, time.monotonic() - began))
 
     def _keep(self, found: KernelFacts) -> None:
+        found = with_lineage(found, self._record.kernels.get(found.task))
         self._record = replace(
             self._record,
             date=found.date,
@@ -305,6 +306,11 @@ def settled(kernel: CollectedKernel, record: DeviceFacts, verify: bool) -> bool:
     if known is None or known.candidate != identity(kernel.candidate):
         return False
     return known.verified is not None or not verify or known.status != "ok"
+
+
+def with_lineage(found: KernelFacts, before: KernelFacts | None) -> KernelFacts:
+    """With the lineage that the record has for the same kernel: judging it again does not change where it came from."""
+    return replace(found, lineage=before.lineage) if before and before.candidate == found.candidate else found
 
 
 def examine(work: tuple[CollectedKernel, Precision | None]) -> list[CheckOutcome]:

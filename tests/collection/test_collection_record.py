@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks.collection_record import BATCH, Sitting, batch_seconds
+from benchmarks.collection_record import BATCH, Sitting, batch_seconds, with_lineage
 from benchmarks.side_by_side import admitted
 
 from warpsmith.hardware.device import select_device
 from warpsmith.kernels.collection import CollectedKernel, collection, find_kernel
-from warpsmith.kernels.facts import DeviceFacts, MedianTime, PytorchRecord, PytorchTimes, read_device
+from warpsmith.kernels.facts import DeviceFacts, MedianTime, PytorchRecord, PytorchTimes, read_device, read_facts
 
 
 @pytest.mark.parametrize("at_once", [0, 8])
@@ -64,3 +64,11 @@ def test_kernels_begin_as_places_and_memory_allow(
     pending: dict[str, int], running: list[tuple[str, int]], expected: list[str]
 ) -> None:
     assert admitted(pending, running, at_once=2) == expected
+
+
+def test_a_kernel_that_is_judged_again_keeps_its_lineage_and_another_one_does_not() -> None:
+    known = next(each for device in read_facts() for each in device.kernels.values() if each.lineage)
+    again = replace(known, lineage="", speedup=1.0)
+    assert with_lineage(again, known).lineage == known.lineage
+    assert with_lineage(replace(again, candidate="another"), known).lineage == ""
+    assert with_lineage(again, None) == again
