@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 [ $# -ge 3 ] || { echo "usage: record.sh FOLDER SECONDS STEP..."; exit 2; }
 out=$(realpath -m "$1") limit=$2
 shift 2
-steps="judge verify tf32 verify_tf32 recheck sweep compile_sweep checks lineage tests attacks demo throughput engines sharing rejects draws calibration suite"
+steps="judge verify tf32 verify_tf32 recheck sweep compile_sweep ways checks lineage tests attacks demo throughput engines sharing rejects draws calibration suite"
 for name in ${*//+/ }; do
   case $name in
     tests:?*) ;;
@@ -40,7 +40,7 @@ done
 export PYTHONPATH=$PWD/src:$PWD:$wheels:${PYTHONPATH:-}
 
 facts=src/warpsmith/kernels/facts/h200.json
-in_tree=("$facts" benchmarks/h200/{collection_tf32,collection_checks,shape_sweep,form_checks,suite_calibration,suite}.json)
+in_tree=("$facts" benchmarks/h200/{collection_tf32,collection_checks,convolution_ways,shape_sweep,form_checks,suite_calibration,suite}.json)
 
 # A record of the tree that is as it was before the last call is replaced by what that call made of it.
 for file in "${in_tree[@]}"; do
@@ -117,6 +117,9 @@ step() {
     compile_sweep) # beside steps that do not need all cores: 'sweep' then finds its kernels in the build cache
       cp benchmarks/h200/shape_sweep.json "$work/base/compiled_sweep.json"
       bounded python3 -m benchmarks.shape_sweep --compile-only --processes 6 --json "$work/base/compiled_sweep.json" ;;
+    ways)
+      bounded python3 -m benchmarks.convolution_ways --json benchmarks/h200/convolution_ways.json \
+        --limit-s "$(begin_until 15)" ;;
     checks) bounded python3 -m benchmarks.form_checks --limit-s "$(begin_until 10)" ;;
     recheck)
       bounded python3 -m benchmarks.collection_checks --json benchmarks/h200/collection_checks.json --at-once 8 \
