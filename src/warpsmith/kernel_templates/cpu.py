@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from warpsmith.kernel_templates import cpu_product, cpu_rows
 from warpsmith.kernel_templates.cpu_loops import RowLoop, parallel, reduce_loop, store_loop
-from warpsmith.lowering.emitter import Context, combined, initial, nest, slot_offsets, stored
+from warpsmith.lowering.emitter import WIDE_VECTORS, Context, combined, initial, nest, slot_offsets, stored
 from warpsmith.lowering.plan_switches import PlanSwitches
 from warpsmith.lowering.stages import KernelLayout, StageKind, TemplateStage
 from warpsmith.model.brief import Problem
 
-_WIDE = """#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
-#pragma GCC target("prefer-vector-width=512")
-#endif
-"""
 _STREAM = """
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -63,7 +59,7 @@ def translate(problem: Problem, layout: KernelLayout, on: PlanSwitches) -> str:
         body += ["{", *nest(lines), "}"]
     sizes = ", ".join(f"{a.ctype} {a.name}" for a in problem.contract.size_arguments)
     workspace = scratch or (total if slots else "")
-    head = _WIDE if "simd" in on and on.get("simd", "width") == "512" else ""
+    head = WIDE_VECTORS if "simd" in on and on.get("simd", "width") == "512" else ""
     pieces = [
         on.tune_lines,
         head,

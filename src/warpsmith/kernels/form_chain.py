@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any
 
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm, require, text
-from warpsmith.lowering.emitter import Context, Emitter, nest, wide
+from warpsmith.lowering.emitter import WIDE_VECTORS, Context, Emitter, nest, wide
 from warpsmith.lowering.expressions import Axes, Unsupported
 from warpsmith.lowering.pointwise import function_of_one
 from warpsmith.lowering.stages import KernelLayout
@@ -121,12 +121,13 @@ class _Writer:
         ]
         functions = [f"inline float {name}{body}" for body, name in self.functions.items()]
         functions = ["using namespace warpsmith;", *functions] if functions else []
+        head = ["#include <warpsmith/cpu/operations.h>", *([WIDE_VECTORS.strip()] if functions else [])]
         call = f"layout({', '.join(['at_', *([task.size_names] if task.sizes else [])])})"
         start = [f"int64_t at_[{count + 1}];", f"{call};", f"char* base_ = static_cast<char*>({task.workspace});"]
         body = [line.replace("at_[LAST]", f"at_[{count}]") for line in self.lines]
         return text(
-            "// Operation by operation: element-wise operations and views are parts of the loops that use them.\n"
-            "#include <warpsmith/cpu/operations.h>",
+            "// Operation by operation: element-wise operations and views are parts of the loops that use them.",
+            "\n".join(head),
             "\n".join(["namespace {", *functions, *layout, "}  // namespace"]),
             task.workspace_bytes(f"int64_t at_[{count + 1}]; return {call};"),
             task.launch(*start, *body, "(void)base_;", "return 0;"),

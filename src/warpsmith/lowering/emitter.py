@@ -19,6 +19,12 @@ from warpsmith.model.task import DTYPE_BYTES, Dim, Workload
 COSTLY = frozenset(("exp", "expm1", "exp2", "log", "log1p", "log2", "tanh", "erf", "pow", "sin", "cos"))
 """Functions worth computing once and keeping."""
 
+WIDE_VECTORS = """#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC target("prefer-vector-width=512")
+#endif
+"""
+"""Lines before the functions of a CPU file in which compilers shall use vectors of 64 bytes where there are some."""
+
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "and": "&&", "or": "||"}
 _INFIX |= {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 

@@ -1,61 +1,64 @@
 // Functions of a float without a branch and without a library call, so that loops vectorise.
 //
 // Errors are below three units in the last place; NaN stays NaN, infinities are handled as usual, and what would be
-// denormal may become zero. The polynomials were fitted for this file (weighted least squares, near minimax). Templates
-// copy single functions from here into the files that they write: see `lowering/math_functions.py`.
+// denormal may become zero. Arguments are limited at the end: a limit at the beginning becomes several branches, of which
+// compilers make more instructions. The polynomials were fitted for this file (weighted least squares, near minimax).
+// Templates copy single functions from here into the files that they write: see `lowering/math_functions.py`.
 #pragma once
 #include <cmath>
 #include <cstdint>
 
 namespace warpsmith {
 
-// 2^(n - 1) and e^r - 1 with x = n ln 2 + r, |r| <= ln(2) / 2, for x of -87.5 to 89: half of 2^n never overflows.
+// 2^(n - 1) and e^r - 1 with x = n ln 2 + r, |r| <= ln(2) / 2, for x of -87.3 to 88.8: half of 2^n does not overflow.
+// A sum with 1.5 * 2^23 has the whole number n in its last bits; other arguments give any number, NaN gives NaN.
 inline float exp_parts(float x, float* half) {
-  const float n = __builtin_rintf(x * 1.44269504f);
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x * 1.44269504f + 12582912.0f);
+  const float n = static_cast<float>(static_cast<int32_t>(bits - 0x4b400000u));
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float p = 1.395067899e-3f;
   p = p * r + 8.369021118e-3f;
   p = p * r + 4.166620225e-2f;
   p = p * r + 1.666651815e-1f;
   p = p * r + 0.5f;
-  *half = __builtin_bit_cast(float, (static_cast<uint32_t>(static_cast<int32_t>(n)) + 126u) << 23);
+  *half = __builtin_bit_cast(float, (bits + 126u) << 23);
   return p * r * r + r;
 }
 
-// For x that is never above 89.
+// For x that is never above 88.8.
 inline float vector_exp_below(float x) {
   float half;
-  const float p = exp_parts(x < -87.5f ? -87.5f : x, &half);
-  return 2.0f * (p * half + half);
+  const float p = exp_parts(x, &half);
+  return x < -87.3f ? 0.0f : 2.0f * (p * half + half);
 }
 
 inline float vector_exp(float x) {
-  return vector_exp_below(x > 89.0f ? 89.0f : x);
+  const float found = vector_exp_below(x);
+  return x > 88.8f ? INFINITY : found;
 }
 
-// e^x - 1 for x that is never above 89.
+// e^x - 1 for x that is never above 88.8.
 inline float vector_expm1_below(float x) {
   float half;
-  const float p = exp_parts(x < -87.5f ? -87.5f : x, &half);
-  return 2.0f * (p * half + (half - 0.5f));
+  const float p = exp_parts(x, &half);
+  return x < -87.3f ? -1.0f : 2.0f * (p * half + (half - 0.5f));
 }
 
 inline float vector_expm1(float x) {
-  return vector_expm1_below(x > 89.0f ? 89.0f : x);
+  const float found = vector_expm1_below(x);
+  return x > 88.8f ? INFINITY : found;
 }
 
 inline float vector_tanh(float x) {
-  float y = x < -10.0f ? -10.0f : x;
-  y = y > 10.0f ? 10.0f : y;
   float half;
-  const float p = exp_parts(2.0f * y, &half);
-  const float e = p * half + (half - 0.5f);  // (e^2y - 1) / 2
-  return e / (e + 1.0f);
+  const float p = exp_parts(2.0f * x, &half);
+  const float e = p * half + (half - 0.5f);  // (e^2x - 1) / 2
+  const float found = e / (e + 1.0f);
+  return __builtin_fabsf(x) > 10.0f ? __builtin_copysignf(1.0f, x) : found;
 }
 
 inline float vector_erf(float x) {
-  float a = x < 0.0f ? -x : x;
-  a = a > 3.92f ? 3.92f : a;
+  const float a = __builtin_fabsf(x);
   const float s = x * x;
   float p = -5.990378559e-4f;
   p = p * s + 4.993588198e-3f;
@@ -72,9 +75,8 @@ inline float vector_erf(float x) {
   q = q * a - 2.070087794e-4f;
   float half;
   const float r = exp_parts(q, &half);
-  const float far = 1.0f - 2.0f * (r * half + half);  // 1 - e^q
-  const float signed_far = x < 0.0f ? -far : far;
-  return a < 0.925f ? p * x : signed_far;
+  const float far = a > 3.92f ? 1.0f : 1.0f - 2.0f * (r * half + half);  // 1 - e^q
+  return a < 0.925f ? p * x : __builtin_copysignf(far, x);
 }
 
 // log(1 + f) + n ln 2 for 1 + f of sqrt(1/2) to sqrt(2).
