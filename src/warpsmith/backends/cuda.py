@@ -92,6 +92,10 @@ DIALECT = CDialect(
         ("short_rows.cuh", "`reduce_all_rows`: the same for rows of any length; short ones share a warp"),
         ("columns.cuh", "`reduce_columns(x, batch, rows, cols, policy, stream)`: a reduction over the middle axis"),
         ("axis_reduction.cuh", "`reduce_axis`, `reduce_last_axis`: sums, extremes and their places over any axis"),
+        (
+            "row_top_k.cuh",
+            "`top_of_rows<K, LARGEST>`: the K largest or smallest elements of each row, sorted, with places",
+        ),
         ("whole.cuh", "`sum_all(policy, n, workspace, finish, stream)`: one number from all elements"),
         ("blocks.cuh", "`meet`: what blocks tell each other through device memory"),
         (

@@ -27,6 +27,7 @@ from warpsmith.kernels.form_reduction import reduction
 from warpsmith.kernels.form_rows import rows, short_rows
 from warpsmith.kernels.form_scan import scan
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm
+from warpsmith.kernels.form_top_k import top_k
 from warpsmith.kernels.form_triangle import triangle_of_product
 from warpsmith.kernels.form_ways import FormWay, code_of
 from warpsmith.kernels.plain import plain_kernel
@@ -45,6 +46,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         scan,
         pooling,
         reduction,
+        top_k,
         channel_norm,
         short_rows,
         same_operations,
