@@ -332,7 +332,7 @@ def test_other_shapes_and_options_get_the_same_kernels(
             '{"m": 8, "k": 9, "j": 5, "n": 7}',
             "torch.bmm(a, b.transpose(0, 1))",
         ),
-        ('x=normal("m, n")', '{"m": 8, "n": 9}', "x.cumsum(0)"),
+        ('x=normal("m, n"); keep=booleans("m, n")', '{"m": 8, "n": 9}', "(x * keep).cumsum(0)"),
         ('x=normal("m, n")', '{"m": 8, "n": 9}', "x.cumsum(1) - x"),
         ('x=normal("m, n")', '{"m": 8, "n": 9}', "x.cumsum(1, dtype=torch.float64).float()"),
         ('x=normal("m, n")', '{"m": 8, "n": 9}', "torch.flip(torch.flip(x, [0]).cumsum(1), [0])"),

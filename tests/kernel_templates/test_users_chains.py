@@ -18,11 +18,8 @@ NAMES = [
     if name not in ("conv2", "convt2", "conv3", "convt3", "gemm", "c2", "t2", "c3", "t3")
 ]
 WITHOUT = {  # what no form and no template knows
-    "cpu": {"ce_smooth": "a number that was computed from sizes", "cumsum_time": "aten.cumsum"},
-    "cuda": {
-        "ce_smooth": "a number that was computed from sizes",
-        "cumsum_time": "aten.cumsum",
-    },
+    "cpu": {"ce_smooth": "a number that was computed from sizes"},
+    "cuda": {"ce_smooth": "a number that was computed from sizes"},
 }
 FEW = (
     "conv_relu_bias",

@@ -106,6 +106,10 @@ DIALECT = CDialect(
         ("channel_norm.cuh", "`normalise_channels`: batch normalisation with planes of any length"),
         ("scan.cuh", "`scan<Op, REVERSE, EXCLUSIVE, MASKED, THREADS, PACKS>(x, mask, out, rows, cols, stream)`"),
         ("long_scan.cuh", "`scan_any`: the same; long rows are shared by many blocks"),
+        (
+            "axis_scan.cuh",
+            "`scan_axis<Op, REVERSE, EXCLUSIVE>(x, out, batch, rows, cols, workspace, stream)`: over any axis",
+        ),
         ("pool.cuh", "`pool1`, `pool2`, `pool3` with `MaxPool` or `AvgPool`"),
         ("pool_ahead.cuh", "`pool2_ahead`: as `pool2`, for windows of up to 5 x 5, with the next rows on their way"),
         ("pool_bands.cuh", "`pool_bands<P, Shape, THREADS, BYTES>`: any windows, by bands in shared memory"),

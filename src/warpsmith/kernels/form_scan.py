@@ -1,4 +1,4 @@
-"""Running sums and products along the last axis: forwards, backwards, exclusive, of masked elements."""
+"""Running sums and products along an axis: forwards, backwards, exclusive; of masked elements along the last axis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OPERATIONS = {"cumsum": "Plus", "cumprod": "Times"}
 
 @dataclass(frozen=True)
 class RowScan:
-    """One running sum or product along the last axis."""
+    """One running sum or product along an axis."""
 
     operation: str  # "cumsum" or "cumprod"
     source: object
@@ -22,6 +22,12 @@ class RowScan:
     dims: tuple[Dim, ...]
     reverse: bool
     exclusive: bool
+    axis: int  # counted from 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether elements that are added up are neighbours in memory."""
+        return self.axis == len(self.dims) - 1
 
 
 def read_scan(task: FormTask) -> RowScan:
@@ -42,31 +48,38 @@ def read_scan(task: FormTask) -> RowScan:
     elif steps[0].name in ("flip", "constant_pad_nd", *_OPERATIONS):
         source = steps[0].argument(0)
         dims = task.tensor(source).dims
-    last = len(dims) - 1
-    require(last >= 0)
+    count = len(dims)
+    require(count > 0)
+    given = next(step.argument(1) for step in steps if step.name in _OPERATIONS)
+    require(type(given) is int and -count <= given < count)
+    axis = given % count
     if flipped := takes("flip"):
-        require(_flips_last(flipped, last))
+        require(_flips(flipped, axis, count))
         reverse = True
     if padded := takes("constant_pad_nd"):
-        require(padded.argument(1) == [1, 0] and padded.argument(2, 0) == 0)
+        require(padded.argument(1) == [0, 0] * (count - 1 - axis) + [1, 0] and padded.argument(2, 0) == 0)
         exclusive = True
     operation = steps.pop(0)
-    require(operation.name in _OPERATIONS and operation.argument(1) in (last, -1))
+    require(operation.name in _OPERATIONS)
     require(not exclusive or operation.name == "cumsum")  # a product would begin with the padding's zero
     if exclusive:
         cut = takes("slice")
-        require(cut is not None and cut.arguments[1:] in ([last, 0, -1], [-1, 0, -1]))
+        require(cut is not None and cut.arguments[1:] in ([axis, 0, -1], [axis - count, 0, -1]))
     if reverse:
         back = takes("flip")
-        require(back is not None and _flips_last(back, last))
+        require(back is not None and _flips(back, axis, count))
     takes("clone")
     require(not steps)
-    return RowScan(operation.name, source, mask, dims, reverse, exclusive)
+    if all(dim == 1 for dim in dims[axis + 1 :]):
+        dims = dims[: axis + 1]
+    return RowScan(operation.name, source, mask, dims, reverse, exclusive, axis)
 
 
 def scan(task: FormTask) -> FormKernel:
     """A chain of operations around one cumsum or cumprod."""
     found = read_scan(task)
+    if not found.is_last:
+        return _along_axis(task, found)
     mask, reverse, exclusive = found.mask, found.reverse, found.exclusive
     kind = " ".join(
         [*(["masked"] if mask else []), *(["exclusive"] if exclusive else []), *(["reverse"] if reverse else [])]
@@ -89,6 +102,30 @@ def scan(task: FormTask) -> FormKernel:
         task.launch(
             f"return warpsmith::scan<warpsmith::{function}, {switches}, TUNE_THREADS, TUNE_PACKS>("
             f"{pointers}, {extents}, {task.stream});"
+        ),
+    )
+    return FormKernel(name, written)
+
+
+def _along_axis(task: FormTask, found: RowScan) -> FormKernel:
+    """The kernel for an axis that is not the last."""
+    require(not found.mask)
+    kind = [*(["exclusive"] if found.exclusive else []), *(["reverse"] if found.reverse else [])]
+    name = " ".join([*kind, found.operation, "over an axis that is not the last"])
+    switches = ", ".join("true" if each else "false" for each in (found.reverse, found.exclusive))
+    dims, axis = found.dims, found.axis
+    extents = ", ".join((task.product(dims[:axis]), task.extent(dims[axis]), task.product(dims[axis + 1 :])))
+    pointers = f"{task.pointer(found.source)}, {task.out}"
+    if task.on_cpu:
+        function = f"warpsmith::scan::run_axis<warpsmith::scan::{_OPERATIONS[found.operation]}, {switches}>"
+        said = f"// {name[0].upper()}{name[1:]}.\n#include <warpsmith/cpu/axis_scan.h>"
+        return FormKernel(name, text(said, task.launch(f"return {function}({pointers}, {extents});")))
+    written = text(
+        f"// {name[0].upper()}{name[1:]}.\n#include <warpsmith/axis_scan.cuh>",
+        task.workspace_bytes(f"return warpsmith::axis_scan_bytes({extents});"),
+        task.launch(
+            f"return warpsmith::scan_axis<warpsmith::{_OPERATIONS[found.operation]}, {switches}>("
+            f"{pointers}, {extents}, {task.workspace}, {task.stream});"
         ),
     )
     return FormKernel(name, written)
@@ -148,5 +185,5 @@ def _masked(task: FormTask, step: Step) -> tuple[object, str, tuple[Dim, ...]]:
     return values, task.pointer(mask), task.tensor(values).dims
 
 
-def _flips_last(step: Step, last: int) -> bool:
-    return step.argument(1) in ([last], [-1])
+def _flips(step: Step, axis: int, count: int) -> bool:
+    return step.argument(1) in ([axis], [axis - count])

@@ -216,6 +216,7 @@ def _pooling(task: FormTask) -> FormKernel:
 
 def _scan(task: FormTask) -> FormKernel:
     found = read_scan(task)
+    require(found.is_last)
     words = {
         "IDENTITY": "0.0" if found.operation == "cumsum" else "1.0",
         "OPERATOR": "+" if found.operation == "cumsum" else "*",
