@@ -7,6 +7,7 @@ them. Products, row operations and values that are used twice are stored in the 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,9 @@ _BINARY = {
 _ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "maximum", "minimum")
 _CONSTANTS = {"ones": 1, "ones_like": 1, "zeros": 0, "zeros_like": 0}
 _ROOT_OF_SCALE = "1.f / std::sqrt(std::sqrt(static_cast<float>({})))"  # of attention: half of it to each factor
+
+_SHORT = 128  # elements of an inner loop that ends before vectors are worth much
+_LONG = 1 << 14  # elements of an inner loop that leaves too little for other threads
 
 At = Callable[[Sequence[str]], str]
 
@@ -528,9 +532,14 @@ def _product(dims: Sequence[str]) -> str:
 
 
 def _merged(value: Value) -> tuple[str, ...]:
-    """The extents of the loops over a value: long inner loops vectorise better, and threads need several outer ones."""
-    outer = max(value.rank - value.merges, 0)
-    return (*value.dims[:outer], _product(value.dims[outer:])) if outer != 1 and value.rank else value.dims
+    """The extents of the loops over a value: one loop over all axes, or short last ones together for long vectors."""
+    dims, inner = value.dims, 1
+    if value.merges >= value.rank > 0:
+        return (_product(dims),)
+    lengths = [int(dim) if dim.isdigit() else _LONG for dim in dims]
+    while inner < value.merges and math.prod(lengths[-inner:]) < _SHORT and math.prod(lengths[-inner - 1 :]) < _LONG:
+        inner += 1
+    return (*dims[:-inner], _product(dims[-inner:])) if dims else ()
 
 
 def _threads(value: Value, loops: int) -> str:

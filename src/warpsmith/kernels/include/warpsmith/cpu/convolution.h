@@ -60,7 +60,7 @@ inline Form make_form(int64_t images, int64_t groups, int64_t ci, int64_t co, Ax
   return f;
 }
 
-inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+inline int64_t floor_div(int64_t a, int64_t b) { return b == 1 ? a : a / b - (a % b < 0); }
 
 // Where a tap of an axis reads, for the outputs phase + q * out_phases.
 struct Tap {
@@ -191,6 +191,18 @@ inline void pack_weights(const Form& f, const Places& at, const float* weights, 
   float* to = at.weights + f.co * f.ci * (group * taps + begin) + first * f.ci * count;
   for (const int64_t end = std::min<int64_t>(first + kChannels, f.co); first < end;) {
     const int64_t block = block_of(first, f.co);
+    if (taps == 1 && !f.transposed) {  // a product
+      const float* from = weights + (group * f.co + first) * f.ci;
+      for (int64_t c = 0; c < f.ci * count; ++c) {
+        if (block == kChannels)
+          for (int i = 0; i < kChannels; ++i) to[c * kChannels + i] = from[i * f.ci + c];
+        else
+          for (int64_t i = 0; i < block; ++i) to[c * block + i] = from[i * f.ci + c];
+      }
+      first += block;
+      to += block * f.ci * count;
+      continue;
+    }
     for (int64_t i = 0; i < block; ++i, ++first)
       for (int64_t c = 0; c < f.ci; ++c) {
         const int64_t filter = f.transposed ? (group * f.ci + c) * f.co + first : (group * f.co + first) * f.ci + c;
@@ -203,7 +215,8 @@ inline void pack_weights(const Form& f, const Places& at, const float* weights, 
 
 // Fills one depth of one grid of one channel.
 inline void fill_grid(const Form& f, const Plan& p, const float* channel, float* grid, int64_t phase, int64_t depth) {
-  const Axes r{phase / p.in_phases[2] / p.in_phases[1], phase / p.in_phases[2] % p.in_phases[1], phase % p.in_phases[2]};
+  Axes r{0, 0, 0};  // divisions take longer than short rows
+  if (phase) r = {phase / p.in_phases[2] / p.in_phases[1], phase / p.in_phases[2] % p.in_phases[1], phase % p.in_phases[2]};
   const Axes step = f.transposed ? Axes{1, 1, 1} : f.stride;
   const int64_t d = (depth + p.low[0]) * step[0] + r[0], width = p.grid[2];
   // Places u of a row with (u + low) * step + phase in [0, in).
@@ -392,13 +405,13 @@ inline int run_convolution(const Form& f, const float* x, const float* weights, 
     for (int64_t from = 0; from < all; from += step) {
       const int64_t count = std::min(step, all - from);
       if (p.copies) {
-        const int64_t fills = count * f.ci * planes * p.grid[0], volume = p.grid.volume();
-#pragma omp for schedule(static)
-        for (int64_t fill = 0; fill < fills; ++fill) {
-          const int64_t depth = fill % p.grid[0], phase = fill / p.grid[0] % planes, channel = fill / p.grid[0] / planes;
-          fill_grid(f, p, x + (from * f.ci + channel) * f.in.volume(), at.grids + (channel * planes + phase) * volume,
-                    phase, depth);
-        }
+        const int64_t channels = count * f.ci, volume = p.grid.volume();
+#pragma omp for collapse(3) schedule(static)
+        for (int64_t channel = 0; channel < channels; ++channel)
+          for (int64_t phase = 0; phase < planes; ++phase)
+            for (int64_t depth = 0; depth < p.grid[0]; ++depth)
+              fill_grid(f, p, x + (from * f.ci + channel) * f.in.volume(), at.grids + (channel * planes + phase) * volume,
+                        phase, depth);
       }
       const int64_t items = lines * runs * chunks;
 #pragma omp for schedule(dynamic)

@@ -67,11 +67,10 @@ inline void softmax_rows(float* values, int64_t rows, int64_t columns, bool log,
   for (int64_t row = 0; row < rows; ++row) {
     float* at = values + row * columns;
     float most = -std::numeric_limits<float>::infinity(), total = 0;
-    bool none = false;
 #pragma omp simd reduction(max : most)
     for (int64_t j = 0; j < columns; ++j) most = at[j] > most ? at[j] : most;
-    for (int64_t j = 0; j < columns; ++j) none |= at[j] != at[j];
-    if (safe && !none && most == -std::numeric_limits<float>::infinity()) {
+    if (safe && most == -std::numeric_limits<float>::infinity() &&
+        std::none_of(at, at + columns, [](float value) { return value != value; })) {
       std::fill(at, at + columns, 0.f);
       continue;
     }
