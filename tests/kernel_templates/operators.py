@@ -225,6 +225,23 @@ MOVING_OPERATORS: tuple[Operator, ...] = (
 """With elements read at other places, and other operations of users' chains."""
 OPERATORS += MOVING_OPERATORS
 
+LOSSES = (
+    *(
+        Operator(
+            f"smooth_loss_{name}", f'{X}, y=integers("rows", low=0, high="cols")', f"F.cross_entropy(x, y, {given})"
+        )
+        for name, given in (
+            ("mean", "label_smoothing=0.1"),
+            ("sum", 'label_smoothing=0.3, reduction="sum"'),
+            ("none", 'label_smoothing=0.1, reduction="none"'),
+            ("ignored", "ignore_index=2, label_smoothing=0.2"),
+        )
+    ),
+    Operator("log_softmax_sums", X, "torch.log_softmax(x * 3 + 500, 1).sum(1)"),
+)
+"""Cross entropy with label smoothing, and the sum that it needs."""
+OPERATORS += LOSSES
+
 
 LONG_OPERATORS = (
     Operator(
@@ -235,6 +252,12 @@ LONG_OPERATORS = (
     ),
     Operator("long_softmax", X, "torch.softmax(x * 4, -1)", LONG),
     Operator("long_mean_and_peak", X, "x.mean(-1), x.amax(-1)", LONG),
+    Operator(
+        "long_smooth_loss",
+        'x=normal("rows, cols"), y=integers("rows", low=0, high="cols")',
+        "F.cross_entropy(x, y, label_smoothing=0.1)",
+        LONG,
+    ),
 )
 """With rows so long that a sum one after the other rounds more often than the bounds of the tests allow."""
 

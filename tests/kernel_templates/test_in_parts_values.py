@@ -13,7 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.collection.test_long_scan import translated as translated_again
 from tests.collection.test_rows_form import LONGEST, placed, translated
+from tests.collection.test_top_k_form import DEVICE as TOP_K_DEVICE
 from tests.kernel_templates.bundle import _emulated
 from tests.kernel_templates.test_in_parts import HERE, W, X, native
 from warpsmith.backends.library import LIBRARY
@@ -62,6 +64,15 @@ CHAINS = {
         "F.hardtanh(F.group_norm(F.linear(x, w), 4, gain, shift), -0.5, 2.0)",
         ({"rows": 6}, {"rows": 11}),
     ),
+    "router": Chained(
+        f"{X}; {W}",
+        "(lambda v, i: (v / v.sum(-1, keepdim=True), i))(*torch.topk(torch.softmax(F.linear(x, w), -1), 3, dim=-1))",
+        (
+            {"rows": 9, "cols": 20, "width": 24},
+            {"rows": 5, "cols": 33, "width": 70},
+            {"rows": 1, "cols": 4, "width": 3},
+        ),
+    ),
     "running statistics": Chained(
         'x=normal("rows, 24"); w=normal("32, 24"); mean=normal("32"); gain=normal("32"); bias=normal("32")',
         "F.relu(F.batch_norm(F.linear(x, w), mean, gain * gain + 0.5, gain, bias)).softmax(1)",
@@ -69,6 +80,22 @@ CHAINS = {
     ),
 }
 HEADERS = ("packs", "divisor", "rows", "group_norm", "elementwise")
+WARP = """
+template <typename T> T __shfl_sync(unsigned, T value, int lane) {
+  const int me = emulated::current;
+  std::memcpy(emulated::cells[me], &value, sizeof value);
+  emulated::wait_for(emulated::WARP);
+  std::memcpy(&value, emulated::cells[me / 32 * 32 + lane], sizeof value);
+  emulated::wait_for(emulated::WARP);
+  return value;
+}
+inline unsigned __ballot_sync(unsigned all, bool p) {
+  unsigned v = p ? 1u << (emulated::current % 32) : 0;
+  for (int s = 16; s; s /= 2) v |= __shfl_xor_sync(all, v, s);
+  return v;
+}
+inline bool __any_sync(unsigned all, bool p) { return __ballot_sync(all, p) != 0; }
+"""
 ANY_ROWS = """
 namespace warpsmith {
 template <typename P> int reduce_any_rows(const P& p, int64_t rows, int64_t cols, void*, void* stream) {
@@ -91,7 +118,9 @@ class Loaded:
         number = list(CHAINS).index(name)
         given = {each: placed(values) for each, values in tensors.items()}
         outputs = {
-            spec.name: placed(torch.full(spec.shape(sizes), torch.nan, dtype=DTYPES[spec.dtype]))
+            spec.name: placed(
+                torch.full(spec.shape(sizes), torch.nan if "float" in spec.dtype else 77, dtype=DTYPES[spec.dtype])
+            )
             for spec in problem.task.outputs
         }
         extents = [ctypes.c_int64(sizes[each.source]) for each in problem.contract.size_arguments]
@@ -131,6 +160,9 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
         ANY_ROWS,
         *headers[3:],
         translated(texts["short_rows"]),
+        WARP,
+        TOP_K_DEVICE,
+        translated_again(LIBRARY.joinpath("warpsmith", "row_top_k.cuh").read_text()),
     ]
     programs = {}
     for number, (name, case) in enumerate(CHAINS.items()):

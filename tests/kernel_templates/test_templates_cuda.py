@@ -20,12 +20,20 @@ from warpsmith.strategies import plan_space
 
 EMULATED = (
     *("scaled", "transposed", "softmax", "middle_softmax", "layer_norm", "row_max", "column_argmin", "frobenius"),
-    *("instance_norm", "batch_norm"),
+    *("instance_norm", "batch_norm", "smooth_loss_mean", "smooth_loss_none", "smooth_loss_ignored", "log_softmax_sums"),
     *("cross_entropy", "half_softmax", "linear", "mm_both", "bmm", "gemv_t", "mm_tf32", "linear_half"),
 )
 ONE_WAY = ("row-in-shared", "warp-per-row", "atomic-reduction", "async-copy", "tensor-cores", "split-k")
 OTHER_WAY = ("row-in-registers", "block-per-row", "two-stage-reduction", "double-buffer", "online-softmax")
-QUICK = ("transposed", "softmax", "layer_norm", "column_argmin", "linear", "mm_tf32")  # one of each kind of kernel
+QUICK = (
+    "transposed",
+    "softmax",
+    "layer_norm",
+    "column_argmin",
+    "linear",
+    "mm_tf32",
+    "smooth_loss_mean",
+)  # one of each kind of kernel
 COMPILED = ("layer_norm", "long_layer_norm", "linear")
 
 

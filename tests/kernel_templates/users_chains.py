@@ -552,6 +552,28 @@ def topk_gate(x):
     return v / v.sum(-1, keepdim=True), i
 
 
+@task(x=normal("b, n"), w=normal("e, n"), workloads=[{"b": 16384, "n": 1024, "e": 64}])
+def moe_router(x, w):
+    v, i = torch.topk(torch.softmax(F.linear(x, w), -1), 8, dim=-1)
+    return v / v.sum(-1, keepdim=True), i
+
+
+@task(x=normal("b, n"), workloads=[{"b": 64, "n": 128256}])
+def top_k_sampling(x):
+    v, i = torch.topk(x / 0.7, 50, dim=-1)
+    return torch.softmax(v, -1), i
+
+
+@task(x=normal("b, l, d"), workloads=[{"b": 16, "l": 2048, "d": 1024}])
+def returns_to_go(x):
+    return x.flip(1).cumsum(1).flip(1) * 0.99
+
+
+@task(x=normal("b, n"), w=normal("v, n"), t=integers("b", high="v"), workloads=[{"b": 2048, "n": 1024, "v": 32000}])
+def linear_ce_smooth(x, w, t):
+    return F.cross_entropy(F.linear(x, w), t, label_smoothing=0.1)
+
+
 @task(x=normal("b, l, n"), w=normal("n"), be=normal("n"), workloads=R)
 def ln_gelu(x, w, be):
     return F.gelu(F.layer_norm(x, (x.shape[-1],), w, be))

@@ -65,6 +65,18 @@ def test_axes_of_equal_extent_are_told_apart_and_products_are_spelled_out(native
     assert json.loads(found.nodes[-2].arguments)[1] == {"$": "rows"}
 
 
+def test_a_number_that_is_divided_by_an_axis_is_spelled_out(native: Load) -> None:
+    program = native("""
+        @task(x=normal("rows, cols"), workloads=[{"rows": 64, "cols": 64}])
+        def scaled(x):
+            return x * (0.3 / x.shape[1]) * (1 / (x.shape[0] + 1))
+    """)
+
+    found = outline(program)
+
+    assert [json.loads(node.arguments)[1] for node in found.nodes] == [{"$": "0.3/cols"}, {"$": "?"}]
+
+
 def test_a_part_of_an_axis_is_spelled_out(native: Load) -> None:
     program = native("""
         @task(x=normal("rows, cols"), workloads=[{"rows": 6, "cols": 64}])

@@ -121,7 +121,8 @@ def _without_statistics(node: Operation) -> Operation:
 _ELEMENTWISE = frozenset(
     (
         *("abs", "add", "clamp", "clamp_max", "clamp_min", "div", "elu", "exp", "gelu", "hardsigmoid", "hardswish"),
-        *("hardtanh", "leaky_relu", "mish", "mul", "neg", "pow", "relu", "sigmoid", "silu", "sqrt", "sub", "tanh"),
+        *("hardtanh", "leaky_relu", "masked_fill", "mish", "mul", "neg", "pow", "relu", "sigmoid", "silu", "sqrt"),
+        *("sub", "tanh"),
     )
 )
 _NEW_MEMORY = _ELEMENTWISE | {

@@ -156,7 +156,7 @@ class FormTask:
 
 def is_known(dim: Dim) -> bool:
     """Whether an extent is a number or a product of axes."""
-    return dim != "?" and "//" not in str(dim)
+    return dim != "?" and "/" not in str(dim)
 
 
 def _without_clashes(contract: Contract) -> Contract:

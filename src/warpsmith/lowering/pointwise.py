@@ -221,6 +221,9 @@ def _operand(do: Algebra, call: OperationCall, place: int, key: str = "") -> Exp
     if call.is_tensor(place):
         return do.cast(call.term(place).expr)
     if place < len(call.args) and isinstance(call.args[place], dict):
+        number, divides, dim = str(call.args[place]["$"]).partition("/")
+        if divides and not dim.startswith("/"):  # "0.1/cols"
+            return do("div", float(number), call.pool.make("extent", do.ctype, axes=(call.lowering.axes.fresh(dim),)))
         axis = call.lowering.axes.fresh(call.args[place]["$"])  # an extent of the task used as a number
         return call.pool.make("extent", do.ctype, axes=(axis,))
     value = call.number(place, key)

@@ -70,7 +70,8 @@ def _simple(kind: str) -> Callable[[OperationCall], list[Term]]:
                 raise Unsupported("a position in several dimensions")
             return [Term(reduce_over(call, kind, x.expr, along, "int64_t"), axes)]
         do = Algebra(call.pool, call.ctype)
-        made = reduce_over(call, "sum" if kind == "mean" else kind, do.cast(x.expr), along)
+        made = _sum_of_logarithms(call, do, do.cast(x.expr), along) if kind == "sum" else None
+        made = made or reduce_over(call, "sum" if kind == "mean" else kind, do.cast(x.expr), along)
         if kind == "mean":
             made = do("div", made, element_count(call, along, do.ctype))
         results = [Term(made, axes)]
@@ -79,6 +80,20 @@ def _simple(kind: str) -> Callable[[OperationCall], list[Term]]:
         return results
 
     return handle
+
+
+def _sum_of_logarithms(call: OperationCall, do: Algebra, x: Expr, along: Sequence[int]) -> Expr | None:
+    """The sum of a log-softmax along its axis: distances to the maximum are summed in the same pass as exponentials."""
+    axes = tuple(a for a in along if a != NO_AXIS)
+    if x.op != "sub" or x.args[1].op != "log" or do.ctype not in ("float", "double"):
+        return None
+    shifted, total = x.args[0], x.args[1].args[0]
+    if total.op != "reduce" or total.name != "sum" or total.axes != axes or total.args[0].op != "exp":
+        return None
+    if total.args[0].args[0] is not shifted:
+        return None
+    common = do("mul", element_count(call, along, do.ctype), x.args[1])
+    return do("sub", reduce_over(call, "sum", shifted, along), common)
 
 
 def _softmax(call: OperationCall) -> list[Term]:

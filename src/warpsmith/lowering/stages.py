@@ -173,14 +173,29 @@ def _nested(layout: KernelLayout, results: list[LoweredOutput], found: list[Expr
     if any(frozenset(r.axes) != along for r in reduces(operand)):
         raise Unsupported("reductions nested more than twice")
     order = _walked(loads(operand), operand.free)
-    store, read = _slot(layout, operand, order)
-    value = LoweredOutput(store.target, store.dtype, operand, order)
-    rows_of = reduces(operand)
+    operands = [operand, *_beside(operand, [r.args[0] for r in outer[1:]], along, order)]
+    stores, reads = zip(*(_slot(layout, each, order) for each in operands), strict=True)
+    values = [LoweredOutput(store.target, store.dtype, store.expr, order) for store in stores]
+    rows_of = reduces(*operands)
     free = frozenset[int]().union(*(r.free for r in rows_of))
     if not set(order) <= free:
         raise Unsupported("a row value over further axes")
-    layout.stages.append(_rows_stage(layout, [value], rows_of, tuple(along), free))
-    return _replace(layout, results, {operand: read})
+    layout.stages.append(_rows_stage(layout, values, rows_of, tuple(along), free))
+    return _replace(layout, results, dict(zip(operands, reads, strict=True)))
+
+
+def _beside(operand: Expr, others: Sequence[Expr], along: frozenset[int], order: tuple[int, ...]) -> list[Expr]:
+    """Other values of the same rows that need a reduction which the first value needs: both are stored in one stage."""
+    shared = set(reduces(operand))
+    return [
+        each
+        for each in dict.fromkeys(others)
+        if each is not operand
+        and shared.intersection(found := reduces(each))
+        and not each.free & along
+        and all(frozenset(r.axes) == along for r in found)
+        and _walked(loads(each), each.free) == order
+    ]
 
 
 def _map_stage(layout: KernelLayout, results: list[LoweredOutput]) -> TemplateStage:

@@ -55,7 +55,8 @@ _CONSTANTS = frozenset(
     ("full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "scalar_tensor", "new_zeros", "new_ones")
 )
 _POINTWISE = _words(
-    "where hardswish hardswish_ hardtanh leaky_relu _to_copy copy_ rsub prelu _prelu_kernel log_sigmoid_forward"
+    "where hardswish hardswish_ hardtanh leaky_relu masked_fill _to_copy copy_ rsub prelu _prelu_kernel"
+    " log_sigmoid_forward"
 )
 
 
@@ -289,7 +290,16 @@ def _merged(found: Sequence[Any], sizes: Sequence[Mapping[str, int]]) -> object:
     if isinstance(first, int):
         dim = _dim(found, sizes)
         return {"$": dim}
-    return {"$": UNKNOWN}
+    return {"$": _share(found, sizes)}
+
+
+def _share(found: Sequence[Any], sizes: Sequence[Mapping[str, int]]) -> str:
+    """A number that is divided by one axis in every run, "0.1/cols" (label smoothing)."""
+    for axis in sizes[0] if all(type(each) is float for each in found) else ():
+        number = float(f"{found[0] * sizes[0][axis]:.15g}")
+        if all(number / s[axis] == each for each, s in zip(found, sizes, strict=True)):
+            return f"{number}/{axis}"
+    return UNKNOWN
 
 
 def _family(trace: _Trace) -> Family:
