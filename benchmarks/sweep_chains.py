@@ -1,4 +1,4 @@
-"""The chains of `shape_sweep.py`: 33 tasks that users write and that no suite has, at sizes of real models."""
+"""The chains of `shape_sweep.py`: 37 tasks that users write and that no suite has, at sizes of real models."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def chains() -> Iterator[Entry]:
     """All chains, those that begin with a convolution first."""
     yield from _convolution_chains()
     yield from _product_chains()
+    yield from _row_chains()
 
 
 def _convolution_chains() -> Iterator[Entry]:
@@ -366,4 +367,38 @@ def _product_chains() -> Iterator[Entry]:
         "y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, 197, 384)",
         "x + F.linear(y, wo)",
         batch=16,
+    )
+
+
+def _row_chains() -> Iterator[Entry]:
+    c = _chain
+    # Places of a top-k after a softmax are not asked for: where two probabilities round to neighbours, both are right.
+    yield c(
+        "router",
+        "Mixture of experts: softmax, 8 of 64 experts, renormalised: 16384 x 64",
+        {"x": _rows_of(64)},
+        "v, i = torch.topk(torch.softmax(x, -1), 8, dim=-1)",
+        "v / v.sum(-1, keepdim=True)",
+        rows=16_384,
+    )
+    yield c(
+        "top_50_of_words",
+        "Sampling: the 50 largest logits with their places: 4096 x 32000",
+        {"x": _rows_of(32_000)},
+        "torch.topk(x, 50, dim=-1)",
+        rows=4096,
+    )
+    yield c(
+        "sum_over_time",
+        "Recurrence: running sum over the middle axis: 16 x 2048 x 1024",
+        {"x": 'normal("batch, 2048, 1024")'},
+        "torch.cumsum(x, dim=1)",
+        batch=16,
+    )
+    yield c(
+        "smooth_cross_entropy",
+        "Loss: cross entropy with label smoothing: 8192 x 32000",
+        {"x": _rows_of(32_000), "labels": 'integers("rows", low=0, high=32000)'},
+        "F.cross_entropy(x, labels, label_smoothing=0.1)",
+        rows=8192,
     )

@@ -37,10 +37,11 @@ def write_entry(
 ) -> Entry:
     """An entry from the declarations of its tensors and the expression of its result, with statements before it."""
     workload = ", ".join(f'"{axis}": {size}' for axis, size in sizes.items())
+    integers = "integers, " if any("integers(" in declared for declared in tensors.values()) else ""
     lines = [
         "import torch",
         *(["import torch.nn.functional as F"] if group == CHAINS else []),
-        "from warpsmith import booleans, normal, task, uniform",
+        f"from warpsmith import booleans, {integers}normal, task, uniform",
         "@task(",
         *(f"    {tensor}={declared}," for tensor, declared in tensors.items()),
         f"    workloads=[{{{workload}}}],",

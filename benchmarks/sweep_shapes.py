@@ -1,5 +1,5 @@
 """The tasks of `shape_sweep.py`: 40 products, 60 convolutions and 60 further tasks with sizes that no suite task has,
-and 33 chains of operations that no suite has at all.
+and 37 chains of operations that no suite has at all.
 
 Every entry is the text of a task file. A product, a convolution, a pooling or a scan is written here; `sweep_chains.py`
 has the chains; the others are tasks of the suites with another workload.
