@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -92,11 +93,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, the others by name."""
     order = {name: place for place, name in enumerate(_LONGEST_FIRST)}
 
-    def place(item: pytest.Item) -> tuple[int, str]:
-        path = item.path.relative_to(ROOT / "tests").with_suffix("").as_posix() if ROOT in item.path.parents else ""
-        return order.get(path, len(order)), str(item.path)
+    @cache
+    def place(file: Path) -> tuple[int, str]:
+        path = file.relative_to(ROOT / "tests").with_suffix("").as_posix() if ROOT in file.parents else ""
+        return order.get(path, len(order)), str(file)
 
-    items.sort(key=place)
+    items.sort(key=lambda item: place(item.path))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.cli.here import run_here
 
 from warpsmith.cli.evaluate import calibration_card
 from warpsmith.cli.json_documents import calibrate_document, dumps
@@ -40,7 +41,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     environ |= {"WARPSMITH_CACHE": str(folder / "cache"), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80"}
     environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2] / "src")
 
-    def command(*words: str) -> subprocess.CompletedProcess[str]:
+    def command(*words: str, here: bool = False) -> subprocess.CompletedProcess[str]:
+        if here:
+            return subprocess.CompletedProcess(words, *run_here(folder, environ, "evaluate", *words))
         call = [sys.executable, "-m", "warpsmith", "evaluate", *words]
         return subprocess.run(call, cwd=folder, env=environ, capture_output=True, text=True, timeout=240)
 
@@ -83,7 +86,7 @@ def test_a_refused_task_is_one_document_and_status_1(run: Run) -> None:
     ],
 )
 def test_mistakes_are_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
-    done = run(*words)
+    done = run(*words, here="cuda" not in words)  # a GPU that this process has seen cannot be hidden any more
     assert done.returncode == 2
     assert done.stdout == ""
     assert said in done.stderr

@@ -17,9 +17,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from tests.cli.here import run_here
 from tests.processes import KilledProcess
+from tests.server.fake import FakeEngine
 
+from warpsmith.backends.source import read_candidate
 from warpsmith.cli.main import app
+from warpsmith.model.settings import Settings
 
 TASK = '''
 import torch
@@ -69,13 +73,24 @@ class Desk:
             out, err = process.communicate(timeout=1200)
         return Outcome(process.returncode, out, err)
 
+    def run_here(self, *words: str, **environ: str) -> Outcome:
+        """The same in this process."""
+        return Outcome(*run_here(self.folder, self.environ | environ, *words))
+
     def wrong(self, *words: str, **environ: str) -> str:
         """The one line a mistake gives."""
-        outcome = self.run(*words, **environ)
-        assert outcome.status == 2, outcome
-        assert outcome.out == ""
-        assert "Traceback" not in outcome.err
-        return outcome.err.strip()
+        return _mistake(self.run(*words, **environ))
+
+    def wrong_here(self, *words: str, **environ: str) -> str:
+        """The same in this process."""
+        return _mistake(self.run_here(*words, **environ))
+
+
+def _mistake(outcome: Outcome) -> str:
+    assert outcome.status == 2, outcome
+    assert outcome.out == ""
+    assert "Traceback" not in outcome.err
+    return outcome.err.strip()
 
 
 @pytest.fixture(scope="module")
@@ -165,10 +180,6 @@ def test_help_and_version(desk: Desk) -> None:
             "error: these files run on different devices: right.cpp",
         ),
         (
-            ["evaluate", "double.py", "kernel.cu"],
-            "error: kernel.cu needs an NVIDIA GPU and none is visible here",
-        ),
-        (
             ["evaluate", "--device", "cuda", "double.py", "right.cpp"],
             "error: right.cpp runs on cpu, not on cuda",
         ),
@@ -183,8 +194,16 @@ def test_help_and_version(desk: Desk) -> None:
 )
 def test_a_mistake_gives_one_clear_line_before_anything_starts(desk: Desk, words: list[str], expected: str) -> None:
     untouched = desk.folder / "untouched"
-    line = desk.wrong(*words, WARPSMITH_CACHE=str(untouched))
+    line = desk.wrong_here(*words, WARPSMITH_CACHE=str(untouched))
     assert line.startswith(expected)
+    assert "\n" not in line
+    assert not untouched.exists()
+
+
+def test_a_process_says_the_same(desk: Desk) -> None:
+    untouched = desk.folder / "untouched"
+    line = desk.wrong("evaluate", "double.py", "kernel.cu", WARPSMITH_CACHE=str(untouched))
+    assert line.startswith("error: kernel.cu needs an NVIDIA GPU and none is visible here")
     assert "\n" not in line
     assert not untouched.exists()
 
@@ -208,7 +227,7 @@ def test_a_mistake_gives_one_clear_line_before_anything_starts(desk: Desk, words
     ],
 )
 def test_an_unknown_or_missing_word_is_one_line(desk: Desk, words: list[str], said: str) -> None:
-    line = desk.wrong(*words)
+    line = desk.wrong_here(*words)
     assert line.startswith(said)
     assert "\n" not in line
 
@@ -268,7 +287,7 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_on_request(desk: Desk, debu
 
 
 def test_contracts_of_many_files_survive_a_bad_one(desk: Desk) -> None:
-    outcome = desk.run("contract", "--json", "--backend", "all", "double.py", "no_task.py", "double.py::double")
+    outcome = desk.run_here("contract", "--json", "--backend", "all", "double.py", "no_task.py", "double.py::double")
     assert outcome.status == 2
     lines = [json.loads(line) for line in outcome.out.splitlines()]
     assert [(d["task"], d["backend"]) for d in lines] == [
@@ -283,7 +302,7 @@ def test_contracts_of_many_files_survive_a_bad_one(desk: Desk) -> None:
 
 
 def test_a_contract_as_a_header_in_another_precision(desk: Desk) -> None:
-    header = desk.run("contract", "--backend", "cuda", "--header", "--precision", "fp16", "double.py")
+    header = desk.run_here("contract", "--backend", "cuda", "--header", "--precision", "fp16", "double.py")
     assert header.status == 0
     assert header.out.startswith("// Contract of task double")
     assert "const __half* x" in header.out
@@ -313,18 +332,35 @@ def test_files_are_judged_once_and_reported_in_the_order_given(desk: Desk) -> No
     assert "was not declared" in documents[2]["reason"]
 
 
-def test_each_file_can_have_a_call_of_its_own(desk: Desk) -> None:
-    functions = "import torch\n\ndef {name}(x{more}):\n    return x * {factor}\n"
+@pytest.fixture
+def called(desk: Desk) -> tuple[str, ...]:
+    """The words of a command with a call of its own for one of the files."""
+    functions = "import torch  # speed 2\n\ndef {name}(x{more}):\n    return x * {factor}\n"
     (desk.folder / "plain.py").write_text(functions.format(name="plain", more="", factor=2))
     (desk.folder / "scaled.py").write_text(functions.format(name="scaled", more=", factor", factor="factor"))
     (desk.folder / "calls.csv").write_text('file,entry\nscaled.py,"scaled(x, 2.0)"\n')
-    files, quick = ["plain.py", "right.cpp", "scaled.py"], ["--time-budget", "0.1", "--seeds", "1", "--allow", "torch"]
-    words = ["evaluate", "double.py", *quick, "--json", "--entries", "calls.csv"]
-    outcome = desk.run(*words, "--entry", "plain", files[0], files[2])
+    quick = ("--time-budget", "0.1", "--seeds", "1", "--allow", "torch")
+    return "evaluate", "double.py", *quick, "--json", "--entries", "calls.csv", "--entry", "plain", "plain.py"
+
+
+def test_each_file_can_have_a_call_of_its_own(
+    desk: Desk, called: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine(Settings())
+    monkeypatch.setattr("warpsmith.cli.evaluate.open_engine", lambda *_, **__: engine)
+    outcome = desk.run_here(*called, "scaled.py")
+    assert [json.loads(line)["status"] for line in outcome.out.splitlines()] == ["ok", "ok"], outcome.err
+    files = {"plain.py": "plain", "scaled.py": "scaled(x, 2.0)"}
+    assert set(engine.judged) == {read_candidate(desk.folder / name, entry=call).id for name, call in files.items()}
+    said = desk.wrong_here(*called, "right.cpp")
+    assert said.startswith("error: calls.csv:2: 'scaled.py' is none of the files to judge")
+
+
+@pytest.mark.slow  # tests/evaluator/test_python_candidates.py has the calls
+def test_each_file_is_called_as_its_line_says(desk: Desk, called: tuple[str, ...]) -> None:
+    outcome = desk.run(*called, "scaled.py")
     documents = [json.loads(line) for line in outcome.out.splitlines()]
     assert [d["status"] for d in documents] == ["ok", "ok"], [outcome.err, *(d["reason"] for d in documents)]
-    said = desk.wrong(*words, "right.cpp")
-    assert said.startswith("error: calls.csv:2: 'scaled.py' is none of the files to judge")
 
 
 @pytest.mark.slow  # tests/evaluator/test_evaluator.py has the cache, tests/cli/test_cli_output.py the card
@@ -342,7 +378,7 @@ def test_one_file_is_one_object_and_then_a_card_from_the_cache(desk: Desk) -> No
 
 
 def test_the_pool_is_searched_for_a_task_that_is_too_large_to_be_judged_here(desk: Desk) -> None:
-    outcome = desk.run("pool", "search", "conv2d", "--backend", "cuda", "--json")
+    outcome = desk.run_here("pool", "search", "conv2d", "--backend", "cuda", "--json")
 
     assert outcome.status == 0, outcome.err
     (first, *_) = json.loads(outcome.out)["records"]

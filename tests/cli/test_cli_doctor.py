@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.cli.doctor import diagnose
+from warpsmith.cli.doctor import OK, Check, diagnose
 from warpsmith.system.plugins import plugins
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
@@ -47,6 +47,13 @@ def test_the_list_as_json_knows_everything_and_tells_no_secret(tmp_path: Path) -
     assert not (tmp_path / "cache").exists()  # it only looks
 
 
+@pytest.fixture
+def known_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch need not be imported by a process of its own: seconds."""
+    monkeypatch.setattr("warpsmith.cli.doctor.check_torch", lambda: Check("torch", OK, "2.11.0"))
+
+
+@pytest.mark.usefixtures("known_torch")
 def test_every_variable_that_is_read_is_listed_without_its_value() -> None:
     sources = [path.read_text(encoding="utf-8") for path in Path(SOURCE).rglob("*.py")]
     read = {name for text in sources for name in re.findall(r"\bWARPSMITH_[A-Z_]+", text)}
@@ -75,6 +82,7 @@ def test_a_machine_without_torch_or_compiler_is_told_what_to_install(tmp_path: P
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.usefixtures("known_torch")
 def test_cutlass_is_optional_and_the_list_says_where_it_is(tmp_path: Path) -> None:
     def line(root: Path) -> tuple[str, str, str]:
         groups = dict(diagnose({"PATH": os.environ["PATH"], "CUTLASS_PATH": str(root)}).groups)

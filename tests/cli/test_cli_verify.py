@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
+from tests.cli.here import run_here
 from typer.models import OptionInfo
 
 from warpsmith.backends.source import read_candidate
@@ -127,11 +128,11 @@ def test_an_invalid_file_is_not_verified_and_its_certificate_says_so(desk: Path)
     ],
 )
 def test_mistakes_are_one_line(desk: Path, words: tuple[str, ...], says: str) -> None:
-    done = run(desk, *words)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert says in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    status, out, err = run_here(desk, os.environ | {"COLUMNS": "100"}, *words)
+    assert status == 2
+    assert out == ""
+    assert says in err
+    assert len(err.strip().splitlines()) == 1
 
 
 # --- the card ---

@@ -24,20 +24,20 @@ def test_a_search_tries_several_ways_and_names_them(desk: Desk) -> None:
     ending = ("--stop-at", "0", "--no-tune", "--no-profile", "--time-budget", "0.02", "--proposer", "template")
 
     done = desk.run(
-        "optimize", "convolution.py", "--device", "cpu", "--trials", "3", "--run", "ways", "--json", *ending
+        "optimize", "convolution.py", "--device", "cpu", "--trials", "2", "--run", "ways", "--json", *ending
     )
 
     assert done.status == 0, done.err
     document = json.loads(done.out)
-    assert (document["status"], document["trials"], document["valid"]) == ("ok", 3, 3)
-    shown = desk.run("show", "ways").out
+    assert (document["status"], document["trials"], document["valid"]) == ("ok", 2, 2)
+    shown = desk.run_here("show", "ways").out
     assert "collection-kernel" in shown
     assert "im2col(terms=128, tiles=4)" in shown
-    first, second = (desk.run("show", "ways", trial).out for trial in ("1", "2"))
+    first, second = (desk.run_here("show", "ways", trial).out for trial in ("1", "2"))
     assert "It is direct-convolution." in " ".join(first.split())
     assert "run_convolution(" in first
     assert "run_windows(" in second
-    assert desk.run("report", "ways").status == 0
+    assert desk.run_here("report", "ways").status == 0
     page = (desk.folder / "ways" / "report.html").read_text(encoding="utf-8")
     assert "collection-kernel" in page
     assert "im2col(terms=128, tiles=4)" in page
