@@ -17,12 +17,10 @@ import torch.nn.functional as F
 
 from tests.collection.test_forms import X1, X2, X3, described
 from tests.collection.test_pool_ahead import DEVICE, EMULATOR, aligned, translated
+from tests.cuda_front_end import compile_errors
 from warpsmith.backends.library import LIBRARY
-from warpsmith.backends.source import backend_named
 from warpsmith.backends.toolchain import find_cxx
 from warpsmith.kernels.forms import form_kernel
-from warpsmith.model.build import Artifact, DeviceKind, Target
-from warpsmith.model.candidate import Candidate, SourceFile
 
 S1, S2, S3 = '{"b": 2, "n": 90}', '{"b": 2, "h": 90, "w": 90}', '{"b": 2, "d": 6, "h": 9, "w": 10}'
 CHANNELS = 23  # so that the last pack of a tensor is not always whole
@@ -337,7 +335,4 @@ def test_the_source_compiles(tmp_path: Path) -> None:
     written = form_kernel(task, contract, recorded)
     assert written is not None
 
-    candidate = Candidate((SourceFile("kernel.cu", written.source),), "cuda")
-    made = backend_named("cuda").build(candidate, contract, Target(DeviceKind.CUDA, "sm_90a"))
-
-    assert isinstance(made, Artifact), made.reason
+    assert not compile_errors(written.source, contract, tmp_path)

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.collection.test_forms import described
+from tests.cuda_front_end import compile_errors
 from warpsmith.backends.library import LIBRARY
-from warpsmith.backends.source import backend_named
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm
 from warpsmith.kernels.form_triangle import triangle_of_product
 from warpsmith.kernels.forms import form_kernel
-from warpsmith.model.build import Artifact, DeviceKind, Target
-from warpsmith.model.candidate import Candidate, SourceFile
 
 FACTORS = 'a=normal("m, k"); b=normal("k, n")'
 SIZES = '{"m": 600, "k": 70, "n": 500}'
@@ -173,8 +171,4 @@ def test_the_text_compiles(tmp_path: Path) -> None:
     task, contract, recorded = described(tmp_path, FACTORS, SIZES, "torch.triu(a @ b)")
     found = form_kernel(task, contract, recorded)
     assert found is not None
-    candidate = Candidate((SourceFile("kernel.cu", found.source),), "cuda")
-
-    made = backend_named("cuda").build(candidate, contract, Target(DeviceKind.CUDA, "sm_90a"))
-
-    assert isinstance(made, Artifact), made
+    assert not compile_errors(found.source, contract, tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cuda_front_end import compile_errors
 from tests.kernel_templates.bundle import problem_of
 from warpsmith.backends.source import backend_named
 from warpsmith.backends.tunables import tunables
@@ -400,7 +401,10 @@ def compiled(problem: Problem) -> None:
 )
 def test_the_source_compiles(name: str, tmp_path: Path) -> None:
     layers, inputs, body, _ = TASKS[name]
-    compiled(module(tmp_path, layers, inputs, body))
+    problem = module(tmp_path, layers, inputs, body)
+    found = in_parts(problem)
+    assert found is not None
+    assert not compile_errors(found.source, problem.contract, tmp_path)
 
 
 @pytest.mark.nvcc
