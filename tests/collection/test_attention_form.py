@@ -335,7 +335,7 @@ def built(source: str, folder: Path, most_bytes: int) -> ctypes.CDLL:
     (folder / "kernel.cpp").write_text(emulator + "".join(devices) + translated(source, most_bytes), encoding="utf-8")
     compiler = find_cxx(os.environ)
     assert compiler is not None
-    flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-fmax-errors=3", "-fno-strict-aliasing"]
+    flags = ["-std=c++17", "-Og", "-w", "-shared", "-fPIC", "-pthread", "-fmax-errors=3", "-fno-strict-aliasing"]
     done = subprocess.run(
         [*compiler.command, *flags, "kernel.cpp", "-o", "kernel.so"], cwd=folder, capture_output=True, text=True
     )

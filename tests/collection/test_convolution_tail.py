@@ -147,7 +147,11 @@ inline float min_nan(float a, float b) { return a < b || a != a ? a : b; }
     ("result", "filters"),
     [
         ("F.hardswish(F.conv2d(x, weight, padding=1) + bias.view(1, -1, 1, 1)) * 0.5", (40, 24, 3, 3)),
-        ("torch.tanh(F.conv_transpose2d(x, weight, stride=2) + bias[:, None, None])", (24, 20, 3, 2)),
+        pytest.param(
+            "torch.tanh(F.conv_transpose2d(x, weight, stride=2) + bias[:, None, None])",
+            (24, 20, 3, 2),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_the_end_is_applied_to_every_element(result: str, filters: tuple[int, ...], tmp_path: Path) -> None:

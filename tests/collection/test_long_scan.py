@@ -88,7 +88,7 @@ def build(folder: Path, headers: Sequence[str], sources: Sequence[str], macros: 
     (folder / "kernel.cpp").write_text(text + "".join(map(translated, pieces)), encoding="utf-8")
     compiler = find_cxx(os.environ)
     assert compiler is not None
-    flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-fvisibility=hidden", "-fmax-errors=3", "-pthread"]
+    flags = ["-std=c++17", "-Og", "-fPIC", "-shared", "-w", "-fvisibility=hidden", "-fmax-errors=3", "-pthread"]
     flags.append("-ffp-contract=off")
     command = [*compiler.command, *flags, *(f"-D{m}" for m in macros), "kernel.cpp", "-o", "kernel.so"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

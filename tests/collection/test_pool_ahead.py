@@ -73,7 +73,7 @@ def built(source: str, folder: Path, macros: tuple[str, ...]) -> ctypes.CDLL:
     (folder / "kernel.cpp").write_text(text)
     compiler = find_cxx(os.environ)
     assert compiler is not None
-    flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-fvisibility=hidden", "-fmax-errors=3", "-pthread"]
+    flags = ["-std=c++17", "-Og", "-fPIC", "-shared", "-w", "-fvisibility=hidden", "-fmax-errors=3", "-pthread"]
     command = [*compiler.command, *flags, *(f"-D{m}" for m in macros), "kernel.cpp", "-o", "kernel.so"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[:3000]
@@ -90,12 +90,12 @@ def aligned(values: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("kernel", "padding", "macros"),
     [
-        (2, 0, ("TUNE_STRIP=8",)),
-        (2, 1, ()),
+        pytest.param(2, 0, ("TUNE_STRIP=8",), marks=pytest.mark.slow),
+        pytest.param(2, 1, (), marks=pytest.mark.slow),
         (3, 1, ("TUNE_STRIP=6", "TUNE_WARPS=8")),
         (4, 1, ()),
-        (4, 2, ("TUNE_STRIP=8",)),
-        (5, 2, ("TUNE_STRIP=10",)),
+        pytest.param(4, 2, ("TUNE_STRIP=8",), marks=pytest.mark.slow),
+        pytest.param(5, 2, ("TUNE_STRIP=10",), marks=pytest.mark.slow),
     ],
 )
 def test_the_largest_of_windows_is_that_of_pytorch(

@@ -189,7 +189,7 @@ def built(text: str, folder: Path) -> ctypes.CDLL:
     (folder / "product.cpp").write_text(text, encoding="utf-8")
     compiler = find_cxx(os.environ)
     assert compiler is not None
-    flags = ("-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-pthread", "-fmax-errors=3")
+    flags = ("-std=c++17", "-Og", "-fPIC", "-shared", "-w", "-pthread", "-fmax-errors=3")
     done = subprocess.run(
         [*compiler.command, *flags, "product.cpp", "-o", "product.so"],
         cwd=folder,

@@ -553,7 +553,7 @@ def built(sources: list[str], folder: Path, name: str) -> ctypes.CDLL:
     (folder / f"{name}.cpp").write_text("\n".join(parts), encoding="utf-8")
     compiler = find_cxx(os.environ)
     assert compiler is not None
-    flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-fmax-errors=3"]
+    flags = ["-std=c++17", "-Og", "-w", "-shared", "-fPIC", "-pthread", "-fmax-errors=3"]
     command = [*compiler.command, *flags, f"{name}.cpp", "-o", f"{name}.so"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[:3000]

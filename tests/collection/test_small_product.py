@@ -65,7 +65,7 @@ def multiply(tmp_path_factory: pytest.TempPathFactory) -> Multiply:
     )
     compiler = find_cxx(os.environ)
     assert compiler is not None
-    flags = ("-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-pthread", "-fmax-errors=3")
+    flags = ("-std=c++17", "-Og", "-fPIC", "-shared", "-w", "-pthread", "-fmax-errors=3")
     done = subprocess.run(
         [*compiler.command, *flags, str(source), "-o", str(library)], capture_output=True, text=True, check=False
     )
