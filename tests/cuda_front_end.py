@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 from warpsmith.backends.builder import CUDA_NAMES, HEADER, missing_headers
-from warpsmith.backends.c_contract import declaration_of
 from warpsmith.backends.library import LIBRARY
 from warpsmith.backends.toolchain import find_nvcc
 from warpsmith.backends.tunables import macros
@@ -33,5 +32,5 @@ def compile_errors(source: str, contract: Contract, folder: Path) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         return done.stderr or f"status {done.returncode}"
-    ptx = (folder / "kernel.ptx").read_text(encoding="utf-8")
-    return "" if ".entry " in ptx else f"no kernel is in it, for {declaration_of(contract)}"
+    made = (folder / "kernel.ptx").read_text(encoding="utf-8")
+    return "" if ".entry " in made or "__global__" not in source else "the kernel of the source is not in what was made"
