@@ -84,7 +84,7 @@ def test_a_view_is_made_contiguous_within_the_call(evaluator: Evaluator, tmp_pat
     task, module = tmp_path / "turned.py", tmp_path / "view.py"
     task.write_text(
         "import torch\nfrom warpsmith import normal, task\n\n\n"
-        '@task(x=normal("m, n"), workloads=[{"m": 2048, "n": 2048}])\n'
+        '@task(x=normal("m, n"), workloads=[{"m": 1024, "n": 1024}])\n'
         "def turned(x):\n    return x.t().contiguous()\n"
     )
     module.write_text(

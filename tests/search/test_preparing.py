@@ -17,7 +17,6 @@ from warpsmith.methods.load import load
 from warpsmith.model.build import Artifact, BuildFailure
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.evaluation import Evaluation
-from warpsmith.model.settings import Paths
 from warpsmith.run_log.events import Budget
 from warpsmith.search import open_run
 from warpsmith.search.loop import SearchLoop, SearchObserver
@@ -56,21 +55,22 @@ def test_what_is_proposed_while_others_are_judged_is_prepared(tmp_path: Path) ->
 
 
 @pytest.fixture
-def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_file, kernel):  # type: ignore[no-untyped-def]
-    """An evaluator that has a task open and notes what it builds; another candidate."""
+def opened(evaluator, monkeypatch: pytest.MonkeyPatch, task_file, kernel):  # type: ignore[no-untyped-def]
+    """The evaluator with a task open, which notes what it builds and says; another candidate."""
     told: list[Progress] = []
     built: list[EvaluationJob] = []
-    with Evaluator("cpu", paths=Paths(tmp_path / "cache"), on_progress=told.append) as evaluator:
-        evaluator.describe(task_file("relu"))
-        told.clear()
-        real = Evaluator._build
+    evaluator.describe(task_file("relu"))
+    real = Evaluator._build
 
-        def build(self: Evaluator, job: EvaluationJob) -> Artifact | BuildFailure:
-            built.append(job)
-            return real(self, job)
+    def build(self: Evaluator, job: EvaluationJob) -> Artifact | BuildFailure:
+        built.append(job)
+        return real(self, job)
 
-        monkeypatch.setattr(Evaluator, "_build", build)
-        bench = open_run.TaskEvaluator(evaluator, str(task_file("relu")), None)
+    monkeypatch.setattr(Evaluator, "_build", build)
+    monkeypatch.setattr(evaluator, "_on_progress", told.append)
+    bench = open_run.TaskEvaluator(evaluator, str(task_file("relu")), None)
+    with ThreadPoolExecutor(2) as builders:
+        monkeypatch.setattr(evaluator, "_builders", builders)
         yield evaluator, bench, kernel("relu.cpp"), built, told
 
 
@@ -84,7 +84,7 @@ def test_nothing_is_built_on_a_cpu_ahead_of_time(opened) -> None:  # type: ignor
 def test_a_gpu_is_not_waited_for(opened, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     evaluator, bench, candidate, built, told = opened
     monkeypatch.setattr("warpsmith.evaluator.supervisor.evaluator.devices_of", lambda _: ("cuda",))
-    evaluator.device = replace(evaluator.device, kind="cuda")
+    monkeypatch.setattr(evaluator, "device", replace(evaluator.device, kind="cuda"))
     with ThreadPoolExecutor(1) as other:  # as the thread of a run does
         other.submit(bench.prepare, [candidate]).result()
     open_run.TaskEvaluator(evaluator, "another.py", None).prepare([candidate])  # not open: nothing happens
