@@ -71,7 +71,13 @@ def opened(evaluator, monkeypatch: pytest.MonkeyPatch, task_file, kernel):  # ty
     bench = open_run.TaskEvaluator(evaluator, str(task_file("relu")), None)
     with ThreadPoolExecutor(2) as builders:
         monkeypatch.setattr(evaluator, "_builders", builders)
-        yield evaluator, bench, kernel("relu.cpp"), built, told
+        yield evaluator, bench, _judged_nowhere(kernel("relu.cpp")), built, told
+
+
+def _judged_nowhere(candidate: Candidate) -> Candidate:
+    """The same kernel as another text: what another test had judged would not be built."""
+    own = replace(candidate.main, text=candidate.main.text + "\nstatic int not_judged_before = 1;\n")
+    return replace(candidate, files=(own, *candidate.files[1:]))
 
 
 def test_nothing_is_built_on_a_cpu_ahead_of_time(opened) -> None:  # type: ignore[no-untyped-def]
