@@ -29,8 +29,7 @@ _STRETCHES = 16  # of an "uneven" tensor, along each of two axes
 _STEEP = 8  # how much larger than usual its large stretches are, where nothing bounds them
 _SHORT_STRETCH, _STRETCH_SIZE = 1024, 64  # one such part of each row is so many times larger in "stretch"
 _PATCH_PARTS = (1024, 2048, 4096, 8192)  # in one of so many parts of a whole tensor values are larger in "patch",
-_PATCH_SIZE = 1 / 16  # by this times the number of parts;
-_PATCHED_ROWS = 4  # and so in stretches of at most so many rows
+_PATCH_SIZE = 1 / 16  # by this times the number of parts
 _LARGEST_SPIKE = 1e6  # times the scale: decides a mean of up to 100 million values
 _MOVED, _SCALED = 0.25, 0.2  # the most by which inputs of timed calls are shifted (times their scale) and scaled
 _SIMPLEX = {"large": 4.0, "small": 0.25}  # by how much rows of probabilities are sharpened or flattened
@@ -182,24 +181,34 @@ def _spike(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
 
 
 def _patch(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
-    """As usual, but for one short stretch of the whole tensor from first to last (a few rows, or a part of one), and
-    for a shorter one in each of a few rows: a look at some rows does not tell what is in the others."""
+    """As usual, but for one short stretch of the whole tensor from first to last: a few rows, or a part of one."""
     if not x.numel():
         return x
     result = _below_bound(x, domain, generator).contiguous()
     rng = random.Random(generator.initial_seed())
     parts = rng.choice(_PATCH_PARTS)
-    stretches = [(result.view(-1), parts, parts * _PATCH_SIZE)]
-    if x.dim() > 1:
-        rows = result.view(-1, x.shape[-1])
-        chosen = rng.sample(range(len(rows)), max(1, min(_PATCHED_ROWS, len(rows) // 8)))
-        stretches += [(rows[row], _SHORT_STRETCH, _PATCH_SIZE * max(_PATCH_PARTS)) for row in chosen]
-    for values, parts, size in stretches:
-        length = max(1, len(values) // parts)
-        start = rng.randrange(len(values) - length + 1)
-        part = values[start : start + length]
-        part.copy_(torch.full_like(part, domain.high) if domain.high < math.inf else part * size)
+    _enlarge(result.view(-1), parts, parts * _PATCH_SIZE, domain, rng)
     return result
+
+
+def _one_row(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+    """As usual, but for a short stretch of a single row: a look at some of the rows, however they are chosen, does not
+    tell what is in the others."""
+    if not x.numel():
+        return x
+    result = _below_bound(x, domain, generator).contiguous()
+    rng = random.Random(generator.initial_seed())
+    rows = result.view(-1, x.shape[-1]) if x.dim() else result.view(1, 1)
+    _enlarge(rows[rng.randrange(len(rows))], _SHORT_STRETCH, _PATCH_SIZE * max(_PATCH_PARTS), domain, rng)
+    return result
+
+
+def _enlarge(values: Tensor, parts: int, size: float, domain: Domain, rng: random.Random) -> None:
+    """Multiply one of so many parts of these values, or raise it to the upper bound, in place."""
+    length = max(1, len(values) // parts)
+    start = rng.randrange(len(values) - length + 1)
+    part = values[start : start + length]
+    part.copy_(torch.full_like(part, domain.high) if domain.high < math.inf else part * size)
 
 
 def _below_bound(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
@@ -220,8 +229,9 @@ _CHANGES: Mapping[str, Change] = {
     "stretch": _stretch,
     "spike": _spike,
     "patch": _patch,
+    "one row": _one_row,
 }
-HIDDEN = ("stretch", "spike", "patch")
+HIDDEN = ("stretch", "spike", "patch", "one row")
 """Variants that a sample of the values does not show."""
 _RESERVED: Mapping[str, Change] = {"rare": _rare, "uneven": _uneven, "one-sided": _one_sided}
 NAMES = (OWN, *_CHANGES, CONSTANTS)

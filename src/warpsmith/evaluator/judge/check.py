@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import torch
 
@@ -38,6 +39,7 @@ from warpsmith.tasks.variants import HIDDEN, OWN
 _COMPARE_ELEMENTS = 1 << 24  # timed outputs compared in one operation
 _REFUSED = (1, 9, 701)  # invalid value, invalid configuration, too many resources: the launch was refused
 _MANY_ELEMENTS = 1 << 22  # of inputs
+_UNUSUAL_OF_LARGE = 2  # timed calls with unusual inputs that are that large, in each pair of samples that has any
 _LATE_S = 0.02  # how long to wait for writes by a thread that the candidate left running
 _NEARLY_RIGHT = 1000.0  # times its limit: a larger error is not due to ill-conditioned inputs
 _WEAKEST_LAST = (FULL, SLICED, BASELINE)
@@ -169,31 +171,36 @@ class Checker:
         assert worst is not None, "a task has at least one output"
         return worst
 
-    def unusual_variants(self, buffers: WorkloadBuffers) -> list[str]:
-        """The input variants, besides the task's own, that a timed call may get.
+    def unusual_calls(self, buffers: WorkloadBuffers) -> int:
+        """How many timed calls are to get inputs of other variants than the task's own."""
+        return _UNUSUAL_OF_LARGE if _is_large(buffers) else len(self._unusual_variants(buffers))
 
-        Each needs a reference result of its own: with large inputs only two variants are used, one of them such that
-        no sample of the values shows it.
-        """
+    def _unusual_variants(self, buffers: WorkloadBuffers) -> list[str]:
+        """The variants besides the task's own in the order in which timed calls get them: shuffled, and those that no
+        sample of the values shows twice. With large inputs few of them are used: each other one is of that kind."""
         found = [v for v in self._usable.get(buffers.workload.name, ()) if v != OWN]
-        if sum(tensor.numel() for tensor in buffers.sets[0].inputs.values()) <= _MANY_ELEMENTS:
-            return found
-        groups = [v for v in found if v in HIDDEN], [v for v in found if v not in HIDDEN]
-        return [self._rng.choice(group) for group in groups if group]
+        hidden, others = [v for v in found if v in HIDDEN], [v for v in found if v not in HIDDEN]
+        self._rng.shuffle(hidden)
+        self._rng.shuffle(others)
+        if _is_large(buffers):
+            return [v for pair in zip_longest(hidden, others[: len(hidden) or None]) for v in pair if v is not None]
+        mixed = [*others, *hidden, *hidden]
+        self._rng.shuffle(mixed)
+        return mixed
 
     def draw_unusual(self, buffers: WorkloadBuffers, indices: Sequence[int]) -> dict[int, ReferenceResult]:
         """For some of these sets, new inputs of other variants than the task's own, with their expected results.
 
         Timed calls usually get the task's own distribution: without this a kernel could be careful only while it is
-        checked.
+        checked. Each result takes as long as a reference: with large inputs there are few.
         """
         pending = self._pending.get(buffers.workload.name, [])
         if not pending:
-            pending = self._pending[buffers.workload.name] = self.unusual_variants(buffers)
-            self._rng.shuffle(pending)
+            pending = self._pending[buffers.workload.name] = self._unusual_variants(buffers)
         found: dict[int, ReferenceResult] = {}
-        for index in indices[: len(pending)]:
-            case = Case(buffers.workload, pending.pop(), secrets.randbits(62))
+        most = min(len(pending), _UNUSUAL_OF_LARGE) if _is_large(buffers) else len(pending)
+        for index in indices[:most]:
+            case = Case(buffers.workload, pending.pop(0), secrets.randbits(62))
             try:
                 expected = self._reference.compute(case)
             except torch.OutOfMemoryError:  # all buffers are in use by now
@@ -248,6 +255,11 @@ class Checker:
             )
             for start in range(0, len(ours), step)
         )
+
+
+def _is_large(buffers: WorkloadBuffers) -> bool:
+    """Whether a reference result takes long."""
+    return sum(tensor.numel() for tensor in buffers.sets[0].inputs.values()) > _MANY_ELEMENTS
 
 
 def _stacked(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -220,8 +220,8 @@ class _PairedTiming:
 
     def _unusual_positions(self, pair_s: float) -> list[int]:
         """Before which pairs an extra pair with unusual inputs is taken; a candidate cannot tell it from the rest."""
-        variants = len(self._checker.unusual_variants(self._buffers))
-        wanted = max(_FEWEST_UNUSUAL, math.ceil(variants / self._sampler.calls()))
+        calls = self._checker.unusual_calls(self._buffers)
+        wanted = max(_FEWEST_UNUSUAL, math.ceil(calls / self._sampler.calls()))
         most = min(max(_FEWEST_UNUSUAL, int(_UNUSUAL_S / pair_s)), self._settings.min_samples)
         return self._rng.sample(range(self._settings.min_samples), min(wanted, most))
 
