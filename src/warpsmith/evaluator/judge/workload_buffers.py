@@ -6,6 +6,7 @@ over all of them, each with new data.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from warpsmith.evaluator.protocol.buffer_layout import Buffer, BufferLayout, Buf
 from warpsmith.model.evidence import IdleProcess, MemoryState
 from warpsmith.model.task import Task, TensorRole, Workload
 from warpsmith.tasks.program import Program
+from warpsmith.tasks.quick_random import QuickRandom
 
 _ENOUGH = 16  # elements of an output that shows whether a call is done
 _UNDONE = 0.25  # the share of unwritten elements
@@ -75,6 +77,7 @@ class WorkloadBuffers:
         self.first_set = first_set  # the number of the first set among all sets of the task
         self._memory = memory
         self._on_cpu = memory.device.type == "cpu"
+        self._drawing = QuickRandom() if self._on_cpu else contextlib.nullcontext()
         self._checksum = SecretChecksum(memory.device)
         self.sets = tuple(self._views(slots) for slots in layout.sets)
         fill_zones(memory, (slot for slots in layout.sets for slot in slots))
@@ -113,7 +116,8 @@ class WorkloadBuffers:
 
     def draw_arguments(self, index: int, rng: random.Random) -> None:
         """Write arguments that no call has seen into a set."""
-        drawn = self.program.arguments(self.workload, seed=rng.getrandbits(62), device=self._memory.device)
+        with self._drawing:
+            drawn = self.program.arguments(self.workload, seed=rng.getrandbits(62), device=self._memory.device)
         self.write_inputs(index, drawn, self.arguments)
 
     def shift_state(self, index: int, names: Collection[str], rng: random.Random) -> None:

@@ -1,0 +1,71 @@
+"""Numbers for timed calls are as random as PyTorch's in all that a kernel could make use of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from warpsmith.tasks.quick_random import QuickRandom
+
+COUNT = 1 << 20
+FORMS = [(torch.rand, torch.float32), (torch.rand, torch.float64), (torch.randn, torch.float32)]
+Draw = Callable[..., Tensor]
+
+
+def _share_below(draw: Draw, x: Tensor) -> Tensor:
+    """The probability of a smaller number than each of these."""
+    return x.double() if draw is torch.rand else 0.5 * (1 + torch.erf(x.double() / math.sqrt(2)))
+
+
+@pytest.mark.parametrize(("draw", "dtype"), FORMS)
+def test_they_have_the_distribution(draw: Draw, dtype: torch.dtype) -> None:
+    with QuickRandom():
+        x = draw(COUNT, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    assert x.dtype is dtype
+    assert bool(x.isfinite().all())
+    ranks = _share_below(draw, x).sort().values
+    assert float((ranks - torch.linspace(0, 1, COUNT, dtype=torch.float64)).abs().max()) < 1.95 / math.sqrt(COUNT)
+    if draw is torch.rand:
+        assert 0 <= float(x.min()) < float(x.max()) < 1
+    else:
+        assert float(x.abs().max()) > 4.3  # the tails are whole
+
+
+@pytest.mark.parametrize(("draw", "dtype"), FORMS)
+def test_what_was_drawn_before_says_nothing_about_the_next_ones(draw: Draw, dtype: torch.dtype) -> None:
+    with QuickRandom():
+        first, second = (_share_below(draw, draw(COUNT, dtype=dtype)) for _ in range(2))
+    assert not torch.equal(first, second)
+    # What the two have in common are stretches of the digits below the leading eight bits. Wherever those lie, the
+    # range of the second number is one of 256 that are equally likely.
+    finer, place = (second * 256).frac(), (second * 256).long()
+    for number in range(4):
+        chosen = place[(finer * 4).long() == number]
+        counts = torch.bincount(chosen, minlength=256).double()
+        expected = len(chosen) / 256
+        assert float(((counts - expected) ** 2 / expected).sum()) < 255 + 6 * math.sqrt(2 * 255)
+    for shift in (0, 1, 1 << 16):
+        moved = second.roll(shift)
+        assert abs(float(torch.corrcoef(torch.stack([first, moved]))[0, 1])) < 6 / math.sqrt(COUNT)
+
+
+def test_a_seed_says_which_and_the_form_of_the_call_does_not_matter() -> None:
+    with QuickRandom():
+        seeded = [torch.randn(64, 1024, generator=torch.Generator().manual_seed(seed)) for seed in (5, 5, 6)]
+        assert torch.equal(seeded[0], seeded[1])
+        assert not torch.equal(seeded[0], seeded[2])
+        torch.manual_seed(5)
+        assert torch.equal(torch.randn((64, 1024)), seeded[0])
+        torch.manual_seed(5)
+        assert torch.equal(torch.randn(size=torch.Size([64, 1024]), device="cpu", dtype=torch.float32), seeded[0])
+
+
+def test_small_and_narrow_tensors_are_those_of_pytorch() -> None:
+    for shape, dtype in (((1 << 15,), torch.float32), ((0, 9), torch.float32), ((1 << 17,), torch.bfloat16)):
+        own = torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(2))
+        with QuickRandom():
+            assert torch.equal(torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(2)), own)
