@@ -10,7 +10,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 # A test process that dies is not replaced: it fails the run, with the name of its test.
-PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types unit test-all gpu-test trust docs clean

@@ -188,7 +188,13 @@ def test_a_scan_is_a_part_of_a_chain(result: str, backend: str, tmp_path: Path) 
     assert "cumsum over an axis that is not the last" in found.form
 
 
-@pytest.mark.parametrize("kind", SCANS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if "exclusive" in kind or "product" in kind else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in SCANS
+    ],
+)
 def test_the_scan_on_the_cpu(kind: str, tmp_path: Path) -> None:
     described(tmp_path, X, SIZES, SCANS[kind])
     problem = problem_of(load_task(tmp_path / "mine.py"), "cpu")
@@ -212,7 +218,7 @@ def test_the_scan_on_the_cpu(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("kind", ["sum", "exclusive reverse sum"])
+@pytest.mark.parametrize("kind", ["exclusive reverse sum", pytest.param("sum", marks=pytest.mark.slow)])
 def test_the_text_compiles_and_keeps_what_it_computes_in_registers(kind: str, tmp_path: Path) -> None:
     task, contract, recorded = described(tmp_path, X, SIZES, SCANS[kind])
     found = form_kernel(task, contract, recorded)

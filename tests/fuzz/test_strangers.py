@@ -25,7 +25,7 @@ _READ_NOTHING = {  # of others: their own files, tasks that the user names, requ
     *("suite", "kernels", "models", "serve", "agent-guide", "contract", "demo", "doctor"),
 }
 _PARTS = 4
-_EVERY = 14  # of the cases, in a usual run
+_EVERY = 28  # of the cases, in a usual run
 
 
 @pytest.fixture(autouse=True)
