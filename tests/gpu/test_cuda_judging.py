@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.model.candidate import Candidate
 from warpsmith.model.evaluation import Status
 from warpsmith.model.settings import Settings
+from warpsmith.tasks.quick_random import random_bytes
 
 pytestmark = pytest.mark.gpu
 
@@ -60,3 +62,10 @@ def test_two_evaluations_of_one_file_agree(gpu: None, kernel: Kernel, task_file:
     assert first is not None, verdicts[0].reason
     assert second is not None, verdicts[1].reason
     assert abs(first / second - 1) < 0.05
+
+
+def test_all_bytes_are_equally_likely(gpu: None) -> None:
+    """Those by which a reference's inputs are moved by one roundoff."""
+    counts = torch.bincount(random_bytes(1 << 20, device="cuda"), minlength=256).cpu()
+    assert counts.shape == (256,)
+    assert int((counts - 4096).abs().max()) < 6 * 64

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from warpsmith.tasks.quick_random import QuickRandom
+from warpsmith.tasks.quick_random import QuickRandom, random_bytes
 
 COUNT = 1 << 20
 FORMS = [(torch.rand, torch.float32), (torch.rand, torch.float64), (torch.randn, torch.float32)]
@@ -69,3 +71,25 @@ def test_small_and_narrow_tensors_are_those_of_pytorch() -> None:
         own = torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(2))
         with QuickRandom():
             assert torch.equal(torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(2)), own)
+
+
+@pytest.mark.parametrize("size", [1.5, "many", -1, (1 << 17, None)])
+def test_pytorch_says_what_is_wrong_with_a_size(size: object) -> None:
+    said = []
+    draw: Draw = torch.randn
+    for call in (partial(draw, size), partial(draw, size=size)):
+        for mode in (contextlib.nullcontext(), QuickRandom()):
+            with mode, pytest.raises((TypeError, RuntimeError)) as raised:
+                call()
+            said.append(str(raised.value).splitlines()[0])
+    assert said[0::2] == said[1::2]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 65_537])
+def test_as_many_bytes_as_wanted(count: int) -> None:
+    drawn = random_bytes(count, generator=torch.Generator().manual_seed(3))
+
+    assert drawn.shape == (count,)
+    assert drawn.dtype is torch.uint8
+    if count > 65_536:
+        assert int(torch.bincount(drawn, minlength=256).min()) > 180  # of 256 on average

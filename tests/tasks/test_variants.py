@@ -347,13 +347,13 @@ def test_one_row_decides_its_own_sum_and_all_others_are_as_usual(shape: tuple[in
     own = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     found = set()
     for seed in range(64):
-        made = apply_variant("one row", own, Domain(), torch.Generator().manual_seed(seed))
+        made = apply_variant("row patch", own, Domain(), torch.Generator().manual_seed(seed))
         sizes = (made.abs().sum(-1) / own.abs().sum(-1)).flatten()
         (changed,) = (made != own).view(-1, shape[-1]).any(-1).nonzero().flatten().tolist()
         assert float(sizes[changed]) > 1.02
         found.add(changed)
     assert len(found) > min(64, own.numel() // shape[-1]) / 2  # any row may be the one
-    assert apply_variant("one row", torch.tensor(3.0), Domain(), torch.Generator()).shape == ()
+    assert apply_variant("row patch", torch.tensor(3.0), Domain(), torch.Generator()).shape == ()
 
 
 def test_masks_of_other_densities_are_tried_and_timed(native: Load) -> None:

@@ -191,7 +191,7 @@ def _patch(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     return result
 
 
-def _one_row(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
+def _row_patch(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     """As usual, but for a short stretch of a single row: a look at some of the rows, however they are chosen, does not
     tell what is in the others."""
     if not x.numel():
@@ -229,9 +229,9 @@ _CHANGES: Mapping[str, Change] = {
     "stretch": _stretch,
     "spike": _spike,
     "patch": _patch,
-    "one row": _one_row,
+    "row patch": _row_patch,
 }
-HIDDEN = ("stretch", "spike", "patch", "one row")
+HIDDEN = ("stretch", "spike", "patch", "row patch")
 """Variants that a sample of the values does not show."""
 _RESERVED: Mapping[str, Change] = {"rare": _rare, "uneven": _uneven, "one-sided": _one_sided}
 NAMES = (OWN, *_CHANGES, CONSTANTS)

@@ -39,7 +39,7 @@ from warpsmith.tasks.variants import HIDDEN, OWN
 _COMPARE_ELEMENTS = 1 << 24  # timed outputs compared in one operation
 _REFUSED = (1, 9, 701)  # invalid value, invalid configuration, too many resources: the launch was refused
 _MANY_ELEMENTS = 1 << 22  # of inputs
-_UNUSUAL_OF_LARGE = 2  # timed calls with unusual inputs that are that large, in each pair of samples that has any
+_UNUSUAL_OF_LARGE = 2  # calls with unusual inputs, where inputs are that large, in a pair of samples that has any
 _LATE_S = 0.02  # how long to wait for writes by a thread that the candidate left running
 _NEARLY_RIGHT = 1000.0  # times its limit: a larger error is not due to ill-conditioned inputs
 _WEAKEST_LAST = (FULL, SLICED, BASELINE)
@@ -176,14 +176,15 @@ class Checker:
         return _UNUSUAL_OF_LARGE if _is_large(buffers) else len(self._unusual_variants(buffers))
 
     def _unusual_variants(self, buffers: WorkloadBuffers) -> list[str]:
-        """The variants besides the task's own in the order in which timed calls get them: shuffled, and those that no
-        sample of the values shows twice. With large inputs few of them are used: each other one is of that kind."""
+        """The variants besides the task's own in the order in which timed calls get them: shuffled, with those that no
+        sample of the values shows twice each. With large inputs few are used: every other one is of that kind."""
         found = [v for v in self._usable.get(buffers.workload.name, ()) if v != OWN]
         hidden, others = [v for v in found if v in HIDDEN], [v for v in found if v not in HIDDEN]
         self._rng.shuffle(hidden)
         self._rng.shuffle(others)
         if _is_large(buffers):
-            return [v for pair in zip_longest(hidden, others[: len(hidden) or None]) for v in pair if v is not None]
+            pairs = zip_longest(hidden, others[: len(hidden)] if hidden else others)
+            return [variant for pair in pairs for variant in pair if variant]
         mixed = [*others, *hidden, *hidden]
         self._rng.shuffle(mixed)
         return mixed

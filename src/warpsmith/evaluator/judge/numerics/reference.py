@@ -23,6 +23,7 @@ from warpsmith.evaluator.judge.numerics.summation_orders import ORDERS, STARTS, 
 from warpsmith.hardware.device import available_memory
 from warpsmith.model.task import Task, TensorRole, Workload
 from warpsmith.tasks.program import Program, widened
+from warpsmith.tasks.quick_random import random_bytes
 from warpsmith.tasks.variants import HELD_OUT, HIDDEN, OWN
 
 FULL = "fp64"
@@ -384,10 +385,7 @@ class Reference:
         def moved(tensor: torch.Tensor) -> torch.Tensor:
             if not tensor.is_floating_point():
                 return tensor
-            # Eight elements share a number: drawing one takes as long as all arithmetic on an element together.
-            numbers = torch.empty(tensor.numel() // 8 + 1, dtype=torch.int64, device=tensor.device)
-            numbers.random_(-(1 << 63), None)
-            up = numbers.view(torch.uint8)[: tensor.numel()].bitwise_and_(1).view(tensor.shape)
+            up = random_bytes(tensor.numel(), device=tensor.device).bitwise_and_(1).view(tensor.shape)
             return up.to(tensor.dtype).mul_(2 * step).add_(1 - step).mul_(tensor)
 
         return {name: moved(tensor) for name, tensor in self._program.widen(inputs).items()}
