@@ -122,7 +122,7 @@ step() {
         --limit-s "$(begin_until 15)" ;;
     checks) bounded python3 -m benchmarks.form_checks --limit-s "$(begin_until 10)" ;;
     recheck)
-      bounded python3 -m benchmarks.collection_checks --json benchmarks/h200/collection_checks.json --at-once 8 \
+      bounded python3 -m benchmarks.collection_checks --json benchmarks/h200/collection_checks.json --at-once 5 \
         --limit-s "$(begin_until 10)" ;;
     lineage) bounded python3 -m benchmarks.lineage_record --out "$work/lineage" --limit-s "$(begin_until 25)" ;;
     profiles:*) bounded python3 -m benchmarks.profile_record --json "$work/collection_profiles.json" --kernels "${1#*:}" ;;

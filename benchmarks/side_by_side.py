@@ -22,7 +22,7 @@ Work = TypeVar("Work")
 Result = TypeVar("Result")
 
 _ALL_BYTES = 125 << 30  # of an H200, for the tensors of everything that runs at once
-_REFERENCES = 1.4  # times the least memory to judge a task: fp64 inputs and what PyTorch needs in between
+_REFERENCES = 1.8  # times the least memory to judge a task: fp64 inputs and what PyTorch needs in between
 
 _evaluators: list[Evaluator] = []  # in a process of `side_by_side`: its evaluator
 

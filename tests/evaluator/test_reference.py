@@ -163,6 +163,52 @@ def test_where_few_draws_were_lucky_a_result_that_failed_is_judged_by_more(
     assert not compare_output(made.task, fair, 0, off_by(2.0**-11)).ok
 
 
+_ATTEND = "torch.softmax(1e9 * (x @ w), dim=-1) @ w.mT"
+
+
+def _with_a_near_tie(made: Reference) -> tuple[ReferenceResult, Tensor]:
+    """Expected results where the two best scores of row 0 differ in their last digits, and a right result in which the
+    other one wins."""
+    generator = torch.Generator().manual_seed(1)
+    x, w = (torch.randn(shape, generator=generator) for shape in ((64, 32), (32, 16)))
+    first, second = (x[0] @ w).topk(2).indices.tolist()
+    toward = (w[:, first] - w[:, second]).double()
+    gap = x[0].double() @ toward
+    x[0] -= ((1 - 1e-7) * gap * toward / toward.square().sum()).float()
+    found = made.result_for_inputs(made.task.workloads[0], {"x": x, "w": w})
+    assert found is not None
+    scores = (x.double() @ w.double()).float()
+    other = scores.double()
+    other[0, [first, second]] = other[0, [second, first]]
+    return found, (torch.softmax(1e9 * other, dim=-1) @ w.double().mT).float()
+
+
+def test_either_of_two_almost_equal_scores_may_win(reference_of: Callable[[str], Reference]) -> None:
+    made = reference_of(_ATTEND)
+    found, other = _with_a_near_tie(made)
+    assert compare_output(made.task, found, 0, found.baseline[0]).ok
+    refused = compare_output(made.task, found, 0, other)
+    assert refused.share > 1000.0
+    accepted = made.accept_abrupt(found, 0, other)
+    assert accepted is not None
+    assert accepted.ok
+    assert accepted.share <= 1.0
+
+
+def test_another_value_where_scores_are_almost_equal_is_wrong(reference_of: Callable[[str], Reference]) -> None:
+    made = reference_of(_ATTEND)
+    found, other = _with_a_near_tie(made)
+    limit = found.limits[0]
+    assert limit is not None
+    neither, elsewhere = other.clone(), other.clone()
+    neither[0, 3] += 1.0
+    elsewhere[1, 3] += 2.0 * limit.maximum * (elsewhere[1, 3].abs() + limit.scale)
+    coarse = other * (1 + 2.0**-11 * torch.linspace(-1, 1, other.shape[-1]))
+    assert made.accept_abrupt(found, 0, neither) is None, "the value of neither score"
+    assert made.accept_abrupt(found, 0, elsewhere) is None, "a row whose scores are not almost equal"
+    assert made.accept_abrupt(found, 0, coarse) is None, "another precision"
+
+
 def test_where_nothing_hangs_on_the_last_bits_a_result_that_failed_gains_nothing(
     reference_of: Callable[[str], Reference],
 ) -> None:

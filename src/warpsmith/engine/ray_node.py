@@ -284,9 +284,10 @@ class EvaluatorActor:
         return self._report
 
     def evaluate(
-        self, key: JudgeKey, task: TaskSource, candidate: Candidate, fresh: bool, built: Built | None
+        self, key: JudgeKey, task: TaskSource, candidate: Candidate, fresh: bool, built: Built | None, more: int
     ) -> ActorAnswer:
-        """Evaluate one candidate; `built` is its build, made elsewhere."""
+        """Evaluate one candidate; `built` is its build, made elsewhere, and `more` how many of the same task follow
+        besides those that are here already."""
         with self._count:
             self._waiting += 1
         waits = True
@@ -299,7 +300,8 @@ class EvaluatorActor:
                 with self._count:
                     self._waiting -= 1
                 waits = False
-                return self._answer(key, lambda each: self._evaluated(each, key, task, candidate, fresh))
+                more += self._waiting
+                return self._answer(key, lambda each: self._evaluated(each, key, task, candidate, fresh, more))
         finally:
             if waits:
                 with self._count:
@@ -347,10 +349,10 @@ class EvaluatorActor:
     # --- inside ---
 
     def _evaluated(
-        self, evaluator: Evaluator, key: JudgeKey, task: TaskSource, candidate: Candidate, fresh: bool
+        self, evaluator: Evaluator, key: JudgeKey, task: TaskSource, candidate: Candidate, fresh: bool, more: int
     ) -> Evaluation:
         path = task.write(self._paths.cache)
-        found = evaluator.evaluate_one(path, candidate, key.precision, fresh=fresh, more=self._waiting)
+        found = evaluator.evaluate_one(path, candidate, key.precision, fresh=fresh, more=more)
         return replace(found, environment=replace(found.environment, node=self._report.place))
 
     def _answer(self, key: JudgeKey, call: Callable[[Evaluator], object]) -> ActorAnswer:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -131,6 +131,7 @@ class RayPool:
         self._plans: Mapping[str, NodePlan] = {}
         self._actors: list[_Actor] = []
         self._waiting: dict[JudgeKey, deque[_Waiter]] = {}
+        self._unfinished: Counter[JudgeKey] = Counter()  # evaluations, by judge
         self._wanted: dict[object, JudgeKey] = {}  # by engine: the judge that it uses now
         self._strikes: dict[str, int] = {}
         self._builds: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
@@ -224,6 +225,7 @@ class RayPool:
 
     async def _carry_out(self, work: ActorCall) -> None:
         losses, avoid = 0, frozenset[str]()
+        self._unfinished[work.key] += work.is_evaluation
         try:
             while not work.done.cancelled():
                 built = await self._built(work.build, work.name) if work.build is not None else None
@@ -231,7 +233,7 @@ class RayPool:
                 if work.done.cancelled():
                     self._release(actor)
                     return
-                arguments = (*work.arguments, built) if work.is_evaluation else work.arguments
+                arguments = (*work.arguments, built, self._more(work.key)) if work.is_evaluation else work.arguments
                 call = getattr(actor.handle, work.method).options(name=work.name)
                 try:
                     answer: ActorAnswer = await self._reply(
@@ -275,6 +277,12 @@ class RayPool:
         except BaseException as error:  # noqa: BLE001  (the engine's thread raises it)
             if not work.done.done():
                 work.done.set_exception(error)
+        finally:
+            self._unfinished[work.key] -= work.is_evaluation
+
+    def _more(self, key: JudgeKey) -> int:
+        """How many evaluations of a judge no actor has yet: an actor that is told so starts a process ahead."""
+        return max(0, self._unfinished[key] - sum(actor.in_flight for actor in self._actors if actor.key == key))
 
     def _judged_elsewhere(self, work: ActorCall, actor: _Actor, answer: ActorAnswer, losses: int) -> bool:
         """True if an evaluation failed through no fault of the candidate and another node can try it."""

@@ -13,7 +13,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -148,6 +148,23 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
 def free_gpu_memory(index: int) -> int | None:
     """The free memory of a visible GPU in bytes; None if NVML cannot say."""
+    return _ask_nvml(index, lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).free))
+
+
+def process_gpu_memory(index: int, pid: int) -> int | None:
+    """The memory of a visible GPU that one process holds, in bytes; None if NVML cannot say."""
+
+    def held(nvml: Any, gpu: Any) -> int | None:
+        processes: dict[int, int | None] = {
+            each.pid: each.usedGpuMemory for each in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+        }
+        return processes.get(pid)
+
+    return _ask_nvml(index, held)
+
+
+def _ask_nvml(index: int, question: Callable[[Any, Any], int | None]) -> int | None:
+    """The answer to a question about a visible GPU, by its handle; None if there is none."""
     found = [gpu for gpu in visible_gpus() if gpu.index == index]
     if not found:
         return None
@@ -156,8 +173,7 @@ def free_gpu_memory(index: int) -> int | None:
     try:
         pynvml.nvmlInit()
         try:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(found[0].uuid)
-            return int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
+            return question(pynvml, pynvml.nvmlDeviceGetHandleByUUID(found[0].uuid))
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError:

@@ -73,6 +73,7 @@ WORST_CONDITION = 1e3  # beyond it a result is an accident of rounding
 LONG_SUM = 1 << 14  # terms from which on other orders of summation are measured
 HONEST_MARGIN = 3.0  # between the worst order that is measured and the limit
 _SHORT_SUM = 4096  # terms whose rounding is always allowed
+_FEW_FAR = 1 / 16  # of the elements of an output
 _LONGEST_SUM = 1 << 20  # a longer sequential float32 sum stagnates: it is wrong, not merely rounded
 
 
@@ -194,6 +195,25 @@ def compare_float(
         f"expected {want:.9g}{off.box_text(name)}{_hint(found.errors.rms, off, limit.precision)}."
     )
     return OutputComparison(Status.WRONG, error, bound, error / bound, reason)
+
+
+def without_far_elements(result: Tensor, reference: Tensor, limit: ErrorLimit) -> tuple[Tensor, float] | None:
+    """The flat positions of the elements that are off by more than the limit, and the rms error of all others.
+
+    None if these are too many, or not finite, or if the others are wrong as well.
+    """
+    tensors = ComparedTensors.of(result, reference, None, limit.scale)
+    found: list[Tensor] = []
+    most, count, squares = _FEW_FAR * tensors.result.numel(), 0, 0.0
+    for block in tensors.compare():
+        far = block.difference > limit.maximum * block.denominator
+        found.append(far.nonzero().flatten() + block.offset)
+        count += found[-1].numel()
+        if count > most or block.violated is not None:
+            return None
+        squares += float(torch.where(far, 0.0, block.difference).square().sum())
+    rms = math.sqrt(squares / max(tensors.result.numel(), 1))
+    return (torch.cat(found), rms) if count and rms <= limit.rms else None
 
 
 def limit_share(
