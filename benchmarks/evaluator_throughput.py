@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -147,6 +148,7 @@ class Phases:
     built_s: float  # the last kernel compiled
     judged_s: float  # the last verdict
     closed_s: float  # nothing left running
+    stages_s: dict[str, float]  # of one candidate on average, once the task was ready, by what the judge was doing
 
 
 @dataclass(frozen=True)
@@ -211,15 +213,22 @@ def judge_batch(device: str, candidates: list[Candidate], folder: Path) -> tuple
     os.environ["WARPSMITH_CACHE"] = str(folder / "cache")
     start = time.monotonic()
     last: dict[str, float] = {}
+    stages: Counter[str] = Counter()
+    doing = "wait"
+    since: float = math.inf  # until the task is ready
 
     def note(progress: Progress) -> None:
-        last[progress.stage] = time.monotonic() - start
+        nonlocal doing, since
+        now = last[progress.stage] = time.monotonic() - start
+        if not progress.stage.startswith("buil"):  # of candidates that are judged later
+            stages[doing] += max(0.0, now - since) / len(candidates)
+            doing, since = "wait" if progress.stage == "judged" else progress.stage, now
 
     with Evaluator(device, paths=Paths(folder / "cache"), on_progress=note, on_message=_complain) as evaluator:
         evaluator.describe(task)
-        ready_s = time.monotonic() - start
+        ready_s = since = time.monotonic() - start
         verdicts = [evaluation for _, evaluation in evaluator.evaluate(task, candidates)]
-    return verdicts, Phases(ready_s, last["built"], last["judged"], time.monotonic() - start)
+    return verdicts, Phases(ready_s, last["built"], last["judged"], time.monotonic() - start, dict(stages))
 
 
 def guard_cost(device: str, candidates: list[Candidate], folder: Path) -> GuardCost:
@@ -318,7 +327,8 @@ def report(result: Throughput) -> None:
     print(f"{result.candidates} candidates ({statuses}) in {result.seconds:.1f} s: {result.per_minute:.1f} per minute")
     print(
         f"  workers and task ready after {phases.ready_s:.1f} s, last build after {phases.built_s:.1f} s, "
-        f"last verdict after {phases.judged_s:.1f} s, closed after {phases.closed_s:.1f} s"
+        f"last verdict after {phases.judged_s:.1f} s, closed after {phases.closed_s:.1f} s\n"
+        f"  of a candidate: {', '.join(f'{stage} {1e3 * each:.0f} ms' for stage, each in phases.stages_s.items())}"
     )
     judging = (phases.judged_s - phases.ready_s) / result.candidates
     print(f"  without starting up: {60 / judging:.1f} per minute ({judging:.2f} s each)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,8 @@ from tests.searching import PROBLEM, run_setup
 
 from warpsmith.engine import ray_site
 from warpsmith.engine.engine import LocalSite, engine_site, open_engine
-from warpsmith.engine.ray_pool import RayPool
+from warpsmith.engine.ray_node import JudgeKey
+from warpsmith.engine.ray_pool import RayPool, _Actor
 from warpsmith.engine.ray_site import RaySpec
 from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.methods.load import DEFAULT, load
@@ -93,6 +95,14 @@ def test_a_wait_that_ends_early_leaves_the_future_of_ray_alone() -> None:
         assert await pool._reply(SimpleNamespace(future=lambda: future)) == 1
 
     asyncio.run(wait())
+
+
+def test_an_evaluator_on_ray_is_told_how_many_candidates_follow() -> None:
+    key, other = (JudgeKey(task, None, Settings()) for task in ("a", "b"))
+    pool = RayPool.__new__(RayPool)
+    pool._unfinished = Counter({key: 5, other: 1})
+    pool._actors = [_Actor(None, "node", key=key, in_flight=2), _Actor(None, "node", key=key), _Actor(None, "node")]
+    assert (pool._more(key), pool._more(other)) == (3, 1)
 
 
 def test_a_cluster_goes_on_with_a_run_on_the_same_kind_of_device_only() -> None:

@@ -286,7 +286,9 @@ class Reference:
         got, usual = (view.reshape(-1)[far].double() for view in real_views(result, expected.outputs[position]))
         explained = torch.zeros_like(far, dtype=torch.bool)
         moved = partial(self._rounded_at_random, roundoffs=_SEVERAL)
-        for _ in range(_FAR_DRAWS):
+        for draw in range(_FAR_DRAWS):
+            if draw == _FAR_DRAWS // 2 and not explained.any():
+                return None
             try:
                 results = self._run_slices(expected.inputs, expected.outputs, expected.slices, moved)
             except torch.OutOfMemoryError:
