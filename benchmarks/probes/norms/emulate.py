@@ -31,9 +31,9 @@ for name in ("group_norm", "layer_norm", "batch_norm"):
 def group_norm(instance=False):
     small = ("TUNE_SHORTEST=1", f"TUNE_INSTANCE={int(instance)}")
     for defines in (
-        ("TUNE_READERS=1", "TUNE_WRITERS=2", "TUNE_LISTENERS=2", "TUNE_CHUNK=64", "TUNE_ROOM=5"),
+        ("TUNE_READERS=1", "TUNE_WRITERS=2", "TUNE_LISTENERS=2", "TUNE_CHUNK=64", "TUNE_ROOM=5", "TUNE_HOLD=3"),
         ("TUNE_READERS=2", "TUNE_WRITERS=1", "TUNE_LISTENERS=1", "TUNE_CHUNK=128", "TUNE_ROOM=3", "TUNE_HINTS=2"),
-        ("TUNE_READERS=1", "TUNE_WRITERS=1", "TUNE_LISTENERS=3", "TUNE_CHUNK=32", "TUNE_ROOM=10", "TUNE_HINTS=1"),
+        ("TUNE_READERS=1", "TUNE_WRITERS=1", "TUNE_LISTENERS=3", "TUNE_CHUNK=32", "TUNE_ROOM=10", "TUNE_HINTS=1", "TUNE_HOLD=7"),
     ):
         library = build("group_norm", *small, *defines)
         for *shape, groups in (

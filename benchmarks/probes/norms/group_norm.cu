@@ -5,7 +5,8 @@
 //   readers    take the moments of chunks
 //   speaker    tells the other blocks what the readers have found of a row: one store of 64 bits
 //   listeners  read what all blocks have found, one row each in turn
-//   writers    normalise chunks of known rows, which makes room for the producer
+//   writers    take chunks into registers, which makes room for the producer, and normalise them TUNE_HOLD chunks later,
+//              when their rows are known
 // Rows that are short or of an odd length go the way of the collection.
 #include <warpsmith/lagged.cuh>
 
@@ -28,6 +29,12 @@
 #endif
 #ifndef TUNE_ROOM
 #define TUNE_ROOM 14  // chunks that a block has room for
+#endif
+#ifndef TUNE_HOLD
+#define TUNE_HOLD 1  // chunks that the writers of a block hold in registers
+#endif
+#ifndef TUNE_REGISTERS
+#define TUNE_REGISTERS 0  // of a writer, if not those of all threads
 #endif
 #ifndef TUNE_HINTS
 #define TUNE_HINTS 0  // 1: what is read leaves the second-level cache first, 2: what is written, too
@@ -104,10 +111,12 @@ __device__ __forceinline__ Stat moments_of(const float4* held, int first, int st
 
 constexpr int kReaders = TUNE_READERS, kWriters = TUNE_WRITERS, kListeners = TUNE_LISTENERS;
 constexpr int kWarps = kReaders + kWriters + kListeners + 2;
-constexpr int kChunk = TUNE_CHUNK, kSlots = TUNE_ROOM, kRows = kSlots + 2;
+constexpr int kChunk = TUNE_CHUNK, kSlots = TUNE_ROOM, kHold = TUNE_HOLD, kRows = kSlots + kHold + 2;
 constexpr int kTaken = kChunk / (kReaders * 32), kGiven = kChunk / (kWriters * 32);  // packs of a thread
 static_assert(kTaken * kReaders * 32 == kChunk && kGiven * kWriters * 32 == kChunk, "whole packs for each thread");
-static_assert(kReaders <= 32 && kWarps <= 32, "a block");
+static_assert(kReaders <= 32 && kWarps <= 32 && kHold <= 32, "a block");
+static_assert(TUNE_REGISTERS == 0 || (kWriters % 4 == 0 && kWarps % 4 == 0), "registers change owner four warps at a time");
+constexpr int kFewer = TUNE_REGISTERS > 0 ? (65536 / 32 - kWriters * TUNE_REGISTERS) / (kWarps - kWriters) / 8 * 8 : 0;
 
 // The chunks of a block in order: chunk `number` of row `row`.
 struct Walk {
@@ -131,7 +140,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   __shared__ __align__(8) uint64_t full[kSlots], empty[kSlots], found[kRows], known[kRows];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, blocks = int(gridDim.x);
   if (threadIdx.x == 0) {
-    for (int k = 0; k < kSlots; ++k) barrier_init(&full[k], 1), barrier_init(&empty[k], kWriters);
+    for (int k = 0; k < kSlots; ++k) barrier_init(&full[k], 1), barrier_init(&empty[k], kWriters + kReaders);
     for (int k = 0; k < kRows; ++k) barrier_init(&found[k], kReaders), barrier_init(&known[k], 1);
     barriers_initialised();
   }
@@ -140,46 +149,68 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   Place<kSlots> place;
   Place<kRows> at;
   if (warp < kWriters) {
+#if TUNE_REGISTERS > 0
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(TUNE_REGISTERS));
+#endif
     const uint64_t soon = leaves_first();
     const int column = int(threadIdx.x);
+    Walk put(chunks);  // of what is written, as `walk` of what is taken
     float2 ready = make_float2(0.0f, 0.0f);
-    for (; walk.row < rows; walk.advance(chunks), place.advance()) {
-      const unsigned begin = unsigned(walk.number) * kChunk + column;
-      const unsigned first = unsigned(walk.row) % g.groups * g.channels;
-      float weight = 1.0f, shift = 0.0f;
-      auto channel_at = [&](unsigned pack) {
-        const unsigned channel = first + plane_packs.quotient(pack);
-        weight = __ldg(g.weight + channel), shift = __ldg(g.bias + channel);
-      };
-      if (!TUNE_INSTANCE && even) channel_at(begin);
-      if (walk.first()) {
-        barrier_wait(&known[at.slot], at.parity);
-        ready = of_row[at.slot];
-      }
-      if (walk.last(chunks)) at.advance();
-      const int count = walk.number == chunks - 1 ? rest : kChunk;
-      const float4* held = memory + place.slot * kChunk;
-      float4 v[kGiven];
-      barrier_wait(&full[place.slot], place.parity);
+    float4 held[kHold][kGiven];
+    float2 of_channel[kHold];  // weight and bias
+    unsigned used = 0;         // which of them hold a chunk
+    auto channel_at = [&](const Walk& w, unsigned pack) {
+      const unsigned channel = unsigned(w.row) % g.groups * g.channels + plane_packs.quotient(pack);
+      return make_float2(__ldg(g.weight + channel), __ldg(g.bias + channel));
+    };
+    while (put.row < rows) {
 #pragma unroll
-      for (int p = 0; p < kGiven; ++p) v[p] = held[p * (kWriters * 32) + column];
-      __syncwarp();
-      if (lane == 0) barrier_arrive(&empty[place.slot]);
-      float* out = g.out + (walk.row * packs + begin) * 4;
+      for (int h = 0; h < kHold; ++h) {
+        if (used >> h & 1u) {
+          if (put.first()) {
+            barrier_wait(&known[at.slot], at.parity);
+            ready = of_row[at.slot];
+          }
+          if (put.last(chunks)) at.advance();
+          const unsigned begin = unsigned(put.number) * kChunk + column;
+          const int count = put.number == chunks - 1 ? rest : kChunk;
+          float* out = g.out + (put.row * packs + begin) * 4;
 #pragma unroll
-      for (int p = 0; p < kGiven; ++p) {
-        if (p * (kWriters * 32) + column >= count) break;
-        if (!TUNE_INSTANCE && !even) channel_at(begin + p * (kWriters * 32));
-        const float scale = ready.y * weight, mean = ready.x;
-        const float4 r = make_float4(fmaf(v[p].x - mean, scale, shift), fmaf(v[p].y - mean, scale, shift),
-                                     fmaf(v[p].z - mean, scale, shift), fmaf(v[p].w - mean, scale, shift));
-        if (TUNE_HINTS == 2)
-          store_hinted(out + p * (kWriters * 128), r, soon);
-        else
-          store_once(out + p * (kWriters * 128), r);
+          for (int p = 0; p < kGiven; ++p) {
+            if (p * (kWriters * 32) + column >= count) break;
+            if (!TUNE_INSTANCE && !even) of_channel[h] = channel_at(put, begin + p * (kWriters * 32));
+            const float scale = ready.y * of_channel[h].x, shift = of_channel[h].y, mean = ready.x;
+            const float4 v = held[h][p];
+            const float4 r = make_float4(fmaf(v.x - mean, scale, shift), fmaf(v.y - mean, scale, shift),
+                                         fmaf(v.z - mean, scale, shift), fmaf(v.w - mean, scale, shift));
+            if (TUNE_HINTS == 2)
+              store_hinted(out + p * (kWriters * 128), r, soon);
+            else
+              store_once(out + p * (kWriters * 128), r);
+          }
+          put.advance(chunks);
+          used &= ~(1u << h);
+        }
+        if (walk.row < rows) {
+          of_channel[h] = make_float2(1.0f, 0.0f);
+          if (!TUNE_INSTANCE && even) of_channel[h] = channel_at(walk, unsigned(walk.number) * kChunk + column);
+          const float4* from = memory + place.slot * kChunk;
+          barrier_wait(&full[place.slot], place.parity);
+#pragma unroll
+          for (int p = 0; p < kGiven; ++p) held[h][p] = from[p * (kWriters * 32) + column];
+          __syncwarp();
+          if (lane == 0) barrier_arrive(&empty[place.slot]);
+          used |= 1u << h;
+          walk.advance(chunks), place.advance();
+        }
       }
     }
-  } else if (warp < kWriters + kReaders) {
+    return;
+  }
+#if TUNE_REGISTERS > 0
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFewer));
+#endif
+  if (warp < kWriters + kReaders) {
     const int number = warp - kWriters, column = number * 32 + lane;
     Stat stat = Moments::none();
     for (; walk.row < rows; walk.advance(chunks), place.advance()) {
@@ -192,6 +223,8 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
         const int mine = (rest - column + kReaders * 32 - 1) / (kReaders * 32);
         more = mine > 0 ? moments_of<kTaken, false>(held, column, kReaders * 32, mine) : Moments::none();
       }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(&empty[place.slot]);
       stat = walk.first() ? more : Moments::merge(stat, more);
       if (!walk.last(chunks)) continue;
       const Stat all = warp_merge<Moments>(stat);
