@@ -213,22 +213,23 @@ def judge_batch(device: str, candidates: list[Candidate], folder: Path) -> tuple
     os.environ["WARPSMITH_CACHE"] = str(folder / "cache")
     start = time.monotonic()
     last: dict[str, float] = {}
-    stages: Counter[str] = Counter()
+    stages: dict[str, float] = {}
     doing = "wait"
     since: float = math.inf  # until the task is ready
 
     def note(progress: Progress) -> None:
         nonlocal doing, since
-        now = last[progress.stage] = time.monotonic() - start
+        now = time.monotonic() - start
+        last[progress.stage] = now
         if not progress.stage.startswith("buil"):  # of candidates that are judged later
-            stages[doing] += max(0.0, now - since) / len(candidates)
+            stages[doing] = stages.get(doing, 0.0) + max(0.0, now - since) / len(candidates)
             doing, since = "wait" if progress.stage == "judged" else progress.stage, now
 
     with Evaluator(device, paths=Paths(folder / "cache"), on_progress=note, on_message=_complain) as evaluator:
         evaluator.describe(task)
         ready_s = since = time.monotonic() - start
         verdicts = [evaluation for _, evaluation in evaluator.evaluate(task, candidates)]
-    return verdicts, Phases(ready_s, last["built"], last["judged"], time.monotonic() - start, dict(stages))
+    return verdicts, Phases(ready_s, last["built"], last["judged"], time.monotonic() - start, stages)
 
 
 def guard_cost(device: str, candidates: list[Candidate], folder: Path) -> GuardCost:
