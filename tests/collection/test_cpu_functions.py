@@ -130,7 +130,7 @@ def test_loops_are_vectorised_here(tmp_path: Path) -> None:
     compiler = find_cxx(os.environ)
     assert compiler is not None
     if compiler.family != "gcc":
-        pytest.skip("the report of GCC is read")
+        pytest.skip("only GCC writes the report of vectorised loops that this test reads")
 
     report = compiled(native(), tmp_path, "-march=native", "-fopt-info-vec-optimized")
 

@@ -102,7 +102,7 @@ def test_an_evaluator_on_ray_is_told_how_many_candidates_follow() -> None:
     pool = RayPool.__new__(RayPool)
     pool._unfinished = Counter({key: 5, other: 1})
     pool._actors = [_Actor(None, "node", key=key, in_flight=2), _Actor(None, "node", key=key), _Actor(None, "node")]
-    assert (pool._more(key), pool._more(other)) == (3, 1)
+    assert (pool._unsent(key), pool._unsent(other)) == (3, 1)
 
 
 def test_a_cluster_goes_on_with_a_run_on_the_same_kind_of_device_only() -> None:

@@ -189,7 +189,7 @@ def test_either_of_two_almost_equal_scores_may_win(reference_of: Callable[[str],
     assert compare_output(made.task, found, 0, found.baseline[0]).ok
     refused = compare_output(made.task, found, 0, other)
     assert refused.share > 1000.0
-    accepted = made.accept_abrupt(found, 0, other)
+    accepted = made.compare_with_nearby_inputs(found, 0, other)
     assert accepted is not None
     assert accepted.ok
     assert accepted.share <= 1.0
@@ -204,9 +204,9 @@ def test_another_value_where_scores_are_almost_equal_is_wrong(reference_of: Call
     neither[0, 3] += 1.0
     elsewhere[1, 3] += 2.0 * limit.maximum * (elsewhere[1, 3].abs() + limit.scale)
     coarse = other * (1 + 2.0**-11 * torch.linspace(-1, 1, other.shape[-1]))
-    assert made.accept_abrupt(found, 0, neither) is None, "the value of neither score"
-    assert made.accept_abrupt(found, 0, elsewhere) is None, "a row whose scores are not almost equal"
-    assert made.accept_abrupt(found, 0, coarse) is None, "another precision"
+    assert made.compare_with_nearby_inputs(found, 0, neither) is None, "the value of neither score"
+    assert made.compare_with_nearby_inputs(found, 0, elsewhere) is None, "a row whose scores are not almost equal"
+    assert made.compare_with_nearby_inputs(found, 0, coarse) is None, "another precision"
 
 
 def test_where_nothing_hangs_on_the_last_bits_a_result_that_failed_gains_nothing(

@@ -233,7 +233,7 @@ class RayPool:
                 if work.done.cancelled():
                     self._release(actor)
                     return
-                arguments = (*work.arguments, built, self._more(work.key)) if work.is_evaluation else work.arguments
+                arguments = (*work.arguments, built, self._unsent(work.key)) if work.is_evaluation else work.arguments
                 call = getattr(actor.handle, work.method).options(name=work.name)
                 try:
                     answer: ActorAnswer = await self._reply(
@@ -280,8 +280,9 @@ class RayPool:
         finally:
             self._unfinished[work.key] -= work.is_evaluation
 
-    def _more(self, key: JudgeKey) -> int:
-        """How many evaluations of a judge no actor has yet: an actor that is told so starts a process ahead."""
+    def _unsent(self, key: JudgeKey) -> int:
+        """How many evaluations of a judge no actor has got yet. If there are some, an actor starts the process for the
+        next candidate while it judges one."""
         return max(0, self._unfinished[key] - sum(actor.in_flight for actor in self._actors if actor.key == key))
 
     def _judged_elsewhere(self, work: ActorCall, actor: _Actor, answer: ActorAnswer, losses: int) -> bool:

@@ -42,7 +42,7 @@ from warpsmith.system.files import FolderTooLarge, list_tree
 
 _REPLAYED_CASES = 3  # checked again when replayed; every timed result is checked as well
 _CLAIM_SAMPLES = 3
-_CLAIM_ATTEMPTS = 20  # at times of replayed calls that show no forgery
+_MORE_REPLAYS = 20  # before a process is said to have reported too little time: the device may have been busy
 _FORGED = 1.5  # how much faster than when replayed a process may claim to be
 _FORGED_SLACK_NS = 2_000
 _HOST_BYTES = 4 << 30  # device memory for the contexts and flush buffers of the hosts that start next
@@ -166,7 +166,7 @@ class Examiner:
         if not why_not:
             assert replayer is not None, "the calls were handed over to a replayer"
             untraced = self._trace(host, contract, checker)
-            claims = {buffers.workload.name: self._claimed_ns(host, buffers) for buffers in context.workload_buffers}
+            claims = {buffers.workload.name: self._reported_ns(host, buffers) for buffers in context.workload_buffers}
             replayer.waited_s += host.waited_s
             host.end()  # from here on no host code of the candidate runs
             host = replayer
@@ -244,7 +244,7 @@ class Examiner:
     def _call_limit_s(self, buffers: WorkloadBuffers) -> float:
         return self._timer.call_limit_s(buffers.workload)
 
-    def _claimed_ns(self, host: HostClient, buffers: WorkloadBuffers) -> float:
+    def _reported_ns(self, host: HostClient, buffers: WorkloadBuffers) -> float:
         """The time of one call that a process reports: the candidate's own, or the one that replays its calls."""
         request = TimeCalls(tuple(buffers.set_numbers))
         limit_s = self._call_limit_s(buffers) * len(buffers.sets) + 1.0
@@ -254,13 +254,15 @@ class Examiner:
     def _check_claim(
         self, replayer: HostClient, buffers: WorkloadBuffers, claimed_ns: float, result: WorkloadResult
     ) -> None:
-        """Raise CandidateFailed for a process that reported much less time than its calls take when replayed, also in
-        the fastest of several attempts: another program may have used the device."""
+        """Raise CandidateFailed for a process that reported much less time than its calls take when they are replayed.
+
+        The fastest of several replays counts: another program may have used the device during the others."""
         allowed_ns = _FORGED * claimed_ns + _FORGED_SLACK_NS
-        replayed_ns, attempts = 1e6 * result.latency_ms, 0
-        while replayed_ns > allowed_ns and attempts < _CLAIM_ATTEMPTS:
-            replayed_ns = min(replayed_ns, self._claimed_ns(replayer, buffers))
-            attempts += 1
+        replayed_ns = 1e6 * result.latency_ms
+        for _ in range(_MORE_REPLAYS):
+            if replayed_ns <= allowed_ns:
+                break
+            replayed_ns = min(replayed_ns, self._reported_ns(replayer, buffers))
         evidence = ClaimedTime(claimed_ns, 0.0, math.inf, replayed_ns=replayed_ns, replayed_allowed_ns=allowed_ns)
         check_guards(evidence, self._settings.without)
 
@@ -338,10 +340,11 @@ class GpuMemory:
         return total - free - torch.cuda.memory_reserved(self._device)
 
     def check(self, host: HostClient, taken_before: int) -> None:
-        """Raise CandidateFailed for a candidate that holds more memory than it may, or if only its end can tell.
+        """Raise CandidateFailed for a candidate that holds more memory than it may.
 
-        What all programs hold grows with others, too. If the driver does not say which process holds how much, the
-        candidate's is ended: what becomes free was its own.
+        Other programs may have taken memory meanwhile, so the driver is asked what the candidate's process holds. Where
+        the driver does not say, the process is ended, and what becomes free was its own. If that was not too much,
+        CandidateFailed says that the candidate was not judged, and it is judged again.
         """
         if self.taken_bytes() - taken_before <= self._limit:
             return
@@ -351,7 +354,9 @@ class GpuMemory:
             host.end()
             held = taken - self.taken_bytes()
             if held <= self._limit:
-                raise CandidateFailed(Status.NOT_JUDGED, "other programs took much memory of the device meanwhile.")
+                raise CandidateFailed(
+                    Status.NOT_JUDGED, "other programs took memory of the device meanwhile; end them, or try later."
+                )
         if held > self._limit:
             raise CandidateFailed(
                 Status.OUT_OF_MEMORY,

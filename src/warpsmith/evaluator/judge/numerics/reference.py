@@ -38,8 +38,8 @@ _DRIFTING = frozenset({"sparse", "ties", "integers", "uneven", "one-sided", *HID
 _FEW = 64  # elements of an output: with fewer, its rms error is one random number rather than a mean of many
 _DRAWS = 4  # of inputs that are rounded at random
 _MORE_DRAWS = 16  # for a result that just failed: four may all happen to move a sensitive element by little
-_FAR_DRAWS = 12  # for a result of which a few elements are far off
-_SEVERAL = 16  # roundoffs in the inputs: what rounding in between, by sums in any order, comes to
+_NEARBY_DRAWS = 12  # of inputs for `compare_with_nearby_inputs`
+_NEARBY_ROUNDOFFS = 16  # by which they differ: about what the rounding of sums, in any order, amounts to
 _SLICE_COUNTS = (4, 16, 64)
 _FEW_SUMMED, _MANY_SUMMED = (
     1 << 22,
@@ -268,26 +268,28 @@ class Reference:
             self._last = wider
         return wider
 
-    def accept_abrupt(self, expected: ReferenceResult, position: int, result: torch.Tensor) -> OutputComparison | None:
-        """The comparison of a result that failed in a few elements, if each of these is what the reference itself gives
-        for inputs that differ in their last digits; None if it remains wrong.
+    def compare_with_nearby_inputs(
+        self, expected: ReferenceResult, position: int, result: torch.Tensor
+    ) -> OutputComparison | None:
+        """The comparison of a result with a few wrong elements, if the reference gives the same values for them when
+        the inputs change in their last digits; None if the result remains wrong.
 
-        Where the reference compares almost equal numbers, rounding decides: of two best scores of an attention that
-        differ in the last digits, large ones, one takes all. Both results are right there, and nothing lies between
-        them, so that no limit of an error can tell.
+        Where a reference compares almost equal numbers, rounding decides. Example: the two largest scores of an
+        attention are large and differ in their last digits only, so that the softmax chooses one of two values. Either
+        value is right, and they are far apart, so that no limit of an error can allow for it.
         """
         limit = expected.limits[position]
         if limit is None or self.selects or expected.how == BASELINE:
             return None
-        others = tolerance.without_far_elements(result, expected.outputs[position], limit)
+        others = tolerance.find_far_elements(result, expected.outputs[position], limit)
         if others is None:
             return None
         far, rms = others
         got, usual = (view.reshape(-1)[far].double() for view in real_views(result, expected.outputs[position]))
         explained = torch.zeros_like(far, dtype=torch.bool)
-        moved = partial(self._rounded_at_random, roundoffs=_SEVERAL)
-        for draw in range(_FAR_DRAWS):
-            if draw == _FAR_DRAWS // 2 and not explained.any():
+        moved = partial(self._rounded_at_random, roundoffs=_NEARBY_ROUNDOFFS)
+        for draw in range(_NEARBY_DRAWS):
+            if draw == _NEARBY_DRAWS // 2 and not explained.any():
                 return None
             try:
                 results = self._run_slices(expected.inputs, expected.outputs, expected.slices, moved)

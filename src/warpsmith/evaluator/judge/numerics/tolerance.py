@@ -73,7 +73,7 @@ WORST_CONDITION = 1e3  # beyond it a result is an accident of rounding
 LONG_SUM = 1 << 14  # terms from which on other orders of summation are measured
 HONEST_MARGIN = 3.0  # between the worst order that is measured and the limit
 _SHORT_SUM = 4096  # terms whose rounding is always allowed
-_FEW_FAR = 1 / 16  # of the elements of an output
+_FEW_FAR = 1 / 16  # of the elements of an output: so many may have errors above the limit in `find_far_elements`
 _LONGEST_SUM = 1 << 20  # a longer sequential float32 sum stagnates: it is wrong, not merely rounded
 
 
@@ -197,10 +197,11 @@ def compare_float(
     return OutputComparison(Status.WRONG, error, bound, error / bound, reason)
 
 
-def without_far_elements(result: Tensor, reference: Tensor, limit: ErrorLimit) -> tuple[Tensor, float] | None:
-    """The flat positions of the elements that are off by more than the limit, and the rms error of all others.
+def find_far_elements(result: Tensor, reference: Tensor, limit: ErrorLimit) -> tuple[Tensor, float] | None:
+    """The flat positions of the elements whose error is above the limit, and the rms error of all others.
 
-    None if these are too many, or not finite, or if the others are wrong as well.
+    None if more than one element in 16 is above the limit, if an element is not finite, or if the rms error of the
+    others is above its limit as well.
     """
     tensors = ComparedTensors.of(result, reference, None, limit.scale)
     found: list[Tensor] = []
