@@ -189,10 +189,12 @@ def test_either_of_two_almost_equal_scores_may_win(reference_of: Callable[[str],
     assert compare_output(made.task, found, 0, found.baseline[0]).ok
     refused = compare_output(made.task, found, 0, other)
     assert refused.share > 1000.0
-    accepted = made.compare_with_nearby_inputs(found, 0, other)
-    assert accepted is not None
-    assert accepted.ok
-    assert accepted.share <= 1.0
+    between = 0.25 * other + 0.75 * found.baseline[0]
+    for right in (other, between):
+        accepted = made.compare_with_nearby_inputs(found, 0, right)
+        assert accepted is not None
+        assert accepted.ok
+        assert accepted.share <= 1.0
 
 
 def test_another_value_where_scores_are_almost_equal_is_wrong(reference_of: Callable[[str], Reference]) -> None:
@@ -201,10 +203,10 @@ def test_another_value_where_scores_are_almost_equal_is_wrong(reference_of: Call
     limit = found.limits[0]
     assert limit is not None
     neither, elsewhere = other.clone(), other.clone()
-    neither[0, 3] += 1.0
+    neither[0, 3] = torch.stack([other[0, 3], found.outputs[0][0, 3].float()]).max() + 0.01
     elsewhere[1, 3] += 2.0 * limit.maximum * (elsewhere[1, 3].abs() + limit.scale)
     coarse = other * (1 + 2.0**-11 * torch.linspace(-1, 1, other.shape[-1]))
-    assert made.compare_with_nearby_inputs(found, 0, neither) is None, "the value of neither score"
+    assert made.compare_with_nearby_inputs(found, 0, neither) is None, "more than either score gives"
     assert made.compare_with_nearby_inputs(found, 0, elsewhere) is None, "a row whose scores are not almost equal"
     assert made.compare_with_nearby_inputs(found, 0, coarse) is None, "another precision"
 
