@@ -137,7 +137,7 @@ step() {
     throughput)
       bounded python3 benchmarks/evaluator_throughput.py --device cuda --count 24 --guard-cost 12 \
         --json "$work/evaluator_throughput.json" ;;
-    engines) bounded python3 benchmarks/engine_throughput.py --device cuda --count 16 --json "$work/engine_throughput.json" ;;
+    engines) bounded python3 benchmarks/engine_throughput.py --device cuda --count 24 --json "$work/engine_throughput.json" ;;
     sharing) bounded python3 -m pytest -q -m gpu tests/gpu/test_sharing_cuda.py -p no:cacheprovider ;;
     rejects)
       bounded python3 benchmarks/false_rejects.py --device cuda --quick --repeats 10 --at-once 4 \

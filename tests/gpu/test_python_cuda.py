@@ -14,7 +14,7 @@ from warpsmith.evaluator.supervisor.evaluator import Evaluator
 from warpsmith.model.evaluation import Evaluation, Status
 from warpsmith.model.settings import Paths, Settings
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]  # beside other tests it waits for its turns on the device
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "kernels" / "python"

@@ -130,8 +130,9 @@ class PythonCompiler:
                 files = [file.name for file in candidate.files]
                 return BuildFailure(errors_of(outcome.text, files=(*files, "main.cpp", "cuda.cu")))
             built = [path for name in (EXTENSIONS, TRITON) for path in list_tree(folder / name, *_MOST_LEFT)]
-            built_before_error = outcome.status == CompileStatus.RAISED and any(p.suffix == ".so" for p in built)
-            if outcome.status != CompileStatus.OK and not built_before_error:
+            # What raises behind a built extension may need the device. Libraries of Triton are its own, for any kernel.
+            has_extension = any(path.suffix == ".so" and path.is_relative_to(folder / EXTENSIONS) for path in built)
+            if outcome.status != CompileStatus.OK and not (outcome.status == CompileStatus.RAISED and has_extension):
                 return outcome
             _gather(artifact.library, folder, built, made)
             return replace(artifact, library=made, kind=ArtifactKind.MODULE, cached=False)
