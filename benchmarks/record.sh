@@ -8,9 +8,9 @@
 # FOLDER gets two files, written anew every few seconds and at the end: h200.json, the facts of the collection, and
 # records.tar.gz (in parts of 15 MiB if it is large) with all other records and the log of each step. What a call leaves
 # is kept on the machine beside the caches, so that the same command goes on with it, also from a fresh copy of the tree.
-# Where packages are missing and cannot be fetched, put their wheels into .carry/wheels (those of Ray: .carry/ray_wheels):
-# they are installed apart. A step that fails does not stop the next ones, and none runs past SECONDS. Exit status: 1 if a
-# step failed or had no time left.
+# Where packages are missing and cannot be fetched, put their wheels into .carry/wheels (those of Ray: .carry/ray_wheels,
+# of `methods`, gguf and openai: .carry/methods_wheels): they are installed apart. A step that fails does not stop the next
+# ones, and none runs past SECONDS. Exit status: 1 if a step failed or had no time left.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 [ $# -ge 3 ] || { echo "usage: record.sh FOLDER SECONDS STEP..."; exit 2; }
@@ -31,7 +31,7 @@ work=$WARPSMITH_CACHE/records  # what stays between calls
 mkdir -p "$out" "$work/logs" "$work/base"
 
 wheels=/tmp/warpsmith-wheels
-for folder in wheels ray_wheels; do
+for folder in wheels ray_wheels methods_wheels; do
   found=$(compgen -G ".carry/$folder/*.whl" | sort) || continue
   [ "$found" != "$(cat "$wheels.$folder" 2>/dev/null)" ] || continue
   # shellcheck disable=SC2086  # one word for each file
