@@ -361,6 +361,10 @@ def test_tunables_become_macros(
             "void add(float* s) {\n#pragma omp parallel for reduction(+:*s)\nfor (int i = 0; i < 9; ++i) *s += i;\n}",
             "a reduction clause takes a plain variable: add into a local one, and store that after the loop.",
         ),
+        (
+            "void twice(float* workspace) { float workspace[9]; }\n",
+            "a parameter has this name already: give the variable another one.",
+        ),
     ],
 )
 def test_common_mistakes_get_a_hint(cpu: CpuBackend, softmax: Task, code: str, hint: str) -> None:
@@ -373,6 +377,9 @@ def test_common_mistakes_get_a_hint(cpu: CpuBackend, softmax: Task, code: str, h
         ('argument of type "void *" is incompatible with parameter of type "cudaStream_t"', "(cudaStream_t)stream"),
         ('argument of type "const float *" is incompatible with parameter of type "float *"', "pointer to const"),
         ("kernel.cu:2:10: fatal error: cublas_v2.h: No such file or directory", "libraries may not be called"),
+        ("link error: undefined reference to `__device_builtin_variable_blockDim`", "exist in kernels only"),
+        ('error: identifier "__max" is undefined', "use max"),
+        ("error: too many arguments\n    cudaDeviceSynchronize(stream);", "may not synchronise"),
     ],
 )
 def test_messages_of_nvcc_that_have_a_hint(log: str, words: str) -> None:

@@ -15,6 +15,7 @@ from warpsmith.model.brief import Brief, Proposal, Reply
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.method import MethodOperator, Move
 from warpsmith.prompts import programs
+from warpsmith.prompts.launches import completed
 from warpsmith.prompts.parser import LONGEST_REPLY_CHARS, parse
 from warpsmith.prompts.reply_text import STRATEGY_CHARS
 from warpsmith.search.ideas import strategy_names
@@ -548,6 +549,77 @@ def test_a_template_and_its_attributes_are_declared_whole() -> None:
 
     head = kernel.partition("\n{")[0]
     assert found == f"#include <a>\n\n{head};\n\n{launch}\n\n{kernel}\n"
+
+
+def test_launches_get_the_cast_and_the_const_that_they_lack() -> None:
+    """Of two real replies these lines, and no others, are changed."""
+    changed = {
+        0: {
+            "__global__ void softmaxRow(float* x,": "__global__ void softmaxRow(const float* x,",
+            "<<<gridDim, blockDim, stream>>>": "<<<gridDim, blockDim, 0, (cudaStream_t)stream>>>",
+        },
+        9: {"__global__ void sumOverC(float* x,": "__global__ void sumOverC(const float* x,"},
+    }
+    for number, reply in enumerate(REAL):
+        if reply["backend"] != "cuda":
+            continue
+        written = code_of(reply["reply"], brief(INIT, "cuda"), reply["finish"])
+        for wrong, right in changed.get(number, {}).items():
+            assert wrong in reply["reply"]
+            assert wrong not in written
+            written = written.replace(right, wrong)
+        lines = {line for line in written.split("\n") if not line.endswith(");") or not line.startswith("__global__")}
+        assert lines <= {*reply["reply"].split("\n"), ""}
+
+
+KERNELS = (
+    "template <int N> __global__ void k(float* x, float* __restrict__ out, int n) {{ out[n] = x[N]; }}\n"
+    "__global__ void writes(float* x, float* out) {{ x[0] += out[0]; }}\n"
+    "__global__ void atomics(float* x, float* out) {{ atomicAdd(&x[0], out[0]); }}\n"
+    "static void host(const float* x, float* out, void* s) {{ {body} }}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "becomes"),
+    [
+        ("k<4><<<1, 2, 3, s>>>(out, out, 5);", "k<4><<<1, 2, 3, (cudaStream_t)s>>>(out, out, 5);"),
+        ("k<4><<<dim3(1, 2), 2, s>>>(out, out, 5);", "k<4><<<dim3(1, 2), 2, 0, (cudaStream_t)s>>>(out, out, 5);"),
+        ("cudaMemsetAsync(out, 0, 4 * f(1, 2), s);", "cudaMemsetAsync(out, 0, 4 * f(1, 2), (cudaStream_t)s);"),
+        ("cudaStream_t t = s; k<4><<<1, 2, 0, t>>>();", "cudaStream_t t = (cudaStream_t)s; k<4><<<1, 2, 0, t>>>();"),
+    ],
+)
+def test_a_stream_that_is_passed_on_is_cast(body: str, becomes: str) -> None:
+    assert completed(KERNELS.format(body=body)) == KERNELS.format(body=becomes)
+
+
+def test_only_what_a_kernel_reads_becomes_const() -> None:
+    code = KERNELS.format(body="k<1><<<1, 2>>>(x, out, 3); k<2><<<1, 2>>>(out, out, 3);")
+
+    assert completed(code) == code.replace("k(float* x", "k(const float* x")
+    for name in ("writes", "atomics"):
+        written = KERNELS.format(body=f"{name}<<<1, 2>>>(x, out);")
+        assert completed(written) == written
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "k<4><<<1, 2, 0, (cudaStream_t)s>>>(out, out, 5);",
+        "{{ cudaStream_t s; k<4><<<1, 2, 0, s>>>(out, out, 5); }}",  # another variable of that name
+        "{{ int s = 64; k<4><<<1, 2, s>>>(out, out, 5); }}",
+        "k<4><<<1, 2, n>>>(out, out, 5);",
+        "{{ float* x = out; k<4><<<1, 2>>>(x, out, 5); }}",
+        "k<4><<<1, 2>>>(x + 1, out, 5);",
+        "k<4><<<1, 2>>>(x, out);",  # too few arguments
+        "unknown<<<1, 2>>>(x, out, 5);",
+        "cudaMemsetAsync(s, 0, 4, t);",
+    ],
+)
+def test_launches_that_mean_something_else_are_left_as_they_are(body: str) -> None:
+    code = KERNELS.format(body=body.replace("{{", "{").replace("}}", "}"))
+
+    assert completed(code) == code
 
 
 def test_an_entry_point_of_another_name_is_named() -> None:

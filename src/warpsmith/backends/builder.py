@@ -110,6 +110,21 @@ MISTAKES = (
     ),
     (
         "cuda",
+        re.compile(r"__device_builtin_variable_"),
+        "gridDim, blockDim, blockIdx and threadIdx exist in kernels only: give launches numbers of your own.",
+    ),
+    (
+        "cuda",
+        re.compile(r"\bcuda(?:Device|Stream|Event)Synchronize\b"),
+        "a call may not synchronise: remove the line; the harness waits for the stream.",
+    ),
+    (
+        "cuda",
+        re.compile(r'identifier "__(?:max|min)f?" is undefined'),
+        "there is no such function: use max, min, fmaxf or fminf.",
+    ),
+    (
+        "cuda",
         re.compile(r"cu(?:blas|dnn|fft|rand|sparse|solver)\w*\.h\w*: No such file"),
         "libraries may not be called: write the computation yourself.",
     ),
@@ -122,6 +137,11 @@ MISTAKES = (
         "cpu",
         re.compile(r"reduction\([^)]*\*|user defined reduction not found"),
         "a reduction clause takes a plain variable: add into a local one, and store that after the loop.",
+    ),
+    (
+        "cpu",
+        re.compile(r"shadows a parameter|redeclared as different kind"),
+        "a parameter has this name already: give the variable another one.",
     ),
 )
 _TOOL_FAULTS = (

@@ -28,6 +28,7 @@ from warpsmith.prompts.edits import (
     search_replace_edits,
 )
 from warpsmith.prompts.json_replies import read_object
+from warpsmith.prompts.launches import completed
 from warpsmith.prompts.reply_text import (
     Block,
     Fields,
@@ -294,8 +295,8 @@ def _as_file(code: str) -> str:
 
 
 def _ordered(code: str, contract: Contract) -> str:
-    """A program whose kernels are declared before they are launched."""
-    return programs.declared_first(code) if contract.backend == "cuda" else code
+    """A program whose kernels are declared before they are launched, with complete launches."""
+    return completed(programs.declared_first(code)) if contract.backend == "cuda" else code
 
 
 def _foreign(block: Block, contract: Contract) -> bool:
