@@ -15,6 +15,7 @@ import pytest
 from warpsmith.backends.builder import MISTAKES, Builder
 from warpsmith.backends.cpu import CpuBackend
 from warpsmith.backends.elf import imported_symbols, read_symbols
+from warpsmith.backends.tunables import tunables
 from warpsmith.model.build import Artifact, BuildFailure, DeviceKind, Target
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.certificate import first_sentence
@@ -386,9 +387,12 @@ def test_messages_of_nvcc_that_have_a_hint(log: str, words: str) -> None:
     assert [words in advice for backend, found, advice in MISTAKES if backend == "cuda" and found.search(log)] == [True]
 
 
-def test_a_tunable_that_is_declared_as_well_gets_a_hint(cpu: CpuBackend, softmax: Task) -> None:
-    reason = failed(cpu, softmax, f"// tune: BLOCK = 1, 2\nconstexpr int BLOCK = 1;\n{COPY}")
-    assert reason.endswith("hint: `// tune:` makes BLOCK a macro; do not declare it as well.")
+def test_a_tunable_that_is_declared_as_well_keeps_its_value(cpu: CpuBackend, softmax: Task) -> None:
+    code = f"// tune: BLOCK = 128, 256\nconstexpr int BLOCK = 64;\n{LAUNCH} {{ return BLOCK; }}\n"
+    artifact = built(cpu, softmax, cpu_candidate(code))
+    assert ctypes.CDLL(str(artifact.library)).launch(None, None, None, None, None, None) == 64
+    assert tunables(code) == ()
+    assert [each.name for each in tunables(TUNED)] == ["BLOCK"]  # a definition in case there is none
 
 
 def test_a_macro_that_is_more_than_a_word_never_reaches_a_command_line(cpu: CpuBackend, softmax: Task) -> None:

@@ -26,7 +26,7 @@ from warpsmith.backends.diagnostics import clashes_with, errors_of, resources, u
 from warpsmith.backends.elf import read_symbols
 from warpsmith.backends.library import LIBRARY as HEADERS
 from warpsmith.backends.toolchain import Compiler
-from warpsmith.backends.tunables import bad_macro, macros, redefined, tunables
+from warpsmith.backends.tunables import bad_macro, macros
 from warpsmith.model.build import Artifact, BuildFailure
 from warpsmith.model.candidate import Candidate, SourceFile
 from warpsmith.model.contract import Contract
@@ -376,20 +376,16 @@ def _judge(run: CompilerRun, job: _Job, library: Path) -> Artifact | BuildFailur
 
 
 def _hints(log: str, job: _Job) -> list[str]:
-    """Hints that the compiler's messages lack: the expected signature, and macros that the source declares again."""
+    """Hints that the compiler's messages lack: the expected signature, and what to do about common mistakes."""
     found: list[str] = []
     entry = job.contract.entry
     if clashes_with(log, entry) or entry in undefined_symbols(log):
         found.append(f"expected: {declaration_of(job.contract)}")
-    texts = [file.text for file in job.candidate.files]
     found += [
         f"hint: {advice}"
         for backend, pattern, advice in MISTAKES
         if backend == job.contract.backend and pattern.search(log)
     ]
-    for tunable in (t for text in texts for t in tunables(text)):
-        if any(redefined(text, tunable.name) for text in texts):
-            found.append(f"hint: `// tune:` makes {tunable.name} a macro; do not declare it as well.")
     return found
 
 

@@ -27,12 +27,16 @@ class Tunable:
 
 
 def tunables(source: str) -> tuple[Tunable, ...]:
-    """All tunables of a source text, in order. A line with prose instead of a list is no tunable."""
+    """All tunables of a source text, in order. A line with prose instead of a list is no tunable.
+
+    Neither is a name that the source declares itself, which no macro may have: it keeps its declared value.
+    """
     found: dict[str, Tunable] = {}
     for name, listed in _LINE.findall(source):
         values = tuple(dict.fromkeys(value.strip() for value in listed.split(",") if value.strip()))
-        if _NAME.fullmatch(name) and values and all(_VALUE.fullmatch(v) for v in values):
-            found.setdefault(name, Tunable(name, values))
+        usable = _NAME.fullmatch(name) and values and all(_VALUE.fullmatch(v) for v in values)
+        if usable and name not in found and not redefined(source, name):
+            found[name] = Tunable(name, values)
     return tuple(found.values())
 
 
