@@ -233,13 +233,41 @@ def test_an_axis_is_said_to_be_fixed_only_where_it_is() -> None:
         assert "on all of these sizes; other values of rows, cols must work as well:" in backend.contract(task).text
 
 
-def test_the_contract_names_every_header_of_the_device_library(softmax: Task) -> None:
-    text = CudaBackend().contract(softmax).text
+EVERY_KIND = """
+def everything(x, w):
+    x = torch.nn.functional.max_pool1d(torch.nn.functional.conv1d(x, w), 2)
+    return torch.nn.functional.elu(torch.softmax(x @ x.mT, -1).topk(3).values.cumsum(-1)).mean()
+"""
+
+
+def test_the_contracts_name_every_header_of_the_device_library(softmax: Task) -> None:
+    text = CudaBackend().contract(replace(softmax, source=EVERY_KIND)).text
     headers = sorted(path.name for path in (LIBRARY / "warpsmith").glob("*.cuh"))
 
     assert headers
     assert [name for name in headers if f"`#include <warpsmith/{name}>`" not in text] == []
     assert "warpsmith/" not in CpuBackend().contract(softmax).text
+
+
+@pytest.mark.parametrize(
+    ("body", "there", "missing"),
+    [
+        ("torch.softmax(x, -1)", "rows lagged whole packs", "matmul attention_heads scan pool convolution"),
+        ("x.relu()", "packs elementwise", "rows expm1 matmul scan pool convolution channel_norm"),
+        ("x @ x.T", "matmul small_product wgmma", "rows scan pool convolution"),
+        ("torch.nn.functional.conv2d(x, w)", "convolution depthwise_any matmul", "rows scan pool"),
+        ("torch.softmax(q @ k.mT, -1) @ v", "attention_heads matmul rows", "scan convolution"),
+        ("torch.nn.LayerNorm(8)(x).cumsum(0)", "channel_norm rows scan", "matmul convolution"),
+    ],
+)
+def test_a_contract_names_the_headers_for_tasks_like_its_own(
+    softmax: Task, body: str, there: str, missing: str
+) -> None:
+    source = f"@task(x=normal('rows, cols', mean=0.5, std=2))\ndef operator(x):\n    return {body}\n"
+    text = CudaBackend().contract(replace(softmax, source=source)).text
+
+    assert [name for name in there.split() if f"<warpsmith/{name}.cuh>" not in text] == []
+    assert [name for name in missing.split() if f"<warpsmith/{name}.cuh>" in text] == []
 
 
 def test_float32_products_from_parts_are_explained_where_there_are_products(softmax: Task) -> None:

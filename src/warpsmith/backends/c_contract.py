@@ -35,6 +35,19 @@ _RESERVED = frozenset(_RESERVED_WORDS.split())
 
 
 @dataclass(frozen=True)
+class LibraryHeader:
+    """A header that comes with Warpsmith."""
+
+    name: str
+    offers: str
+    serves: str = ""  # what the source of a task holds that the header is for, as a pattern; "": any task
+
+    def fits(self, task: Task) -> bool:
+        """True if the header may help with a task."""
+        return re.search(self.serves, task.source, re.IGNORECASE) is not None
+
+
+@dataclass(frozen=True)
 class CDialect:
     """The properties of one backend's C entry point."""
 
@@ -51,7 +64,7 @@ class CDialect:
     rules: tuple[str, ...]  # of the description, one or two sentences each
     type_rules: Mapping[str, str]  # element type -> a further rule for tasks that use it
     product_rules: Mapping[Precision, str] = field(default_factory=dict)  # precision -> a rule for tasks with products
-    library: tuple[tuple[str, str], ...] = ()  # headers that come with Warpsmith, and what each offers
+    library: tuple[LibraryHeader, ...] = ()
     installed: tuple[str, ...] = ()  # headers of others that are there to be included, a sentence or more for each
 
 
@@ -217,7 +230,7 @@ def _header(
     return "\n".join(lines) + "\n"
 
 
-_PRODUCT = re.compile(
+PRODUCT = (
     r"\b(?:b?mm|baddbmm|addmm|matmul|einsum|[Bb]i[Ll]inear|[Ll]inear|\w*[Cc]onv\w*|scaled_dot_product_attention|"
     r"MultiheadAttention|LSTM|GRU|RNN)\b|[\w)\]] @ [\w(]"
 )
@@ -287,7 +300,7 @@ def contract_text(
         "## Rules",
         "\n".join(f"- {rule}" for rule in _rules(task, dialect)),
         "## Provided",
-        _provided(dialect, workspace, constants),
+        _provided(task, dialect, workspace, constants),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -339,10 +352,10 @@ def _rules(task: Task, dialect: CDialect) -> tuple[str, ...]:
 
 def has_product(task: Task) -> bool:
     """True if the source of a task multiplies matrices."""
-    return _PRODUCT.search(task.source) is not None
+    return re.search(PRODUCT, task.source) is not None
 
 
-def _provided(dialect: CDialect, workspace: str, constants: tuple[str, ...]) -> str:
+def _provided(task: Task, dialect: CDialect, workspace: str, constants: tuple[str, ...]) -> str:
     headers = ", ".join(f"`<{name}>`" for name in dialect.includes)
     lines = [
         f"- A header with the declarations above is included before your file, with {headers}; "
@@ -353,9 +366,13 @@ def _provided(dialect: CDialect, workspace: str, constants: tuple[str, ...]) -> 
     ]
     if constants:
         lines += ["- Compile-time constants:", _indented(code_block(dialect.fence, _namespace(constants)))]
-    if dialect.library:
-        lines.append("- Warpsmith's device library, which counts as your own code. Its headers, written for sm_90a:")
-        lines += [f"  - `#include <warpsmith/{name}>`: {offers}" for name, offers in dialect.library]
+    fitting = [header for header in dialect.library if header.fits(task)]
+    if fitting:
+        lines.append(
+            "- Warpsmith's device library, which counts as your own code. Its headers for tasks like this one, "
+            "written for sm_90a:"
+        )
+        lines += [f"  - `#include <warpsmith/{header.name}>`: {header.offers}" for header in fitting]
     lines += [f"- {sentences}" for sentences in dialect.installed]
     lines.append(
         "- Tunable macros: a line such as `// tune: BLOCK = 128, 256, 512` makes `BLOCK` a macro, "

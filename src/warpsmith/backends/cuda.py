@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from warpsmith.backends.builder import CUDA_NAMES, CompileOptions, NativeBackend, missing_headers
-from warpsmith.backends.c_contract import CDialect
+from warpsmith.backends.c_contract import PRODUCT, CDialect, LibraryHeader
 from warpsmith.backends.cutlass import Cutlass, build_mark, contract_line, find_cutlass, without_cutlass
 from warpsmith.backends.library import library_digest, library_headers
 from warpsmith.backends.toolchain import NO_NVCC, Compiler, find_nvcc, host_compiler
@@ -22,6 +22,21 @@ from warpsmith.model.errors import ToolMissing, UsageError
 from warpsmith.model.task import Precision
 
 NO_HOST = "nvcc needs a host compiler: install g++, or set NVCC_CCBIN"
+
+# What the sources of tasks have that headers of the library are for: in doubt a header
+# is named. Every task file has `normal(`.
+_REDUCTION = (
+    r"norm(?!al\b)|softmax|logsumexp|loss|entropy|kl_div|similarity|"
+    r"(?:mean|sum|std|var|prod|max|min|median|all|any)\w*\s*\("
+)
+_EXPONENTIAL = r"exp(?!and)|(?<!r)elu\b|softplus|mish|silu|swish"
+_SELECTION = r"top_?k|sort|kthvalue"
+_NORM = r"norm(?!al\b)|(?:mean|std|var)\w*\s*\("
+_SCAN = r"cum(?:sum|prod|max|min)|cumulative|scan|cumsumexp"
+_POOL = r"pool|unfold|window"
+_CONVOLUTION = r"conv(?!ert)|unfold"
+_PRODUCT = rf"{PRODUCT}|\b(?:dot|vdot|mv|outer|inner|tensordot|kron)\b"
+_ATTENTION = r"attention|softmax[\s\S]*(?: @ |matmul|bmm)|(?: @ |matmul|bmm)[\s\S]*softmax"
 
 DIALECT = CDialect(
     backend="cuda",
@@ -76,65 +91,154 @@ DIALECT = CDialect(
         "ordinary float32 registers every few steps (32 to 128 terms) and add them there.",
     },
     library=(
-        (
-            "packs.cuh",
-            "`float4` packs: `load_once`, `store_once`, `load_masked`, `store_masked`; `exp_near`",
+        LibraryHeader(
+            "packs.cuh", "`float4` packs: `load_once`, `store_once`, `load_masked`, `store_masked`; `exp_near`"
         ),
-        ("divisor.cuh", "`Divisor`: division by a number that does not change"),
-        ("elementwise.cuh", "`map<F, THREADS, PACKS>(x, out, n, stream)`: a function of single elements"),
-        ("expm1.cuh", "`expm1_selected(x)`: exp(x) - 1 for x of at most 0, without a branch"),
-        ("rows.cuh", "`reduce_rows(policy, rows, cols, stream)`: a reduction over each row, then a value per element"),
-        (
+        LibraryHeader("divisor.cuh", "`Divisor`: division by a number that does not change"),
+        LibraryHeader("elementwise.cuh", "`map<F, THREADS, PACKS>(x, out, n, stream)`: a function of single elements"),
+        LibraryHeader(
+            "expm1.cuh", "`expm1_selected(x)`: exp(x) - 1 for x of at most 0, without a branch", _EXPONENTIAL
+        ),
+        LibraryHeader(
+            "rows.cuh",
+            "`reduce_rows(policy, rows, cols, stream)`: a reduction over each row, then a value per element",
+            _REDUCTION,
+        ),
+        LibraryHeader(
             "kept.cuh",
             "`launch_kept`, `launch_spread`: the same, a row in the shared memory of a cluster or of all blocks",
+            _REDUCTION,
         ),
-        ("lagged.cuh", "`reduce_any_rows`: the same, with rows too long for registers read again from the cache"),
-        ("short_rows.cuh", "`reduce_all_rows`: the same for rows of any length; short ones share a warp"),
-        ("columns.cuh", "`reduce_columns(x, batch, rows, cols, policy, stream)`: a reduction over the middle axis"),
-        ("axis_reduction.cuh", "`reduce_axis`, `reduce_last_axis`: sums, extremes and their places over any axis"),
-        (
+        LibraryHeader(
+            "lagged.cuh",
+            "`reduce_any_rows`: the same, with rows too long for registers read again from the cache",
+            _REDUCTION,
+        ),
+        LibraryHeader(
+            "short_rows.cuh", "`reduce_all_rows`: the same for rows of any length; short ones share a warp", _REDUCTION
+        ),
+        LibraryHeader(
+            "columns.cuh",
+            "`reduce_columns(x, batch, rows, cols, policy, stream)`: a reduction over the middle axis",
+            _REDUCTION,
+        ),
+        LibraryHeader(
+            "axis_reduction.cuh",
+            "`reduce_axis`, `reduce_last_axis`: sums, extremes and their places over any axis",
+            _REDUCTION,
+        ),
+        LibraryHeader(
             "row_top_k.cuh",
             "`top_of_rows<K, LARGEST>`: the K largest or smallest elements of each row, sorted, with places",
+            _SELECTION,
         ),
-        ("whole.cuh", "`sum_all(policy, n, workspace, finish, stream)`: one number from all elements"),
-        ("blocks.cuh", "`meet`: what blocks tell each other through device memory"),
-        (
+        LibraryHeader(
+            "whole.cuh", "`sum_all(policy, n, workspace, finish, stream)`: one number from all elements", _REDUCTION
+        ),
+        LibraryHeader("blocks.cuh", "`meet`: what blocks tell each other through device memory"),
+        LibraryHeader(
             "bulk_copy.cuh",
             "`bulk_fetch`, `barrier_init`, `barrier_wait`: copies into shared memory and their barriers",
         ),
-        ("group_norm.cuh", "`group_norm_policy` for `reduce_rows`"),
-        ("channel_norm.cuh", "`normalise_channels`: batch normalisation with planes of any length"),
-        ("scan.cuh", "`scan<Op, REVERSE, EXCLUSIVE, MASKED, THREADS, PACKS>(x, mask, out, rows, cols, stream)`"),
-        ("long_scan.cuh", "`scan_any`: the same; long rows are shared by many blocks"),
-        (
+        LibraryHeader("group_norm.cuh", "`group_norm_policy` for `reduce_rows`", _NORM),
+        LibraryHeader("channel_norm.cuh", "`normalise_channels`: batch normalisation with planes of any length", _NORM),
+        LibraryHeader(
+            "scan.cuh",
+            "`scan<Op, REVERSE, EXCLUSIVE, MASKED, THREADS, PACKS>(x, mask, out, rows, cols, stream)`",
+            _SCAN,
+        ),
+        LibraryHeader("long_scan.cuh", "`scan_any`: the same; long rows are shared by many blocks", _SCAN),
+        LibraryHeader(
             "axis_scan.cuh",
             "`scan_axis<Op, REVERSE, EXCLUSIVE>(x, out, batch, rows, cols, workspace, stream)`: over any axis",
+            _SCAN,
         ),
-        ("pool.cuh", "`pool1`, `pool2`, `pool3` with `MaxPool` or `AvgPool`"),
-        ("pool_ahead.cuh", "`pool2_ahead`: as `pool2`, for windows of up to 5 x 5, with the next rows on their way"),
-        ("pool_bands.cuh", "`pool_bands<P, Shape, THREADS, BYTES>`: any windows, by bands in shared memory"),
-        ("depthwise.cuh", "`depthwise::launch<H, W, ROWS>`: convolution with one filter per channel"),
-        ("depthwise_any.cuh", "`filter_channels<Options>`: one filter per channel, any options, small images"),
-        ("convolution.cuh", "`launch_convolution<COLUMNS, OUT_STEP, ROWS>(form, ...)`: any convolution"),
-        ("convolution_stream.cuh", "`launch_stream`, `launch_separable`: convolutions along one axis or of one tap"),
-        (
+        LibraryHeader("pool.cuh", "`pool1`, `pool2`, `pool3` with `MaxPool` or `AvgPool`", _POOL),
+        LibraryHeader(
+            "pool_ahead.cuh",
+            "`pool2_ahead`: as `pool2`, for windows of up to 5 x 5, with the next rows on their way",
+            _POOL,
+        ),
+        LibraryHeader(
+            "pool_bands.cuh", "`pool_bands<P, Shape, THREADS, BYTES>`: any windows, by bands in shared memory", _POOL
+        ),
+        LibraryHeader(
+            "depthwise.cuh", "`depthwise::launch<H, W, ROWS>`: convolution with one filter per channel", _CONVOLUTION
+        ),
+        LibraryHeader(
+            "depthwise_any.cuh",
+            "`filter_channels<Options>`: one filter per channel, any options, small images",
+            _CONVOLUTION,
+        ),
+        LibraryHeader(
+            "convolution.cuh", "`launch_convolution<COLUMNS, OUT_STEP, ROWS>(form, ...)`: any convolution", _CONVOLUTION
+        ),
+        LibraryHeader(
+            "convolution_stream.cuh",
+            "`launch_stream`, `launch_separable`: convolutions along one axis or of one tap",
+            _CONVOLUTION,
+        ),
+        LibraryHeader(
             "convolution_held.cuh",
             "`launch_held<COLUMNS, OUT_STEP, ROWS, TRIPLE, FOLD>`: as `launch_convolution`, sums stay in registers",
+            _CONVOLUTION,
         ),
-        ("convolution_strided.cuh", "`launch_strided`: convolutions of few channels with a stride, such as stems"),
-        ("convolution_flat.cuh", "`launch_flat`: few channels to 64, stride 1, taps near each other, one pass"),
-        ("convolution_gathered.cuh", "`launch_gathered`: small or few images, 1 x 1 kernels, large strides"),
-        ("convolution_few_terms.cuh", "`launch_few_terms`: convolutions with at most 32 terms"),
-        ("matmul.cuh", "`multiply(product, a, b, epilogue, workspace, stream)`: fp32-class products on tensor cores"),
-        ("triangle_product.cuh", "`multiply_triangle<SIDE>`: one triangle of a product, zeros elsewhere"),
-        ("small_product.cuh", "`multiply_small`: float32 products with few rows or columns, and small ones"),
-        ("register_product.cuh", "`multiply_in_registers`: small and thin products, split in registers, one launch"),
-        ("flash_attention.cuh", "`flash::attend(heads, workspace, stream)`: causal attention in the fp32 class"),
-        ("attention_heads.cuh", "`attention::attend<CAUSAL>(heads, workspace, stream)`: q, k, v in three tensors"),
-        ("split_product.cuh", "the main loop of `matmul.cuh`: tiles, factors in two fp16 parts, epilogues"),
-        ("wgmma.cuh", "warpgroup matrix instructions as functions: fp16 factors in shared memory, float32 sums"),
-        ("wgmma_f16.cuh", "the same for factors that lie K-major, from descriptors"),
-        ("mma_tf32.cuh", "`split`, `multiply_split`: float32 products of one warp by TF32 instructions"),
+        LibraryHeader(
+            "convolution_strided.cuh",
+            "`launch_strided`: convolutions of few channels with a stride, such as stems",
+            _CONVOLUTION,
+        ),
+        LibraryHeader(
+            "convolution_flat.cuh",
+            "`launch_flat`: few channels to 64, stride 1, taps near each other, one pass",
+            _CONVOLUTION,
+        ),
+        LibraryHeader(
+            "convolution_gathered.cuh",
+            "`launch_gathered`: small or few images, 1 x 1 kernels, large strides",
+            _CONVOLUTION,
+        ),
+        LibraryHeader(
+            "convolution_few_terms.cuh", "`launch_few_terms`: convolutions with at most 32 terms", _CONVOLUTION
+        ),
+        LibraryHeader(
+            "matmul.cuh",
+            "`multiply(product, a, b, epilogue, workspace, stream)`: fp32-class products on tensor cores",
+            _PRODUCT,
+        ),
+        LibraryHeader(
+            "triangle_product.cuh", "`multiply_triangle<SIDE>`: one triangle of a product, zeros elsewhere", _PRODUCT
+        ),
+        LibraryHeader(
+            "small_product.cuh", "`multiply_small`: float32 products with few rows or columns, and small ones", _PRODUCT
+        ),
+        LibraryHeader(
+            "register_product.cuh",
+            "`multiply_in_registers`: small and thin products, split in registers, one launch",
+            _PRODUCT,
+        ),
+        LibraryHeader(
+            "flash_attention.cuh",
+            "`flash::attend(heads, workspace, stream)`: causal attention in the fp32 class",
+            _ATTENTION,
+        ),
+        LibraryHeader(
+            "attention_heads.cuh",
+            "`attention::attend<CAUSAL>(heads, workspace, stream)`: q, k, v in three tensors",
+            _ATTENTION,
+        ),
+        LibraryHeader(
+            "split_product.cuh", "the main loop of `matmul.cuh`: tiles, factors in two fp16 parts, epilogues", _PRODUCT
+        ),
+        LibraryHeader(
+            "wgmma.cuh",
+            "warpgroup matrix instructions as functions: fp16 factors in shared memory, float32 sums",
+            _PRODUCT,
+        ),
+        LibraryHeader("wgmma_f16.cuh", "the same for factors that lie K-major, from descriptors", _PRODUCT),
+        LibraryHeader(
+            "mma_tf32.cuh", "`split`, `multiply_split`: float32 products of one warp by TF32 instructions", _PRODUCT
+        ),
     ),
     installed=(
         "CUB and cooperative groups of the CUDA toolkit, which count as your own code as well: "

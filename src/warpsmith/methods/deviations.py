@@ -20,7 +20,7 @@ RUNS = (
     TUNES,
     STARTS,
     "The prompt has the contract of this evaluator: an entry point in C, its rules, the figures of the device, and "
-    "the headers of the device library that may be included.",
+    "those headers of the device library that tasks of this kind need.",
 )
 """What every method here does otherwise."""
 DIGESTS = (
