@@ -71,7 +71,7 @@ def test_slices_give_the_same_result(reference_of: Callable[[str], Reference], m
     assert whole is not None
     assert whole.how == FULL
     narrow = reference_of("torch.softmax(x @ w, dim=-1)")
-    monkeypatch.setattr(reference, "free_bytes", lambda _: enough_for_a_slice(narrow))
+    monkeypatch.setattr(reference, "has_room", lambda _, needed: needed <= enough_for_a_slice(narrow))
     sliced = narrow.result_for(the_case(narrow))
     assert sliced is not None
     assert sliced.how == SLICED
@@ -83,7 +83,7 @@ def test_an_operator_that_mixes_rows_is_not_sliced(
     reference_of: Callable[[str], Reference], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mixing = reference_of("torch.softmax(x @ w, dim=0)")
-    monkeypatch.setattr(reference, "free_bytes", lambda _: enough_for_a_slice(mixing))
+    monkeypatch.setattr(reference, "has_room", lambda _, needed: needed <= enough_for_a_slice(mixing))
     expected = mixing.result_for(the_case(mixing))
     assert expected is not None
     assert expected.how == BASELINE
@@ -229,8 +229,8 @@ def test_where_nothing_hangs_on_the_last_bits_a_result_that_failed_gains_nothing
 def test_what_is_too_large_to_keep_is_computed_again_with_the_same_limits(
     reference_of: Callable[[str], Reference], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reference, "_KEEP_SHARE", 0.0)
-    monkeypatch.setattr(reference, "_LAST_SHARE", 0.0)
+    monkeypatch.setattr(reference, "_KEEP_SHARE", 1e-12)
+    monkeypatch.setattr(reference, "_LAST_SHARE", 1e-12)
     made, measured = reference_of("torch.softmax(x @ w, dim=-1)"), []
     real = tolerance.measure_errors
 

@@ -23,7 +23,7 @@ from warpsmith._version import __version__
 from warpsmith.evaluator.judge.numerics.coarse_arithmetic import NEXT_COARSER
 from warpsmith.evaluator.judge.numerics.compare import same_bits
 from warpsmith.evaluator.judge.numerics.impostors import EarlierResults, ImpostorContext, OutputImpostor, impostors_for
-from warpsmith.evaluator.judge.numerics.reference import Case, Reference, ReferenceResult, free_bytes, output_share
+from warpsmith.evaluator.judge.numerics.reference import Case, Reference, ReferenceResult, has_room, output_share
 from warpsmith.model.certificate import Calibration, Impostor
 from warpsmith.model.task import Task, Workload
 from warpsmith.system.files import put_in_place
@@ -216,7 +216,7 @@ class Calibrator:
             sum(t.numel() * t.element_size() for t in tensors)
             for tensors in (expected.inputs.values(), expected.baseline)
         )
-        return _HELD_INPUTS * inputs + _HELD_OUTPUTS * outputs < 0.8 * free_bytes(self._device)
+        return has_room(self._device, (_HELD_INPUTS * inputs + _HELD_OUTPUTS * outputs) / 0.8)
 
     def _try_baseline(self, expected: ReferenceResult) -> None:
         """PyTorch's own result as a whole and, where the operator allows it, computed in two halves."""

@@ -33,6 +33,7 @@ SLICED = "fp64 in slices"
 BASELINE = "baseline"
 _KEEP_SHARE = 0.05  # of free memory: all cached results together
 _LAST_SHARE = 0.25  # of free memory: the last result
+_ALWAYS_THERE_BYTES = 64 << 20
 # Equal values, values with equal last bits, or large terms that cancel: a plain sum of them drifts.
 _DRIFTING = frozenset({"sparse", "ties", "integers", "uneven", "one-sided", *HIDDEN, *HELD_OUT})
 _FEW = 64  # elements of an output: with fewer, its rms error is one random number rather than a mean of many
@@ -95,6 +96,12 @@ def free_bytes(device: torch.device) -> int:
     return available_memory()
 
 
+def has_room(device: torch.device, needed: float) -> bool:
+    """Whether the device has so many free bytes. A few are always taken to be there: finding out takes as long as a
+    small reference."""
+    return needed <= _ALWAYS_THERE_BYTES or needed <= free_bytes(device)
+
+
 def run_reference(program: Program, inputs: Tensors) -> tuple[torch.Tensor, ...]:
     """Run the reference on inputs that may be widened to fp64.
 
@@ -144,13 +151,12 @@ class Reference:
         if expected is None:
             self.dropped.append(case.variant)
         size = expected.nbytes if expected else 0
-        free = free_bytes(self._device)
-        if expected is None or self._kept_bytes + size <= _KEEP_SHARE * free:
+        if expected is None or has_room(self._device, (self._kept_bytes + size) / _KEEP_SHARE):
             self._kept[case] = expected
             self._kept_bytes += size
         else:
             self._limits[case] = expected.limits
-            self._last = expected if size <= _LAST_SHARE * free else None
+            self._last = expected if has_room(self._device, size / _LAST_SHARE) else None
         return expected
 
     def known_unusable(self, case: Case) -> bool:
@@ -450,7 +456,7 @@ class Reference:
         """Whether memory suffices for a fp64 run: inputs, outputs, and as much again for intermediate tensors."""
         tensors = [*inputs.values(), *outputs]
         needed = sum(t.numel() * 8 for t in tensors) * share + sum(t.numel() * 8 for t in outputs)
-        return 2 * needed < 0.8 * free_bytes(self._device)
+        return has_room(self._device, 2 * needed / 0.8)
 
     def in_slices(
         self, inputs: Tensors, baseline: tuple[torch.Tensor, ...], count: int, *, wide: bool = True
