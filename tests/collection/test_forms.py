@@ -351,7 +351,9 @@ def test_other_classes_and_devices_are_not_claimed(tmp_path: Path) -> None:
     assert form_kernel(task, contract, recorded) is not None
     assert form_kernel(task, contract, recorded, "sm_80") is None
     assert form_kernel(replace(task, precision=Precision.BF16), contract, recorded) is None
-    assert form_kernel(task, backend_named("cpu").contract(task), recorded) is None
+    on_cpu = form_kernel(task, backend_named("cpu").contract(task), recorded)
+    assert on_cpu is not None
+    assert "<warpsmith/cpu/product.h>" in on_cpu.source
 
 
 def test_a_product_in_the_tf32_class_is_one_product_instead_of_three() -> None:

@@ -390,19 +390,7 @@ class _Writer:
         name, arguments = call.name, call.arguments
         target = self._targets.get(call.results[0].name, "")
         if name in ("mm", "bmm", "addmm"):
-            left, right = (self._operand(each) for each in arguments[-2:])
-            require(len(arguments) == (3 if name == "addmm" else 2) and not call.keywords)
-            stack = left.dims[0] if name == "bmm" else "1"
-            left, right = self._dense(left), self._dense(right)
-            made = self._array((*left.dims[:-1], right.dims[-1]), "float", "" if name == "addmm" else target)
-            sizes = f"{stack}, {left.dims[-2]}, {left.dims[-1]}, {right.dims[-1]}"
-            self.scratch.append(f"warpsmith::ops::product_bytes({sizes})")
-            self.lines.append(
-                f"warpsmith::ops::multiply({sizes}, {left.buffer}, {right.buffer}, {made.buffer}, base_ + at_[LAST]);"
-            )
-            if name == "addmm":
-                return _mapped("{0} + {1}", self._broadcast([self._operand(arguments[0]), made]), "float")
-            return made
+            return self._multiplied(call, target)
         if name in ("_softmax", "_log_softmax", "_safe_softmax"):
             value = self._operand(arguments[0])
             require(call.number(1, -1) in (-1, value.rank - 1) and call.argument(2, False) is False)
@@ -430,6 +418,33 @@ class _Writer:
             )
             return {0: values, 1: places}
         return None
+
+    def _multiplied(self, call: _Call, target: str) -> Value:
+        """A product, whose factors are read as they lie; a bias of the columns is added by its end."""
+        left, right = (self._operand(each) for each in call.arguments[-2:])
+        require(len(call.arguments) == (3 if call.name == "addmm" else 2) and not call.keywords)
+        bias = self._operand(call.arguments[0]) if call.name == "addmm" else None
+        columns = right.dims[-1]
+        ends = bias is not None and bool(bias.buffer) and bias.dims == (columns,) and bias.ctype == "float"
+        stack = left.dims[0] if call.name == "bmm" else "1"
+        factors, unknown = [], []
+        for value, lines, turned in ((left, left.dims[-2], "across"), (right, columns, "along")):
+            if value.buffer or not value.turned:
+                value, how = self._dense(value), "along" if turned == "across" else "across"
+            else:
+                how = turned
+            factors.append(f"warpsmith::ops::{how}({value.buffer or value.turned}, {lines}, {left.dims[-1]})")
+            unknown.append(f"warpsmith::ops::{how}(nullptr, {lines}, {left.dims[-1]})")
+        made = self._array((*left.dims[:-1], columns), "float", target if bias is None or ends else "")
+        sizes = f"{{{stack}, {left.dims[-2]}, {left.dims[-1]}, {columns}}}"
+        self.scratch.append(f"warpsmith::ops::product_bytes({sizes}, {', '.join(unknown)})")
+        end = f", warpsmith::products::Bias{{{bias.buffer}}}" if bias is not None and ends else ""
+        self.lines.append(
+            f"warpsmith::ops::multiply({sizes}, {', '.join(factors)}, {made.buffer}, base_ + at_[LAST]{end});"
+        )
+        if bias is None or ends:
+            return made
+        return _mapped("{0} + {1}", self._broadcast([bias, made]), "float")
 
     def _norm(self, call: _Call, target: str) -> Value:
         arguments = call.arguments

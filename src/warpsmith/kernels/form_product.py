@@ -2,6 +2,8 @@
 
 Element-wise operations after a product become the end of its kernel.
 
+On a GPU the kernel is one of `matmul.cuh` or `register_product.cuh`, on the CPU of `cpu/product.h`.
+
 Views are followed symbolically: a value is a tensor whose own axes are grouped into the value's axes in some order.
 A factor whose rows and terms lie in memory in one of the two orders that `matmul.cuh` takes is read as it lies.
 """
@@ -55,14 +57,15 @@ def product(task: FormTask) -> FormKernel:
         vector = None if found.bias else tail.added_vector(groups[-1])
         if vector:
             found, tail = replace(found, bias=task.parameter(vector)), None
-        # Modest products have kernels without such an end: the product and what follows are two kernels there.
-        require(tail is None or not all(_is_modest(task, found, each) for each in task.task.workloads))
+        # Modest products have kernels without such an end on a GPU: the product and what follows are two kernels there.
+        require(tail is None or task.on_cpu or not all(_is_modest(task, found, each) for each in task.task.workloads))
     kind = "batched product" if found.stack else "product"
     if found.bias:
         kind += " with bias"
     if tail:
-        return FormKernel(f"{kind}, then element-wise operations", _source_with_tail(task, found, tail, groups))
-    return FormKernel(kind, _source(task, found))
+        write = _cpu_source_with_tail if task.on_cpu else _source_with_tail
+        return FormKernel(f"{kind}, then element-wise operations", write(task, found, tail, groups))
+    return FormKernel(kind, _cpu_source(task, found) if task.on_cpu else _source(task, found))
 
 
 def read_product(task: FormTask, steps: Sequence[Step]) -> OneProduct:
@@ -275,6 +278,85 @@ def _source_with_tail(task: FormTask, found: OneProduct, tail: Tail, groups: tup
             f"cudaStream_t({task.stream})));",
         ),
     )
+
+
+# --- on the CPU ---
+
+SUM_TERMS, BLOCK_KB = (256, 384, 128), (0, 256, 1024)
+"""Values of the tunables of `cpu/product.h`, the header's first."""
+
+
+def _cpu_source(task: FormTask, found: OneProduct) -> str:
+    kind = "Products of many pairs of matrices" if found.stack else "The product of two matrices"
+    words = f"// {kind}{_stored(found)}{', plus a bias' if found.bias else ''}."
+    end = f", warpsmith::products::Bias{{{found.bias}}}" if found.bias else ""
+    return _cpu_text(task, found, words, [_cpu_product(task, found)], [], end)
+
+
+def _cpu_source_with_tail(task: FormTask, found: OneProduct, tail: Tail, groups: tuple[tuple[int, ...], ...]) -> str:
+    """The product whose sums go through a function of their place before they are stored."""
+    value = tail.value(Indices(("stack_", "row_", "column_"), groups))
+    given = tail.given(value)
+    members = ["struct Given {", *nest([f"{a.ctype} {a.name};" for a in given]), "} given;"] if given else []
+    first = ["const float* bias;"] if found.bias else []
+    rest = [*([found.bias] if found.bias else []), *([f"{{{', '.join(a.name for a in given)}}}"] if given else [])]
+    end = [
+        *first,
+        *members,
+        *value,
+        "inline float operator()(float sum, int64_t stack, int64_t row, int64_t column) const {",
+        f"  return value(sum{' + bias[column]' if found.bias else ''}, stack, row, column);",
+        "}",
+    ]
+    words = (
+        f"// A product{_stored(found)}{', plus a bias' if found.bias else ''}, and element-wise operations on each sum "
+        "before it is stored."
+    )
+    definitions = [
+        *([prelude] if (prelude := tail.context.prelude()) else []),
+        _cpu_product(task, found),
+        "\n".join(
+            ["// What follows the product, for the sum at a place of the result.", "struct End {", *nest(end), "};"]
+        ),
+    ]
+    made = f"const End end{{{', '.join(rest)}}};"
+    return _cpu_text(task, found, words, definitions, [made], ", end")
+
+
+def _cpu_text(
+    task: FormTask, found: OneProduct, words: str, definitions: Sequence[str], made: Sequence[str], end: str
+) -> str:
+    def both(first: str, second: str) -> str:
+        a, b = "across" if found.a_transposed else "along", "across" if found.b_transposed else "along"
+        return (
+            f"warpsmith::products::{a}({first}, p.rows, p.terms), "
+            f"warpsmith::products::{b}({second}, p.columns, p.terms)"
+        )
+
+    sizes = f"const warpsmith::products::Product p = product({task.size_names});"
+    return text(
+        words,
+        tunable("TUNE_SUM_TERMS", SUM_TERMS),
+        tunable("TUNE_BLOCK_KB", BLOCK_KB),
+        "#include <warpsmith/cpu/product.h>",
+        "\n".join(["namespace {", *definitions, "}  // namespace"]),
+        f'extern "C" int64_t workspace_bytes({task.size_parameters}) {{\n  {sizes}\n'
+        f"  return warpsmith::products::product_bytes(p, {both('nullptr', 'nullptr')});\n}}",
+        task.launch(
+            sizes,
+            *made,
+            f"return warpsmith::products::multiply(p, {both(found.a, found.b)},",
+            f"                                     {task.out}, {task.workspace}{end});",
+        ),
+    )
+
+
+def _cpu_product(task: FormTask, found: OneProduct) -> str:
+    """The function that gives the sizes of the product."""
+    extents = ", ".join(
+        task.product([axis.extent for axis in group]) for group in (found.stack, found.rows, found.terms, found.columns)
+    )
+    return f"warpsmith::products::Product product({task.size_parameters}) {{ return {{{extents}}}; }}"
 
 
 _FEW_ROWS, _FEW_TERMS, _MODEST_FLOPS = 24, 16, 10_000_000_000  # beyond these matmul.cuh is always the faster one

@@ -31,14 +31,15 @@ _VIEWS = frozenset(
     )
 )
 _HEAD = "head"  # the name of the heavy operation's result among the inputs of what follows
-_DEVICE = "__device__ __forceinline__"
+_QUALIFIERS = {True: "inline", False: "__device__ __forceinline__"}  # of functions: on the CPU, on a GPU
+_NAMESPACES = {True: "warpsmith::products::", False: "warpsmith::"}  # of `max_nan`
 _COMMUTES = 2  # operands of a sum
 
 
 def divide(task: FormTask, heavy: Collection[str]) -> tuple[FormTask, Tail]:
     """The task up to its one heavy operation, and what follows; `NotThisForm` where nothing but views follows."""
     outline = task.outline
-    require(not task.on_cpu and len(outline.outputs) == 1 and len(task.task.outputs) == 1)
+    require(len(outline.outputs) == 1 and len(task.task.outputs) == 1)
     places = [place for place, node in enumerate(outline.nodes) if _name(node) in heavy]
     require(len(places) == 1)
     last = outline.nodes[places[0]]
@@ -84,7 +85,8 @@ class _TailEmitter(Emitter):
 
     def _text(self, expr: Expr) -> str:
         if expr.op in ("max", "min") and expr.ctype == "float":
-            return f"warpsmith::{expr.op}_nan({self.value(expr.args[0])}, {self.value(expr.args[1])})"
+            space = _NAMESPACES[not self.context.device]
+            return f"{space}{expr.op}_nan({self.value(expr.args[0])}, {self.value(expr.args[1])})"
         return super()._text(expr)
 
 
@@ -102,12 +104,13 @@ class Tail:
             inputs=(*task.outline.inputs, OutlineValue(_HEAD, result.dtype, result.dims)),
             nodes=tuple(_renamed(node, renamed) for node in nodes),
         )
-        problem = Problem(task.task, task.contract, "cuda", "", DeviceKind.CUDA, "sm_90a", (), outline)
+        where = ("cpu", "", DeviceKind.CPU, "") if task.on_cpu else ("cuda", "", DeviceKind.CUDA, "sm_90a")
+        problem = Problem(task.task, task.contract, *where, (), outline)
         try:
             lowered = lower(task.task, outline)
             (self.output,) = lowered.results
             self.layout = KernelLayout(lowered.pool, lowered.axes, dict(lowered.dtypes))
-            self.context = Context(problem, self.layout, device=True)
+            self.context = Context(problem, self.layout, device=not task.on_cpu, vector=task.on_cpu)
         except Unsupported as error:
             raise NotThisForm from error
         self.context.names = {source: f"given.{name}" for source, name in self.context.names.items()}
@@ -176,7 +179,7 @@ class Tail:
             if re.search(rf"\b{_declared(line)}\b", "\n".join([*declared, *body])):
                 declared.insert(0, line)
         parameters = ", ".join(["float head_", *(f"int64_t {name}" for name in indices.names)])
-        return [f"{_DEVICE} float value({parameters}) const {{", *nest([*declared, *body]), "}"]
+        return [f"{_QUALIFIERS[self.task.on_cpu]} float value({parameters}) const {{", *nest([*declared, *body]), "}"]
 
     def function(self) -> list[str]:
         """The call operator of a function of the head's element alone; for a tail that `is_local`."""
@@ -184,11 +187,11 @@ class Tail:
         emitter = _TailEmitter(self.context, lambda e: self._load(e, ()))
         emitter.known[self.head] = "head_"
         made = emitter.value(self.output.expr)
-        head = f"{_DEVICE} float operator()(float head_) const {{"
+        head = f"{_QUALIFIERS[self.task.on_cpu]} float operator()(float head_) const {{"
         return [head, *nest([*emitter.lines, f"return {made};"]), "}"]
 
     def _load(self, load: Expr, where: Sequence[tuple[Sequence[int], str]]) -> str:
-        if load.op == "index" or load.ctype != "float":
+        if self.task.on_cpu or load.op == "index" or load.ctype != "float":
             return self.context.read(load, where)
         return f"__ldg({self.context.names[load.name]} + {self.context.offset(load.axes, where)})"
 

@@ -53,7 +53,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         group_norm,
         rows,
     ),
-    "cpu": (convolution, scan, pooling, chain_of_moved),  # templates write the products
+    "cpu": (convolution, product, scan, pooling, chain_of_moved),
 }
 """By backend. Each writes the kernel for a task of its form, or raises `NotThisForm`."""
 

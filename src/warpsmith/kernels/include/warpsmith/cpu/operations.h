@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <limits>
 
-#include <warpsmith/cpu/convolution.h>
 #include <warpsmith/cpu/functions.h>
+#include <warpsmith/cpu/product.h>
 
 namespace warpsmith::ops {
 
@@ -28,21 +28,12 @@ inline float mantissa_of(float x) {
 inline float larger(float a, float b) { return (b > a) | (b != b) ? b : a; }
 inline float smaller(float a, float b) { return (b < a) | (b != b) ? b : a; }
 
-// --- products: out[s] = a[s] (rows x terms) times b[s] (terms x columns) for every s of a stack ---
+// --- products: see cpu/product.h ---
 
-inline conv::Form product_form(int64_t stack, int64_t rows, int64_t terms, int64_t columns) {
-  return conv::make_form(1, stack, terms, rows, {1, 1, columns}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, false,
-                         {0, 0, 0});
-}
-
-inline int64_t product_bytes(int64_t stack, int64_t rows, int64_t terms, int64_t columns) {
-  return conv::workspace_of(product_form(stack, rows, terms, columns));
-}
-
-inline void multiply(int64_t stack, int64_t rows, int64_t terms, int64_t columns, const float* a, const float* b,
-                     float* out, void* workspace) {
-  conv::run_convolution(product_form(stack, rows, terms, columns), b, a, nullptr, out, workspace);
-}
+using products::across;
+using products::along;
+using products::multiply;
+using products::product_bytes;
 
 // Every matrix of a stack with its axes exchanged, in blocks that stay in the cache.
 inline void transpose(const float* from, float* to, int64_t stack, int64_t rows, int64_t columns) {
