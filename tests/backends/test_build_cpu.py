@@ -363,6 +363,10 @@ def test_tunables_become_macros(
             "a reduction clause takes a plain variable: add into a local one, and store that after the loop.",
         ),
         (
+            "int64_t twice(int64_t n) { int64_t workspace_bytes = workspace_bytes(n, n); return workspace_bytes; }\n",
+            "`workspace_bytes` is for the harness to call; `launch` calls nothing of the contract.",
+        ),
+        (
             "void twice(float* workspace) { float workspace[9]; }\n",
             "a parameter has this name already: give the variable another one.",
         ),

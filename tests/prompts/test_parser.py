@@ -551,6 +551,42 @@ def test_a_template_and_its_attributes_are_declared_whole() -> None:
     assert found == f"#include <a>\n\n{head};\n\n{launch}\n\n{kernel}\n"
 
 
+INVENTED = """name: huber_loss_openmp
+code:
+```cpp
+#include "launch.h"
+#include <omp.h>
+#include <cmath>
+
+extern "C" int launch(const float* x, float* out, int64_t rows, int64_t cols, void* workspace, void* stream)
+{
+    #pragma omp parallel for
+    for (int64_t i = 0; i < rows * cols; ++i) out[i] = 0.5f * x[i] * x[i];
+    return 0;
+}
+```
+"""
+
+
+def test_a_header_that_a_model_invents_is_needed_only_where_it_exists() -> None:
+    """A real reply, shortened: the header stands for what the contract provides."""
+    written = code_of(INVENTED, brief(INIT, "cpu"))
+
+    assert written.startswith('#if __has_include("launch.h")\n#include "launch.h"\n#endif\n#include <omp.h>\n')
+    assert written.replace('#if __has_include("launch.h")\n', "").replace("#endif\n", "") in INVENTED
+    assert code_of(INVENTED.replace("launch.h", "workspaces.h"), brief(INIT, "cpu")).count("__has_include") == 1
+
+
+@pytest.mark.parametrize("name", ["cuda_fp16.h", "cuda_runtime.h", "math.h", "omp.h", "algorithm", "cub/cub.cuh"])
+def test_headers_that_exist_are_included_as_they_were(name: str) -> None:
+    code = f'#include "{name}"\n{CODE}'
+
+    assert code_of(fenced(code)) == code
+    assert code_of(fenced(code.replace('"', "<", 1).replace('"', ">", 1))) == code.replace('"', "<", 1).replace(
+        '"', ">", 1
+    )
+
+
 def test_launches_get_the_cast_and_the_const_that_they_lack() -> None:
     """Of two real replies these lines, and no others, are changed."""
     changed = {

@@ -140,6 +140,11 @@ MISTAKES = (
     ),
     (
         "cpu",
+        re.compile(r"workspace_bytes\W{1,3}cannot be used as a function"),
+        "`workspace_bytes` is for the harness to call; `launch` calls nothing of the contract.",
+    ),
+    (
+        "cpu",
         re.compile(r"shadows a parameter|redeclared as different kind"),
         "a parameter has this name already: give the variable another one.",
     ),

@@ -135,7 +135,7 @@ def _arguments(task: Task, dialect: CDialect, tabled: tuple[TensorSpec, ...], na
         found.append(Argument(names.take(scalar.name), ArgumentKind.SCALAR, scalar.kind.value, meaning, scalar.name))
     for axis in task.axes:
         found.append(Argument(names.take(axis, "_size"), ArgumentKind.AXIS, "int64_t", extent_of(task, axis), axis))
-    scratch = f"scratch memory of {WORKSPACE}(...) bytes; null where that is 0 or not defined"
+    scratch = f"scratch memory if you define {WORKSPACE}, else null"
     found.append(Argument("workspace", ArgumentKind.WORKSPACE, "void*", scratch))
     stream = "the cudaStream_t to launch on" if dialect.memory == "device" else "unused here"
     found.append(Argument("stream", ArgumentKind.STREAM, "void*", stream))
@@ -358,10 +358,10 @@ def has_product(task: Task) -> bool:
 def _provided(task: Task, dialect: CDialect, workspace: str, constants: tuple[str, ...]) -> str:
     headers = ", ".join(f"`<{name}>`" for name in dialect.includes)
     lines = [
-        f"- A header with the declarations above is included before your file, with {headers}; "
-        "other headers you use may be included as usual.",
-        "- Scratch memory, if you need it: define the function below and get that many bytes as `workspace`, "
-        "with undefined contents on every call.",
+        f"- A header with the declarations above is included before your file, with {headers}: include none of these. "
+        "Other headers of the language may be included as usual; there are no files of this task to include.",
+        "- Scratch memory, only for kernels that need it; most need none and leave this function out. The harness "
+        f"calls it before `{ENTRY}`, and `workspace` has that many bytes, with undefined contents on every call.",
         _indented(code_block(dialect.fence, workspace.rstrip(";"))),
     ]
     if constants:
@@ -375,9 +375,9 @@ def _provided(task: Task, dialect: CDialect, workspace: str, constants: tuple[st
         lines += [f"  - `#include <warpsmith/{header.name}>`: {header.offers}" for header in fitting]
     lines += [f"- {sentences}" for sentences in dialect.installed]
     lines.append(
-        "- Tunable macros: a line such as `// tune: BLOCK = 128, 256, 512` makes `BLOCK` a macro, "
-        "first value by default; the others may be tried for the best kernel of a run. "
-        "Do not define `BLOCK` yourself except inside `#ifndef BLOCK`."
+        "- Tunable macros, if a number is worth trying: a comment line of its own, such as "
+        "`// tune: BLOCK = 128, 256, 512`, makes `BLOCK` a macro, first value by default; the others may be tried for "
+        "the best kernel of a run. Do not declare or define `BLOCK` yourself except inside `#ifndef BLOCK`."
     )
     return "\n".join(lines)
 

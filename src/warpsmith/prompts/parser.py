@@ -283,10 +283,10 @@ def _chosen(found: Sequence[Block], brief: Brief, cut: bool) -> str:
         block = next((each for each in reversed(whole) if _bare(each.text) not in shown), whole[-1])
         lines = block.text.split("\n")
         text = block.text if block.closed else "\n".join(lines[: programs.without_tail(lines, contract)])
-        return _ordered(programs.joined(text, others, contract), contract)
+        return _mended(programs.joined(text, others, contract), contract)
     # A program in a closed fence with a missing bracket was not cut off; the compiler will report the error.
     closed = [block for block in entries if block.closed]
-    return _ordered(closed[-1].text, contract) if closed and not cut else ""
+    return _mended(closed[-1].text, contract) if closed and not cut else ""
 
 
 def _as_file(code: str) -> str:
@@ -294,8 +294,11 @@ def _as_file(code: str) -> str:
     return code.strip("\n") + "\n"
 
 
-def _ordered(code: str, contract: Contract) -> str:
-    """A program whose kernels are declared before they are launched, with complete launches."""
+def _mended(code: str, contract: Contract) -> str:
+    """A C++ program without a need for invented headers; in CUDA its kernels are declared before they are launched."""
+    if contract.call is not None:
+        return code
+    code = programs.with_optional_includes(code)
     return completed(programs.declared_first(code)) if contract.backend == "cuda" else code
 
 

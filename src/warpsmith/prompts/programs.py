@@ -24,6 +24,8 @@ _PYTHON_NAMES = re.compile(
 )
 _WORKSPACE = "workspace_bytes"
 _DIRECTIVE = re.compile(r"#[ \t]*(?:include|define|undef|if|else|el|endif|pragma|error)")
+_QUOTED_INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*"([\w.+-]{1,100})"[^\n]*)$', re.MULTILINE)
+_REAL_HEADERS = re.compile(r"(?:cuda|cu[A-Z]|mma|math|std|omp|immintrin|arm_neon|device_|vector_)\w*\.h|[a-z]+")
 _OWN_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"[^"\n]*"[^\n]*\n?', re.MULTILINE)
 
 
@@ -126,6 +128,21 @@ def joined(main: str, others: Sequence[str], contract: Contract) -> str:
     whole = "\n\n".join((*helpers, main))
     # The blocks are one file now, so includes of each other are removed.
     return _OWN_INCLUDE.sub("", whole) if contract.call is None else whole
+
+
+def with_optional_includes(code: str) -> str:
+    """The program with a condition around includes of files that nobody gave, such as "launch.h".
+
+    Models invent such headers for what the contract provides. Where the file exists, nothing changes; where it does
+    not, the program did not compile. Headers of compilers and of the CUDA toolkit are left as they are.
+    """
+
+    def optional(found: re.Match[str]) -> str:
+        if _REAL_HEADERS.fullmatch(found[2]):
+            return found[0]
+        return f'#if __has_include("{found[2]}")\n{found[1]}\n#endif'
+
+    return _QUOTED_INCLUDE.sub(optional, code) if "#" in code else code
 
 
 def declared_first(code: str) -> str:
