@@ -270,6 +270,18 @@ def test_a_contract_names_the_headers_for_tasks_like_its_own(
     assert [name for name in missing.split() if f"<warpsmith/{name}.cuh>" in text] == []
 
 
+def test_an_axis_named_like_a_counter_is_pointed_out() -> None:
+    product = task_of(
+        TensorSpec("a", "float32", ("m", "k"), INPUT),
+        TensorSpec("b", "float32", ("k", "n"), INPUT),
+        TensorSpec("out", "float32", ("m", "n"), OUTPUT),
+        axes=("m", "k", "n"),
+    )
+    told = [line for line in CpuBackend().contract(product).text.splitlines() if "give loops" in line]
+
+    assert told == ["- `k` is a parameter: give loops another variable."]
+
+
 def test_float32_products_from_parts_are_explained_where_there_are_products(softmax: Task) -> None:
     product = replace(softmax, source="def product(a, b):\n    return a @ b\n")
     told = [CudaBackend().contract(task).text for task in (product, softmax)]

@@ -252,6 +252,9 @@ PRECISION_RULES = {
     Precision.FP64: "fp64: compute in float64; float32 arithmetic is too coarse and fails.",
 }
 
+_COUNTERS = ("i", "j", "k")
+"""Names that models give to the variables of loops."""
+
 ERROR_RULE = (
     "The error against a float64 reference may be a small multiple of PyTorch's own at this precision. Two errors are "
     "limited: the largest |difference| / (|reference| + s), and the root mean square of the differences over s, where "
@@ -298,7 +301,7 @@ def contract_text(
         "## Workloads",
         workloads_text(task),
         "## Rules",
-        "\n".join(f"- {rule}" for rule in _rules(task, dialect)),
+        "\n".join(f"- {rule}" for rule in _rules(task, dialect, arguments)),
         "## Provided",
         _provided(task, dialect, workspace, constants),
     ]
@@ -334,7 +337,7 @@ def workloads_text(task: Task) -> str:
     return "\n".join(lines)
 
 
-def _rules(task: Task, dialect: CDialect) -> tuple[str, ...]:
+def _rules(task: Task, dialect: CDialect, arguments: tuple[Argument, ...]) -> tuple[str, ...]:
     memory = f"Tensor pointers are {dialect.memory} pointers, aligned to {dialect.alignment_bytes} bytes."
     allowed = ", ".join(task.allow)
     libraries = (
@@ -347,7 +350,10 @@ def _rules(task: Task, dialect: CDialect) -> tuple[str, ...]:
     types = tuple(dialect.type_rules[dtype] for dtype in used if dtype in dialect.type_rules)
     told = task.precision in dialect.product_rules and has_product(task)
     products = (dialect.product_rules[task.precision],) if told else ()
-    return (memory, *COMMON_RULES, *dialect.rules, *types, precision, *products, ERROR_RULE, libraries)
+    counters = tuple(
+        f"`{a.name}` is a parameter: give loops another variable." for a in arguments if a.name in _COUNTERS
+    )
+    return (memory, *COMMON_RULES, *counters, *dialect.rules, *types, precision, *products, ERROR_RULE, libraries)
 
 
 def has_product(task: Task) -> bool:
