@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
 import os
 import shutil
 import subprocess
@@ -103,6 +104,7 @@ class Library:
         out = torch.full((math.prod((stack, rows, columns)) + GUARD,), 77.0)
         needed = self.calls.bytes(*sizes)
         workspace = torch.full((needed // 4 + GUARD,), 55.0)
+        a, b = before_forbidden_page(a), before_forbidden_page(b)
         pointers = a.data_ptr(), b.data_ptr(), None if rest is None else rest.data_ptr(), out.data_ptr()
         assert self.calls.run(*pointers, workspace.data_ptr(), *sizes) == 0
         assert bool((workspace[needed // 4 :] == 55).all()), sizes
@@ -113,6 +115,19 @@ class Library:
         found = (ctypes.c_int64 * 5)()
         self.calls.parts(*sizes, found)
         return dict(zip(("dots", "packs", "blocks", "parts", "threads"), found, strict=True))
+
+
+def before_forbidden_page(tensor: Tensor) -> Tensor:
+    """A copy behind whose last element memory cannot be read: a read past the end kills the process."""
+    size = tensor.nbytes
+    if not size:
+        return tensor
+    usable = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, usable + mmap.PAGESIZE)
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(begin + usable), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    copy = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=usable - size)
+    return copy.reshape(tensor.shape).copy_(tensor)
 
 
 def compiled(folder: Path, *flags: str) -> Path:

@@ -153,7 +153,9 @@ inline Plan plan_of(const Product& p, const Factor& a, const Factor& b) {
     if (found.threads == 1) break;
   }
   found.row_blocks = ceil_div(p.rows, found.rows), found.column_blocks = ceil_div(p.columns, found.columns);
-  found.packs = !found.dots && (b.line != 1 || (found.rows >= kPackedRows && found.step * found.columns > kInPlace) || p.columns < kLanes);
+  const int64_t narrowest = p.columns - (found.column_blocks - 1) * found.columns;  // of the blocks: the last one
+  found.packs = !found.dots && (b.line != 1 || narrowest < kLanes ||
+                                (found.rows >= kPackedRows && found.step * found.columns > kInPlace));
   const int64_t items = p.stack * found.row_blocks * found.column_blocks;
   found.parts = std::clamp<int64_t>(found.threads / std::max<int64_t>(items, 1), 1,
                                     std::max<int64_t>(1, p.terms / kPartTerms));
@@ -234,6 +236,8 @@ struct Turned<8> {
 
 #undef WARPSMITH_PICK
 
+constexpr int kTurn = kLanes >= 8 ? 8 : 4;  // lines of columns that are exchanged together
+
 // to[k * step + i] = from[i * line + k] for `lines` <= N lines; all N places of a term are written.
 template <int N>
 inline void turn(const float* from, int64_t line, int64_t lines, int64_t terms, float* to, int64_t step) {
@@ -255,11 +259,14 @@ inline void fetch(const Factor& a, const float* from, int64_t lines, int64_t beg
   }
 }
 
-// The panels of a block: vectors of columns, as many in each as in the others or one more.
+// The panels of a block: vectors of columns, as many in each as in the others or one more. None is wider than the block,
+// unless that is narrower than a vector.
 struct Panels {
   int64_t columns, vectors, count;
   explicit Panels(int64_t given)
-      : columns(given), vectors(ceil_div(given, kLanes)), count(ceil_div(vectors, kVectors)) {}
+      : columns(given),
+        vectors(ceil_div(given, kLanes)),
+        count(std::max<int64_t>(ceil_div(vectors, kVectors), given > kLanes && given % kLanes ? 2 : 1)) {}
   int64_t first(int64_t panel) const { return vectors * panel / count * kLanes; }  // column
   int64_t width(int64_t panel) const { return first(panel + 1) - first(panel); }
   // Where its tiles begin: the last ones earlier, so that they end with the block.
@@ -269,7 +276,6 @@ struct Panels {
 // Copies the columns of a block to panels: to[first(panel) * terms + k * width(panel) + j] is column origin(panel) + j.
 // Places behind the last column hold anything that a float can be.
 inline void pack(const Factor& b, const float* from, int64_t columns, int64_t terms, float* to) {
-  constexpr int kTurn = kLanes >= 8 ? 8 : 4;
   const Panels panels(columns);
   if (b.line == 1 && columns >= kLanes) {  // term by term, so that memory is read in order
     const int64_t ahead = ceil_div(kAhead, columns);
