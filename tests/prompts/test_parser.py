@@ -577,6 +577,32 @@ def test_a_header_that_a_model_invents_is_needed_only_where_it_exists() -> None:
     assert code_of(INVENTED.replace("launch.h", "workspaces.h"), brief(INIT, "cpu")).count("__has_include") == 1
 
 
+def test_a_reduction_over_what_a_pointer_points_to_names_an_array_section() -> None:
+    """Of the real replies two have one, written with and without spaces."""
+    changed = []
+    for number, reply in enumerate(REAL):
+        candidate = read(reply["reply"], brief(INIT, reply["backend"]), reply["finish"]).candidate
+        if candidate is not None and "out[:1]" in candidate.main.text:
+            changed.append(number)
+            assert "*out)" not in candidate.main.text
+            written = candidate.main.text.replace(": out[:1]", ": *out").replace(":out[:1]", ":*out")
+            assert written.strip() in reply["reply"]
+    assert changed == [5, 11]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#pragma omp parallel for reduction(+:sum)",
+        "#pragma omp simd reduction(max : best[:4])",
+        "// reduction(+:*out)",
+        "float reduction(+:*out)",
+    ],
+)
+def test_other_reductions_are_left_as_they_are(line: str) -> None:
+    assert programs.with_array_reductions(f"{line}\n") == f"{line}\n"
+
+
 @pytest.mark.parametrize("name", ["cuda_fp16.h", "cuda_runtime.h", "math.h", "omp.h", "algorithm", "cub/cub.cuh"])
 def test_headers_that_exist_are_included_as_they_were(name: str) -> None:
     code = f'#include "{name}"\n{CODE}'

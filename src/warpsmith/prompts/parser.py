@@ -295,10 +295,10 @@ def _as_file(code: str) -> str:
 
 
 def _mended(code: str, contract: Contract) -> str:
-    """A C++ program without a need for invented headers; in CUDA its kernels are declared before they are launched."""
+    """A C++ program with the words that it lacks to compile, where only one thing can be meant."""
     if contract.call is not None:
         return code
-    code = programs.with_optional_includes(code)
+    code = programs.with_array_reductions(programs.with_optional_includes(code))
     return completed(programs.declared_first(code)) if contract.backend == "cuda" else code
 
 

@@ -26,6 +26,11 @@ _WORKSPACE = "workspace_bytes"
 _DIRECTIVE = re.compile(r"#[ \t]*(?:include|define|undef|if|else|el|endif|pragma|error)")
 _QUOTED_INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*"([\w.+-]{1,100})"[^\n]*)$', re.MULTILINE)
 _REAL_HEADERS = re.compile(r"(?:cuda|cu[A-Z]|mma|math|std|omp|immintrin|arm_neon|device_|vector_)\w*\.h|[a-z]+")
+_POINTER_REDUCTION = re.compile(
+    r"^([ \t]*#[ \t]*pragma[ \t]+omp\b[^\n]{0,400}\breduction[ \t]*\([ \t]*[-+*&|^a-z]{1,3}[ \t]*:[ \t]*)"
+    r"\*[ \t]*([A-Za-z_]\w{0,100})([ \t]*\))",
+    re.MULTILINE,
+)
 _OWN_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"[^"\n]*"[^\n]*\n?', re.MULTILINE)
 
 
@@ -143,6 +148,14 @@ def with_optional_includes(code: str) -> str:
         return f'#if __has_include("{found[2]}")\n{found[1]}\n#endif'
 
     return _QUOTED_INCLUDE.sub(optional, code) if "#" in code else code
+
+
+def with_array_reductions(code: str) -> str:
+    """The program with `reduction(+:out[:1])` in the place of `reduction(+:*out)`, which OpenMP does not know.
+
+    Both name the element that the pointer points to, so that nothing but the words changes.
+    """
+    return _POINTER_REDUCTION.sub(r"\1\2[:1]\3", code) if "reduction" in code else code
 
 
 def declared_first(code: str) -> str:
