@@ -8,12 +8,18 @@
 // In a grid a tap is a constant distance, so a run of outputs along the flattened rows is a sum of runs of the grid
 // times one weight each. A tile of sums (output channels x a run of outputs) stays in vector registers. The outputs at
 // the ends of rows that belong to no pixel are computed and dropped.
+//
+// On small maps these outputs, and taps that meet nothing but padding, can be most of the work. There the channels of a
+// pixel are copied side by side if that should take less time: a tile is some neighbouring outputs of a row times vectors
+// of output channels, and taps whose row is outside the input are left out.
 #pragma once
 #include <omp.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+
+#include <warpsmith/cpu/product.h>
 
 namespace warpsmith::conv {
 
@@ -142,9 +148,269 @@ inline Places places_of(const Form& f, const Plan& p, void* workspace) {
   return found;
 }
 
+// --- small maps: channels side by side ---
+
+constexpr int kPixels = products::kRows, kColumns = products::kWidth;  // of a tile
+constexpr int kExchanged = products::kLanes >= 8 ? 8 : 4;  // channels that are laid out together
+constexpr int64_t kLeastChannels = 8;
+constexpr double kFlush = 4;  // a tap costs as much as so many channels more: its sums are added in memory
+
+// Where a tap of an axis reads, for output q of its phase: q * step + first.
+struct Access {
+  int64_t phase, step, first;
+};
+
+inline Access access_of(const Form& f, int axis, int64_t k) {
+  const Tap tap = tap_of(f, axis, k);
+  const int64_t step = f.transposed ? 1 : f.stride[axis];
+  return {tap.out_phase, step, tap.shift * step + tap.in_phase};
+}
+
+struct Rows {
+  int64_t left, width;  // pixels of a row of the input with zeros at both ends
+  int64_t channels;     // of a pixel, with some more to fill vectors
+  int64_t blocks;       // of output channels
+  int64_t together;     // images' groups whose rows are filled together
+  int64_t row() const { return width * channels; }
+};
+
+inline Rows rows_of(const Form& f, const Plan& p) {
+  Rows found{};
+  int64_t low = 0, high = f.in[2] - 1;
+  for (int64_t k = 0; k < f.kernel[2]; ++k) {
+    const Access w = access_of(f, 2, k);
+    low = std::min(low, w.first);
+    high = std::max(high, w.first + (p.runs[2] - 1) * w.step);
+  }
+  found.left = -low;
+  found.width = high - low + 1;
+  found.channels = (f.ci + 7) / 8 * 8;
+  found.blocks = products::ceil_div(f.co, kColumns);
+  const int64_t unit = f.in[0] * f.in[1] * found.row();
+  const int64_t all = std::max<int64_t>(1, f.images * f.groups);
+  found.together = std::clamp<int64_t>(kBatchBytes / 4 / std::max<int64_t>(unit, 1), 1, all);
+  return found;
+}
+
+// Output channels of a block, in whole vectors: as many in each block.
+inline int64_t block_columns(const Form& f, const Rows& rows) {
+  return products::ceil_div(products::ceil_div(f.co, products::kLanes), rows.blocks) * products::kLanes;
+}
+
+inline int64_t filter_bytes(const Form& f, const Rows& rows) {
+  return f.groups * rows.blocks * f.ci * f.kernel.volume() * block_columns(f, rows) * 4;
+}
+
+// True if this should take less time, whatever the number of images.
+inline bool by_channels(const Form& f, const Plan& p) {
+  if (f.ci < kLeastChannels || f.co < products::kLanes) return false;
+  double useful = 1;  // pairs of an output and a tap that meet a row of the input
+  for (int a = 0; a < 2; ++a) {
+    int64_t pairs = 0;
+    for (int64_t k = 0; k < f.kernel[a]; ++k) {
+      const Access tap = access_of(f, a, k);
+      const int64_t count = (f.out[a] - tap.phase + p.out_phases[a] - 1) / p.out_phases[a];
+      const int64_t begin = std::max<int64_t>(0, floor_div(-tap.first + tap.step - 1, tap.step));
+      pairs += std::max<int64_t>(0, std::min(count, floor_div(f.in[a] - 1 - tap.first, tap.step) + 1) - begin);
+    }
+    useful *= static_cast<double>(pairs);
+  }
+  useful *= static_cast<double>(p.runs[2] * f.kernel[2]);
+  const int64_t channels = products::ceil_div(f.co, products::kLanes) * products::kLanes;
+  useful *= static_cast<double>(channels) * (static_cast<double>(f.ci) + kFlush);
+  const int64_t longest = (p.runs[1] - 1) * p.grid[2] + p.runs[2];
+  const double direct = static_cast<double>((longest + kLanes - 1) / kLanes * kLanes * p.runs[0] * f.kernel.volume());
+  return useful < 0.85 * direct * static_cast<double>(f.co * f.ci);
+}
+
+// The same number in `workspace_of` and `run_convolution`, whatever has happened in between.
+inline int64_t list_bytes(const Form& f) {
+  const int64_t accesses = (f.kernel[0] + f.kernel[1] + f.kernel[2]) * 24;
+  return (products::thread_count() * f.kernel.volume() * 16 + accesses + 63) / 64 * 64;
+}
+
+inline int64_t channels_workspace(const Form& f, const Plan& p) {
+  const Rows rows = rows_of(f, p);
+  return 64 + list_bytes(f) + filter_bytes(f, rows) + rows.together * f.in[0] * f.in[1] * rows.row() * 4;
+}
+
+// The weights of a block of output channels: [tap][input channel][output channel].
+inline void pack_filters(const Form& f, const float* weights, int64_t group, int64_t first, int64_t width, float* to) {
+  const int64_t taps = f.kernel.volume();
+  for (int64_t j = 0; j < width; j += kExchanged) {
+    const int64_t channel = std::min(first + j, f.co - 1), line = f.transposed ? taps : f.ci * taps;
+    for (int64_t c = 0; c < f.ci; ++c) {
+      const int64_t filter = f.transposed ? (group * f.ci + c) * f.co + channel : (group * f.co + channel) * f.ci + c;
+      products::turn<kExchanged>(weights + filter * taps, line, f.co - channel, taps, to + c * width + j, f.ci * width);
+    }
+  }
+}
+
+// One row of the input with the channels of each pixel side by side.
+inline void fill_row(const Form& f, const Rows& rows, const float* from, float* to) {
+  std::memset(to, 0, rows.left * rows.channels * 4);
+  float* const inside = to + rows.left * rows.channels;
+  for (int64_t c = 0; c < rows.channels; c += kExchanged) {
+    const int64_t channel = std::min(c, f.ci - 1);
+    products::turn<kExchanged>(from + channel * f.in.volume(), f.in.volume(), f.ci - channel, f.in[2], inside + c,
+                                    rows.channels);
+  }
+  std::memset(inside + f.in[2] * rows.channels, 0, (rows.width - rows.left - f.in[2]) * rows.channels * 4);
+}
+
+// Where a tap reads, from the first output of a row on, and its weights: in elements.
+struct Term {
+  int64_t from, filter;
+};
+
+// to[i][j] = or += the sum over taps and channels of grid[tap][i][channel] * filters[tap][channel][j].
+using SumTaps = void (*)(const float* grid, int64_t step, const float* filters, int64_t width, const Term* taps,
+                         int64_t count, int64_t channels, float* to, bool fresh);
+
+template <int M, int V>
+void sum_taps(const float* grid, int64_t step, const float* filters, int64_t width, const Term* taps, int64_t count,
+              int64_t channels, float* to, bool fresh) {
+  Vector sum[M][V] = {};
+  for (int64_t n = 0; n < count; ++n) {
+    const float *from = grid + taps[n].from, *weights = filters + taps[n].filter;
+    for (int64_t c = 0; c < channels; ++c, weights += width) {
+      Vector values[V];
+#pragma GCC unroll 16
+      for (int v = 0; v < V; ++v) values[v] = *reinterpret_cast<const Loose*>(weights + v * kLanes);
+#pragma GCC unroll 16
+      for (int i = 0; i < M; ++i) {
+        const float factor = from[i * step + c];
+#pragma GCC unroll 16
+        for (int v = 0; v < V; ++v) sum[i][v] += factor * values[v];
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i, to += kColumns) {
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+      Vector* place = reinterpret_cast<Vector*>(to + v * kLanes);
+      *place = fresh ? sum[i][v] : *place + sum[i][v];
+    }
+  }
+}
+
+template <int M>
+inline SumTaps sum_taps_of(int64_t rows, int64_t vectors) {
+  if constexpr (M > 1) {
+    if (rows < M) return sum_taps_of<M - 1>(rows, vectors);
+  }
+  return vectors == 1 ? sum_taps<M, 1> : vectors == 2 ? sum_taps<M, 2> : sum_taps<M, 3>;
+}
+
+// Where the taps of each axis read, computed once: divisions take as long as many products.
+struct Accesses {
+  const Access* axis[3];
+};
+
+// The taps of a phase of the last axis that meet a row of the input, for a row of outputs.
+inline int64_t list_terms(const Form& f, const Plan& p, const Rows& rows, const Accesses& at, int64_t width, int64_t d,
+                          int64_t h, int64_t phase, Term* list) {
+  const int64_t qd = d / p.out_phases[0], qh = h / p.out_phases[1], rd = d % p.out_phases[0], rh = h % p.out_phases[1];
+  int64_t count = 0;
+  for (int64_t kd = 0; kd < f.kernel[0]; ++kd) {
+    const Access& along_d = at.axis[0][kd];
+    const int64_t in_d = qd * along_d.step + along_d.first;
+    if (along_d.phase != rd || in_d < 0 || in_d >= f.in[0]) continue;
+    for (int64_t kh = 0; kh < f.kernel[1]; ++kh) {
+      const Access& along_h = at.axis[1][kh];
+      const int64_t in_h = qh * along_h.step + along_h.first;
+      if (along_h.phase != rh || in_h < 0 || in_h >= f.in[1]) continue;
+      const int64_t row = (in_d * f.in[1] + in_h) * rows.row(), first = (kd * f.kernel[1] + kh) * f.kernel[2];
+      for (int64_t kw = 0; kw < f.kernel[2]; ++kw)
+        if (at.axis[2][kw].phase == phase)
+          list[count++] = {row + (rows.left + at.axis[2][kw].first) * rows.channels, (first + kw) * f.ci * width};
+    }
+  }
+  return count;
+}
+
+// One row of outputs of a block of output channels.
+inline void sum_row(const Form& f, const Plan& p, const Rows& rows, const Accesses& at, const float* grid,
+                    const float* filters, const float* bias, int64_t first, int64_t d, int64_t h, Term* list, float* out) {
+  alignas(64) float tile[kPixels * kColumns];
+  const int64_t width = block_columns(f, rows), kept = std::min<int64_t>(width, f.co - first);
+  const int64_t volume = f.out.volume(), pixel = at.axis[2][0].step * rows.channels;
+  const int64_t part = std::min(f.ci, kTerms), together = std::max<int64_t>(1, kTerms / part);
+  for (int64_t phase = 0; phase < p.out_phases[2]; ++phase) {
+    const int64_t outputs = (f.out[2] - phase + p.out_phases[2] - 1) / p.out_phases[2];
+    const int64_t strips = products::ceil_div(std::max<int64_t>(outputs, 0), kPixels);
+    const int64_t count = strips ? list_terms(f, p, rows, at, width, d, h, phase, list) : 0;
+    for (int64_t s = 0; s < strips; ++s) {
+      const int64_t q = outputs * s / strips, height = outputs * (s + 1) / strips - q;
+      const SumTaps sum = sum_taps_of<kPixels>(height, width / kLanes);
+      bool fresh = true;
+      for (int64_t n = 0; n < count; n += together)
+        for (int64_t c = 0; c < f.ci; c += part, fresh = false)
+          sum(grid + q * pixel + c, pixel, filters + c * width, width, list + n, std::min(together, count - n),
+              std::min(part, f.ci - c), tile, fresh);
+      if (fresh) std::memset(tile, 0, sizeof(tile));
+      float* to = out + (d * f.out[1] + h) * f.out[2] + phase + q * p.out_phases[2];
+      for (int64_t j = 0; j < kept; ++j, to += volume) {
+        const float plus = bias ? bias[first + j] : 0.f;
+        for (int64_t i = 0; i < height; ++i) to[i * p.out_phases[2]] = tile[i * kColumns + j] + plus;
+      }
+    }
+  }
+}
+
+inline int run_channels(const Form& f, const Plan& p, const float* x, const float* weights, const float* bias, float* out,
+                        void* workspace) {
+  const Rows rows = rows_of(f, p);
+  const uintptr_t base = (reinterpret_cast<uintptr_t>(workspace) + 63) / 64 * 64;
+  Term* lists = reinterpret_cast<Term*>(base);
+  Access* accesses = reinterpret_cast<Access*>(lists + products::thread_count() * f.kernel.volume());
+  Accesses taps{};
+  for (int a = 0; a < 3; ++a) {
+    taps.axis[a] = accesses;
+    for (int64_t k = 0; k < f.kernel[a]; ++k) *accesses++ = access_of(f, a, k);
+  }
+  float* filters = reinterpret_cast<float*>(base + list_bytes(f));
+  float* grids = reinterpret_cast<float*>(base + list_bytes(f) + filter_bytes(f, rows));
+  const int64_t all = f.images * f.groups, inside = f.in[0] * f.in[1], unit = inside * rows.row();
+  const int64_t width = block_columns(f, rows), block = f.ci * f.kernel.volume() * width, lines = f.out[0] * f.out[1];
+  const bool shared = all * f.co * f.ci * f.kernel.volume() * p.runs.volume() > kAlone;
+  const int threads = shared ? products::thread_count() : 1;
+  const int64_t wanted = 8 * threads;
+  const int64_t blocks = std::max<int64_t>(1, std::min(rows.together, all) * rows.blocks);
+  const int64_t parts = std::clamp<int64_t>(wanted / blocks, 1, lines);
+  const int64_t items = rows.blocks * parts;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+#pragma omp for collapse(2) schedule(static) nowait
+    for (int64_t group = 0; group < f.groups; ++group)
+      for (int64_t n = 0; n < rows.blocks; ++n)
+        pack_filters(f, weights, group, n * width, width, filters + (group * rows.blocks + n) * block);
+    for (int64_t from = 0; from < all; from += rows.together) {
+      const int64_t count = std::min(rows.together, all - from);
+#pragma omp for schedule(static)
+      for (int64_t line = 0; line < count * inside; ++line)
+        fill_row(f, rows, x + (from + line / inside) * f.ci * f.in.volume() + line % inside * f.in[2],
+                 grids + line * rows.row());
+#pragma omp for schedule(dynamic)
+      for (int64_t item = 0; item < count * items; ++item) {
+        const int64_t n = item % items / parts, part = item % parts, group = (from + item / items) % f.groups;
+        const float* found = filters + (group * rows.blocks + n) * block;
+        for (int64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
+          sum_row(f, p, rows, taps, grids + item / items * unit, found, bias ? bias + group * f.co : nullptr, n * width,
+                  line / f.out[1], line % f.out[1], lists + omp_get_thread_num() * f.kernel.volume(),
+                  out + ((from + item / items) * f.co + n * width) * f.out.volume());
+      }
+    }
+  }
+  return 0;
+}
+
 inline int64_t workspace_of(const Form& f) {
   static char none;
-  return f.out.volume() ? places_of(f, plan_of(f), &none).bytes : 0;
+  if (f.images * f.groups * f.co * f.out.volume() == 0) return 0;
+  const Plan p = plan_of(f);
+  return by_channels(f, p) ? channels_workspace(f, p) : places_of(f, p, &none).bytes;
 }
 
 inline void list_taps(const Form& f, const Plan& p, const Places& at) {
@@ -300,6 +566,16 @@ struct Target {
 // Stores the sums of the places [begin, end); a tile begins at place `origin`.
 inline void store_tile(const Target& to, int64_t pitch, int64_t channel, int64_t block, const float* sums,
                        int64_t origin, int64_t begin, int64_t end) {
+  if (to.step == 1 && pitch == to.columns && pitch == to.row_step) {  // rows without gaps
+    for (int64_t i = 0; i < block; ++i) {
+      float* out = to.out + (channel + i) * to.volume;
+      const float* from = sums + i * kWidth - origin;
+      const float bias = to.bias ? to.bias[channel + i] : 0.f;
+#pragma omp simd
+      for (int64_t j = begin; j < end; ++j) out[j] = from[j] + bias;
+    }
+    return;
+  }
   int64_t row = begin / pitch, column = begin % pitch;
   for (int64_t at = begin; at < end;) {
     const int64_t count = std::min(end - at, pitch - column), kept = std::min(count, to.columns - column);
@@ -382,6 +658,7 @@ inline int run_convolution(const Form& f, const float* x, const float* weights, 
                            void* workspace) {
   if (f.images * f.groups * f.co * f.out.volume() == 0) return 0;
   const Plan p = plan_of(f);
+  if (by_channels(f, p)) return run_channels(f, p, x, weights, bias, out, workspace);
   const Places at = places_of(f, p, workspace);
   list_taps(f, p, at);
   const int64_t phases = p.out_phases.volume(), planes = p.in_phases.volume(), all = f.images * f.groups;
@@ -435,8 +712,15 @@ inline int64_t between_bytes(const Form& first) {
   return (images_together(first) * first.groups * first.co * first.out.volume() * 4 + 63) / 64 * 64;
 }
 
-inline int64_t pair_workspace(const Form& first, const Form& second) {
-  return between_bytes(first) + std::max(workspace_of(first), workspace_of(second));
+inline int64_t pair_workspace(Form first, Form second) {
+  const int64_t images = first.images, together = images_together(first), head = between_bytes(first);
+  int64_t most = 0;
+  for (const int64_t count : {std::min(together, images), images % together}) {
+    if (count == 0) continue;
+    first.images = second.images = count;
+    most = std::max({most, workspace_of(first), workspace_of(second)});
+  }
+  return head + most;
 }
 
 inline int run_pair(Form first, const float* x, const float* first_weights, const float* first_bias, Form second,
