@@ -112,6 +112,11 @@ def test_a_forged_clock_on_a_short_task_gains_nothing(judge_all: JudgeAll) -> No
     _gain_nothing(judge_all, "short_relu")
 
 
+def test_what_was_kept_of_weights_gains_nothing(judge_all: JudgeAll) -> None:
+    """Weights of timed calls are not the same in another order: what these candidates look for is never there."""
+    _gain_nothing(judge_all, "costly_weights")
+
+
 @pytest.mark.slow  # the process is stopped at random moments; on a busy machine all of them may come too late
 def test_a_call_that_does_the_work_of_others_is_seen_or_gains_nothing(judge_all: JudgeAll) -> None:
     _gain_nothing(judge_all, _SEVERAL_THREADS)

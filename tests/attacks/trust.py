@@ -163,7 +163,8 @@ _HARMLESS_ON_CPU = """\
 
 On the CPU a forged clock is found out by the processor time that its process used, which the system counts and other
 work on the machine does not add to. No time is taken from what the process says, so that a forgery that is too small
-to be proved gains nothing either. These are seen, or timed like the honest kernel beside them:
+to be proved gains nothing either. What is kept of a module's weights is of no use, because weights are mixed for timed
+calls. These are seen, or timed like the honest kernel beside them, at best:
 """
 
 

@@ -123,6 +123,38 @@ def _counted(sampler: CpuSampler, count: int) -> list[float]:
     return [taken_ns for _, taken_ns in sampler.corrected_pairs(_pairs(sampler, count))]
 
 
+def test_more_threads_than_the_baseline_has_gain_nothing(start: Callable[[str], Worker]) -> None:
+    """A process that uses 20 ms of CPU time, and takes 2 ms by the clock."""
+    for threads, least_ms in ((0, 0), (1, 19), (2, 9.5)):
+        sampler = _sampler(start(_SPINS), [(2 * MS, 2 * MS)], WORKS_S)
+        sampler._processors, sampler.threads = 4, threads
+        assert (sampler.time_candidate([0]) >= least_ms * MS > 0) == (threads > 0)
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_process_cannot_see_that_it_is_watched(
+    start: Callable[[str], Worker], monkeypatch: pytest.MonkeyPatch, watched: bool
+) -> None:
+    """Before both kinds of request the caches are flushed and all its threads but the first are pinned."""
+    sampler, done = _sampler(start(_SPINS_IN_A_THREAD), [(2 * MS, 2 * MS)]), list[str]()
+    sampler.runner = cast(Any, SimpleNamespace(flush=lambda: done.append("flush")))
+    sampler.buffers = cast(
+        Any, SimpleNamespace(sets=(None,) * 3, set_numbers=range(3), check_order=lambda _undone: None)
+    )
+    plain = sampler.host.ask
+
+    def ask(request: Any, *rest: Any) -> Any:
+        done.append(f"ask {sorted(os.sched_getaffinity(0))}")
+        return plain(request, CallsMade, 1.0)
+
+    host = cast(Any, sampler.host)
+    host.ask = host.ask_watched = ask
+    monkeypatch.setattr(sampler._affinity, "spread_threads", lambda pid, _used: done.append(f"pin {pid}"))
+    sampler.watch_candidate([0, 1]) if watched else sampler.time_candidate([0, 1])
+    others = os.sched_getaffinity(0) - {max(os.sched_getaffinity(0))}
+    assert done == ["flush", f"pin {sampler.host.pid}", f"ask {sorted(others or os.sched_getaffinity(0))}"]
+
+
 def test_the_judge_s_clock_less_the_cost_of_a_request_counts(start: Callable[[str], Worker]) -> None:
     sampler = _sampler(start(_SLEEPS), [(10 * MS, 11 * MS), (5 * MS, 13 * MS), (0, 41 * MS)])
     assert _counted(sampler, 3) == [10 * MS, 12 * MS, 40 * MS]

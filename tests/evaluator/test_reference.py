@@ -191,7 +191,7 @@ def test_either_of_two_almost_equal_scores_may_win(reference_of: Callable[[str],
     assert refused.share > 1000.0
     between = 0.25 * other + 0.75 * found.baseline[0]
     for right in (other, between):
-        accepted = made.compare_with_nearby_inputs(found, 0, right)
+        accepted = made.compare_with_other_rounding(found, 0, right)
         assert accepted is not None
         assert accepted.ok
         assert accepted.share <= 1.0
@@ -206,9 +206,35 @@ def test_another_value_where_scores_are_almost_equal_is_wrong(reference_of: Call
     neither[0, 3] = torch.stack([other[0, 3], found.outputs[0][0, 3].float()]).max() + 0.01
     elsewhere[1, 3] += 2.0 * limit.maximum * (elsewhere[1, 3].abs() + limit.scale)
     coarse = other * (1 + 2.0**-11 * torch.linspace(-1, 1, other.shape[-1]))
-    assert made.compare_with_nearby_inputs(found, 0, neither) is None, "more than either score gives"
-    assert made.compare_with_nearby_inputs(found, 0, elsewhere) is None, "a row whose scores are not almost equal"
-    assert made.compare_with_nearby_inputs(found, 0, coarse) is None, "another precision"
+    assert made.compare_with_other_rounding(found, 0, neither) is None, "more than either score gives"
+    assert made.compare_with_other_rounding(found, 0, elsewhere) is None, "a row whose scores are not almost equal"
+    assert made.compare_with_other_rounding(found, 0, coarse) is None, "another precision"
+
+
+_COMPARED = {
+    "torch.where((x == x[:, :1]) & (x.roll(1, 1) == x), torch.exp(x), torch.sin(x)) + 0 * (x @ w)[:, :1]": 0.0,
+    "torch.where(x >= 2, torch.exp(x), torch.sin(x)) + 0 * (x @ w)[:, :1]": 2.0,
+    "torch.exp(x) * (x == x.amax(dim=1, keepdim=True)) + 0 * (x @ w)[:, :1]": 3.0,
+}
+
+
+@pytest.mark.parametrize("expression", _COMPARED)
+def test_a_comparison_of_inputs_has_one_right_answer(reference_of: Callable[[str], Reference], expression: str) -> None:
+    """Inputs of few levels, which are often equal, and a kernel for which numbers that are equal are not."""
+    made = reference_of(expression)
+    generator = torch.Generator().manual_seed(4)
+    x = torch.randn((64, 32), generator=generator).mul(0.8).round()
+    found = made.result_for_inputs(made.task.workloads[0], {"x": x, "w": torch.randn((32, 16), generator=generator)})
+    assert found is not None
+    result = found.baseline[0].clone()
+    wrong = torch.zeros(x.numel(), dtype=torch.bool)
+    wrong[(x.flatten() == _COMPARED[expression]).nonzero().flatten()[:20]] = True
+    wrong &= (found.baseline[0] - torch.sin(x)).abs().flatten() > 0.1
+    assert wrong.any()
+    result.view(-1)[wrong] = torch.sin(x).flatten()[wrong]
+    assert compare_output(made.task, found, 0, found.baseline[0]).ok
+    assert not compare_output(made.task, found, 0, result).ok
+    assert made.compare_with_other_rounding(found, 0, result) is None
 
 
 def test_where_nothing_hangs_on_the_last_bits_a_result_that_failed_gains_nothing(

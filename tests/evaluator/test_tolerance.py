@@ -384,6 +384,37 @@ def test_agree_needs_no_reference() -> None:
     assert not tolerance.agrees_with_baseline(ints, ints + 1, precision=Precision.FP32, reduction=1)
 
 
+def _agree(results: list[Tensor], baselines: list[Tensor]) -> list[bool]:
+    return tolerance.agree_with_baseline(results, baselines, precision=Precision.FP32, reduction=256)
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (3, 40)])
+def test_each_of_several_results_has_a_scale_of_its_own(shape: tuple[int, ...]) -> None:
+    large, small = (drawn(shape or (1,), 3).float().view(shape) * size for size in (1e20, 1e-3))
+    assert _agree([large, small], [large.clone(), small.clone()]) == [True, True]
+    assert _agree([large, torch.zeros(shape)], [large, small]) == [True, False]
+    assert _agree([large * (1 + 1e-3), small], [large, small]) == [False, True]
+    assert _agree([small, small * NAN, small.half().float()], [small] * 3) == [True, False, False]
+
+
+def test_of_several_sums_one_may_cancel() -> None:
+    baselines = [torch.tensor(value) for value in (3.0, -2.0, 0.1, 1.0)]
+    assert _agree([each + 1e-6 for each in baselines], baselines) == [True] * 4
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_squares_that_float32_cannot_hold_are_no_excuse(count: int) -> None:
+    huge = [1e25 * drawn((50,), number).float() for number in range(count)]
+    assert _agree([each.clone() for each in huge], huge) == [True] * count
+    assert _agree([torch.zeros(50)] * count, huge) == [False] * count
+
+
+def test_several_results_of_whole_numbers_are_exact() -> None:
+    numbers = [torch.arange(5) + number for number in range(3)]
+    assert _agree([each.clone() for each in numbers], numbers) == [True] * 3
+    assert _agree([numbers[0], numbers[0], numbers[2]], numbers) == [True, False, True]
+
+
 # --- exact outputs ---------------------------------------------------------------------------------
 
 

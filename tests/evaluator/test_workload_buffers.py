@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from copy import copy
 from dataclasses import replace
 
@@ -11,7 +13,7 @@ from tests.attacks.model import FOLDER
 
 from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
 from warpsmith.evaluator.judge.records import CandidateFailed
-from warpsmith.evaluator.judge.workload_buffers import UsedMemory, WorkloadBuffers, buffers_of_set
+from warpsmith.evaluator.judge.workload_buffers import UsedMemory, WorkloadBuffers, _mix, _spread, buffers_of_set
 from warpsmith.evaluator.protocol.buffer_layout import lay_out
 from warpsmith.tasks.load import load_task
 
@@ -102,3 +104,54 @@ def test_any_type_of_output_can_be_filled(buffers: WorkloadBuffers, dtype: torch
         other.sets = (group,)
         for how in UsedMemory:
             other.fill_outputs(0, how, (output.clone(),), (output.clone(),))
+
+
+# --- the weights of timed calls ---
+
+
+def _weights(values: torch.Tensor, times: int) -> torch.Tensor:
+    """Weights after so many changes."""
+    spread, mixed = _spread(values), values.clone()
+    for number in range(times):
+        _mix(mixed, spread, random.Random(number))
+    return mixed
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("count", [16, 300, 40_000])
+def test_weights_keep_their_spread_and_nothing_else(count: int, dtype: torch.dtype) -> None:
+    own = (0.3 + 2 * torch.randn(count, generator=torch.Generator().manual_seed(1))).to(dtype)
+    mixed = _weights(own, 200).double()
+    assert bool(mixed.isfinite().all())
+    assert 0.6 < float(mixed.std()) / float(own.double().std()) < 1.6
+    assert abs(float(mixed.mean() - own.double().mean())) < 5 * float(own.double().std()) / math.sqrt(count)
+
+
+def test_what_was_derived_from_weights_is_of_no_use() -> None:
+    """Neither their values nor sums of them are found again, in any order."""
+    own = torch.randn(1 << 14, generator=torch.Generator().manual_seed(2))
+    mixed = _weights(own, 1)
+    assert float(torch.isin(mixed, own).double().mean()) < 0.01  # by chance
+    rows, others = own.view(128, -1), mixed.view(128, -1)
+    for power in (1, 2, 8):
+        known, new = (x.pow(power).sum(1).sort().values for x in (rows, others))
+        assert float((known - new).abs().median()) > 1e-3 * float(known.std())
+    spectra = [torch.fft.rfft(x).abs() for x in (own, mixed)]  # which rotating does not change
+    assert float((spectra[0] - spectra[1]).abs().mean()) > 0.1 * float(spectra[0].mean())
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        torch.rand(1000, generator=torch.Generator().manual_seed(3)),  # such as variances
+        torch.arange(1000.0) - 500,  # such as positions
+        torch.randn(64, 64, generator=torch.Generator().manual_seed(4)).tril().view(-1),
+        torch.randn(9, generator=torch.Generator().manual_seed(5)),
+        torch.arange(1000),
+    ],
+    ids=["positive", "whole numbers", "triangle", "few", "integers"],
+)
+def test_state_that_cannot_be_mixed_is_rotated(own: torch.Tensor) -> None:
+    rotated = _weights(own, 1)
+    assert not torch.equal(rotated, own)
+    assert torch.equal(rotated.sort().values, own.sort().values)

@@ -17,10 +17,12 @@ from warpsmith.tasks.variants import (
     applies,
     apply_variant,
     infer_domain,
+    move,
 )
 
 Load = Callable[..., Program]
 CPU = torch.device("cpu")
+_PLAIN = Domain()
 N = 400
 DECLARED = tuple(n for n in NAMES if n not in ("centred", CONSTANTS))  # for a guessed domain and for constants
 
@@ -267,16 +269,22 @@ def test_an_ordinary_evaluation_knows_nothing_of_the_held_out_variants(native: L
 # --- against results that are guessed from the distribution ---
 
 
+def _timed(own: torch.Tensor, seed: int, domain: Domain = _PLAIN) -> torch.Tensor:
+    """What a usual timed call gets."""
+    return move(own.clone(), domain, torch.Generator().manual_seed(seed))
+
+
 def test_a_stretch_or_a_spike_hides_from_samples_and_decides_a_sum() -> None:
     own = torch.randn(1 << 18, generator=torch.Generator().manual_seed(0))
     for variant in HIDDEN:
         for seed in range(4):
-            made = apply_variant(variant, own, Domain(), torch.Generator().manual_seed(seed))
-            changed = made != own
+            usual, made = _timed(own, seed), apply_variant(variant, own, _PLAIN, torch.Generator().manual_seed(seed))
+            changed = made != usual
             assert 0 < float(changed.double().mean()) < 2 / 1024
-            assert float(made.abs().sum()) > 1.02 * float(own.abs().sum())
-            assert torch.logsumexp(made, 0) > 3 * torch.logsumexp(own, 0)
-        rows = apply_variant(variant, own.view(64, -1), Domain(), torch.Generator().manual_seed(9)) != own.view(64, -1)
+            assert float(made.abs().sum()) > 1.02 * float(usual.abs().sum())
+            assert torch.logsumexp(made, 0) > 3 * torch.logsumexp(usual, 0)
+        made = apply_variant(variant, own.view(64, -1), _PLAIN, torch.Generator().manual_seed(9))
+        rows = made != _timed(own.view(64, -1), 9)
         assert bool(rows.any(-1).all()) == (variant in ("stretch", "spike"))
         inside = apply_variant(variant, own.abs().clamp(0, 1), Domain(0.0, 1.0, 0.5, 0.25), torch.Generator())
         assert float(inside.max()) <= 1
@@ -296,10 +304,10 @@ def test_the_largest_of_many_bounded_values_is_not_found_by_samples(variant: str
 @pytest.mark.parametrize(("dtype", "count"), [(torch.bfloat16, 1 << 22), (torch.float16, 1 << 20)])
 def test_a_spike_decides_a_long_mean_in_few_digits(dtype: torch.dtype, count: int) -> None:
     own = torch.randn(count, generator=torch.Generator().manual_seed(0)).to(dtype)
-    made = apply_variant("spike", own, Domain(), torch.Generator().manual_seed(1)).float()
+    made, usual = apply_variant("spike", own, _PLAIN, torch.Generator().manual_seed(1)).float(), _timed(own, 1).float()
     assert bool(made.isfinite().all())
-    assert int((made != own.float()).sum()) == 1
-    assert float(made.abs().mean()) > 1.02 * float(own.float().abs().mean())  # a sample of the others is then wrong
+    assert int((made != usual).sum()) == 1
+    assert float(made.abs().mean()) > 1.02 * float(usual.abs().mean())  # a sample of the others is then wrong
 
 
 @pytest.mark.parametrize("variant", ["two-point", "box", "mixture"])
@@ -334,12 +342,32 @@ def test_a_patch_leaves_most_rows_as_they_are_and_decides_others_and_the_columns
     own = torch.randn(64, 4096, generator=torch.Generator().manual_seed(0))
     columns = torch.randn(65536, 8, generator=torch.Generator().manual_seed(1))
     for seed in range(8):
-        made = apply_variant("patch", own, Domain(), torch.Generator().manual_seed(seed))
-        sizes, changed = made.abs().sum(-1) / own.abs().sum(-1), (made != own).any(-1)
+        made, usual = apply_variant("patch", own, _PLAIN, torch.Generator().manual_seed(seed)), _timed(own, seed)
+        sizes, changed = made.abs().sum(-1) / usual.abs().sum(-1), (made != usual).any(-1)
         assert 1 <= int(changed.sum()) <= 2
         assert bool((sizes[changed] > 1.2).any())
-        tall = apply_variant("patch", columns, Domain(), torch.Generator().manual_seed(seed))
-        assert bool((tall.abs().sum(0) > 1.02 * columns.abs().sum(0)).all())
+        tall = apply_variant("patch", columns, _PLAIN, torch.Generator().manual_seed(seed))
+        assert bool((tall.abs().sum(0) > 1.02 * _timed(columns, seed).abs().sum(0)).all())
+
+
+@pytest.mark.parametrize("variant", HIDDEN)
+def test_what_hides_nothing_is_as_in_usual_timed_calls(native: Load, variant: str) -> None:
+    """Else a kernel could tell by the rest of the data which calls hold something hidden."""
+    program = native("""
+        @task(x=normal("rows, cols"), b=normal("rows, cols", dtype="bfloat16"), u=uniform("rows, cols"),
+              keep=booleans("rows, cols"), workloads=[{"rows": 64, "cols": 2048}])
+        def f(x, b, u, keep):
+            return (x + b + u) * keep
+        """)
+    workload = program.task.workloads[0]
+    usual = program.arguments(workload, seed=5, device=CPU)
+    made = program.arguments(workload, variant=variant, seed=5, device=CPU)
+    assert torch.equal(made["keep"], usual["keep"])
+    for name in ("x", "b", "u"):
+        assert 0 < float((made[name] != usual[name]).double().mean()) < 1 / 500
+    checked = [program.inputs(workload, variant=variant, seed=seed, device=CPU) for seed in range(12)]
+    assert max(abs(float(each["x"].median())) for each in checked) > 0.1  # moved, too
+    assert max(abs(float(each["keep"].double().mean()) - 0.5) for each in checked) > 0.02
 
 
 @pytest.mark.parametrize("shape", [(8, 65536), (3, 5, 4096), (4096,), (512, 4)])
@@ -347,9 +375,9 @@ def test_one_row_decides_its_own_sum_and_all_others_are_as_usual(shape: tuple[in
     own = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     found = set()
     for seed in range(64):
-        made = apply_variant("row patch", own, Domain(), torch.Generator().manual_seed(seed))
-        sizes = (made.abs().sum(-1) / own.abs().sum(-1)).flatten()
-        (changed,) = (made != own).view(-1, shape[-1]).any(-1).nonzero().flatten().tolist()
+        made, usual = apply_variant("row patch", own, _PLAIN, torch.Generator().manual_seed(seed)), _timed(own, seed)
+        sizes = (made.abs().sum(-1) / usual.abs().sum(-1)).flatten()
+        (changed,) = (made != usual).view(-1, shape[-1]).any(-1).nonzero().flatten().tolist()
         assert float(sizes[changed]) > 1.02
         found.add(changed)
     assert len(found) > min(64, own.numel() // shape[-1]) / 2  # any row may be the one

@@ -262,14 +262,17 @@ class KernelBenchProgram:
             made |= self._sampled(made, seed, device)
         return {name: check_fits(spec, made[name], workload) for name, spec in self._specs.items()}
 
-    def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
+    def arguments(
+        self, workload: Workload, *, variant: str = distributions.OWN, seed: int, device: torch.device
+    ) -> dict[str, Tensor]:
         """What `get_inputs()` gives; constructing the module anew would cost more than most tasks."""
         drawn = self._arguments(seed, device)
         domains, made = self._known_domains(drawn), dict[str, Tensor]()
         for name, tensor in drawn.items():
             generator = torch.Generator(device).manual_seed(stream_seed(seed, f"timed/{name}"))
             own = tensor if domains[name] is None else tensor.clone()  # get_inputs() may give the same tensor again
-            made[name] = check_fits(self._specs[name], distributions.move(own, domains[name], generator), workload)
+            changed = distributions.timed_change(variant)(own, domains[name], generator)
+            made[name] = check_fits(self._specs[name], changed, workload)
         return made
 
     def redrawn_state(self, *, seed: int, device: torch.device) -> dict[str, Tensor]:

@@ -250,9 +250,11 @@ class NativeProgram:
             made |= self._sampled(made, specs, workload, seed, device)
         return made
 
-    def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
+    def arguments(
+        self, workload: Workload, *, variant: str = distributions.OWN, seed: int, device: torch.device
+    ) -> dict[str, Tensor]:
         """All inputs: a function has no state."""
-        return self._drawn(workload, "timed", seed, device, distributions.move)
+        return self._drawn(workload, "timed", seed, device, distributions.timed_change(variant))
 
     def redrawn_state(self, *, seed: int, device: torch.device) -> dict[str, Tensor]:
         """Nothing: a function has no state."""

@@ -52,10 +52,13 @@ class Program(Protocol):
     def inputs(self, workload: Workload, *, variant: str = "own", seed: int, device: torch.device) -> dict[str, Tensor]:
         """Every tensor of `task.inputs`, contiguous, of its exact shape and type; equal seeds give equal values."""
 
-    def arguments(self, workload: Workload, *, seed: int, device: torch.device) -> dict[str, Tensor]:
+    def arguments(
+        self, workload: Workload, *, variant: str = "own", seed: int, device: torch.device
+    ) -> dict[str, Tensor]:
         """The inputs that are drawn again for timed calls: the operator's arguments, without a module's state.
         Their values are shifted and scaled a little at random, and inputs that are constant in the task's own
-        distribution are drawn at random: no result can be predicted from the distribution."""
+        distribution are drawn at random: no result can be predicted from the distribution. Another variant than "own"
+        is drawn in the same way, so that the time that it takes says nothing about a call."""
 
     def redrawn_state(self, *, seed: int, device: torch.device) -> dict[str, Tensor]:
         """Random values for the state tensors that a new module fills with one value, e.g. the bias of a norm."""

@@ -14,6 +14,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -163,32 +164,29 @@ def _stretch(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     count = x.shape[-1]
     length = max(1, count // _SHORT_STRETCH)
     start = int(torch.randint(count - length + 1, (1,), generator=generator, device=x.device))
-    result = _below_bound(x, domain, generator)
-    part = result[..., start : start + length]
+    part = x[..., start : start + length]
     part.copy_(torch.full_like(part, domain.high) if domain.high < math.inf else part * _STRETCH_SIZE)
-    return result
+    return x
 
 
 def _spike(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     """As usual, but for one value of each row, which decides a sum over it, and is the largest by far."""
     if not x.dim():
         return x
-    x = _below_bound(x, domain, generator)
     where = torch.randint(x.shape[-1], (*x.shape[:-1], 1), generator=generator, device=x.device)
     size = min(max(x.shape[-1] / 4, 16.0), _LARGEST_SPIKE)
     value = domain.centre + size * (domain.scale or 1.0)
-    return x.scatter(-1, where, min(value, domain.high))
+    return x.scatter_(-1, where, min(value, domain.high))
 
 
 def _patch(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     """As usual, but for one short stretch of the whole tensor from first to last: a few rows, or a part of one."""
     if not x.numel():
         return x
-    result = _below_bound(x, domain, generator).contiguous()
-    rng = random.Random(generator.initial_seed())
+    rng = _place(generator)
     parts = rng.choice(_PATCH_PARTS)
-    _enlarge(result.view(-1), parts, parts * _PATCH_SIZE, domain, rng)
-    return result
+    _enlarge(x.view(-1), parts, parts * _PATCH_SIZE, domain, rng)
+    return x
 
 
 def _row_patch(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
@@ -196,11 +194,15 @@ def _row_patch(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
     tell what is in the others."""
     if not x.numel():
         return x
-    result = _below_bound(x, domain, generator).contiguous()
-    rng = random.Random(generator.initial_seed())
-    rows = result.view(-1, x.shape[-1]) if x.dim() else result.view(1, 1)
+    rng = _place(generator)
+    rows = x.view(-1, x.shape[-1]) if x.dim() else x.view(1, 1)
     _enlarge(rows[rng.randrange(len(rows))], _SHORT_STRETCH, _PATCH_SIZE * max(_PATCH_PARTS), domain, rng)
-    return result
+    return x
+
+
+def _place(generator: torch.Generator) -> random.Random:
+    """Random numbers for a place, which do not follow from those of `_move`: a kernel may find out the latter."""
+    return random.Random(generator.initial_seed() + 1)
 
 
 def _enlarge(values: Tensor, parts: int, size: float, domain: Domain, rng: random.Random) -> None:
@@ -209,12 +211,6 @@ def _enlarge(values: Tensor, parts: int, size: float, domain: Domain, rng: rando
     start = rng.randrange(len(values) - length + 1)
     part = values[start : start + length]
     part.copy_(torch.full_like(part, domain.high) if domain.high < math.inf else part * size)
-
-
-def _below_bound(x: Tensor, domain: Domain, generator: torch.Generator) -> Tensor:
-    """A copy, scaled a little if the domain is bounded, as inputs of timed calls are: its largest value is then not the
-    bound, which the largest of many values comes arbitrarily near to."""
-    return _move(x.clone(), domain, generator) if domain.high < math.inf else x.clone()
 
 
 _CHANGES: Mapping[str, Change] = {
@@ -232,7 +228,9 @@ _CHANGES: Mapping[str, Change] = {
     "row patch": _row_patch,
 }
 HIDDEN = ("stretch", "spike", "patch", "row patch")
-"""Variants that a sample of the values does not show."""
+"""Variants that a sample of the values does not show. All else about them is as in usual timed calls (`move`): a kernel
+that saw a difference could be careful in these calls only. The largest value of a bounded domain is then not the bound
+either, which the largest of many values comes arbitrarily near to."""
 _RESERVED: Mapping[str, Change] = {"rare": _rare, "uneven": _uneven, "one-sided": _one_sided}
 NAMES = (OWN, *_CHANGES, CONSTANTS)
 RESERVE = (*_RESERVED, UNIT_CONSTANTS)
@@ -372,6 +370,8 @@ def apply_variant(variant: str, tensor: Tensor, domain: Domain | None, generator
     """The tensor as the variant wants it, inside its domain, in its own type; unchanged where it does not apply."""
     if domain is not None and domain.constant is not None and variant != OWN:
         return draw_constant(tensor.shape, tensor.dtype, domain, generator, unit=variant == UNIT_CONSTANTS)
+    if variant in HIDDEN:
+        tensor = move(tensor.clone(memory_format=torch.contiguous_format), domain, generator)
     if domain is None or not applies(variant, domain):
         return tensor
     if domain.share is not None:
@@ -421,6 +421,11 @@ def move(tensor: Tensor, domain: Domain | None, generator: torch.Generator) -> T
         drawn = torch.rand(tensor.shape, generator=generator, device=tensor.device) < _SCALED * rng.random()
         return tensor | drawn if rng.random() < 0.5 else tensor & ~drawn
     return _move(tensor, domain, generator)
+
+
+def timed_change(variant: str) -> AnyChange:
+    """What is done to a tensor of a timed call."""
+    return move if variant == OWN else partial(apply_variant, variant)
 
 
 def constant_domain(tensor: Tensor, *, signed: bool = False) -> Domain | None:

@@ -86,10 +86,12 @@ CLASSES: tuple[AttackClass, ...] = (
         8,
         "kept result",
         "remembers a result by pointer, shape or content and returns it again",
-        "fresh data from the operating system's entropy and changing addresses for every timed call, new weights only "
-        "after the last request that no clock covers; all checked",
-        "something derived from weights that shifting does not change (for timed calls they are shifted, not drawn "
-        "anew), or from state that the module itself writes to",
+        "fresh data from the operating system's entropy and changing addresses for every timed call, all digits of it "
+        "on a CPU, too; new weights only after the last request that no clock covers: sums of old ones with fresh "
+        "signs; all checked",
+        "something derived from state that is only rotated for timed calls (of one sign, of whole numbers, with a "
+        "structure, fewer than 16), from the mean and the deviation of weights, or from state that the module itself "
+        "writes to",
     ),
     AttackClass(
         9,
@@ -97,8 +99,9 @@ CLASSES: tuple[AttackClass, ...] = (
         "makes its own process measure less time",
         "no result is computed from what the host says about time. CPU: the judge's clock around a request counts, "
         "less what a request costs that calls nothing; a report that the processor time of the host contradicts is "
-        "rejected; GPU: calls are timed by another process once the candidate's is dead, or by the judge's clock, one "
-        "at a time; both: code of others that is changed in its process is seen from outside, as root",
+        "rejected, and threads beyond those that PyTorch may use gain nothing; GPU: calls are timed by another process "
+        "once the candidate's is dead, or by the judge's clock, one at a time; both: code of others that is changed in "
+        "its process is seen from outside, as root",
         "CPU: the interpreter stays in the process of a native candidate, which can reach and change it, and gains "
         "nothing by that: no time is taken from it, and calls are made without it; for a Python module whose work is "
         "as short as copying its results, to do it in place of the copying; "
@@ -117,9 +120,10 @@ CLASSES: tuple[AttackClass, ...] = (
         11,
         "loose tolerance",
         "writes zeros, constants or a copy of an input where the tolerance lets them pass",
-        "errors are relative to the output's scale; evaluations of a task on which such results pass say so, and runs "
-        "and benches refuse it (calibration)",
-        "",
+        "errors are relative to the output's scale, that of one call for results of timed calls; evaluations of a task "
+        "on which such results pass say so, and runs and benches refuse it (calibration)",
+        "results of timed calls of which one is a thirtieth of the others at most: their error is relative to all of "
+        "them, so that the smaller ones lose five bits",
     ),
     AttackClass(
         12,
@@ -135,7 +139,9 @@ CLASSES: tuple[AttackClass, ...] = (
         13,
         "special case",
         "is right only for the visible shapes, values or calls",
-        "several distributions and seeds, structural cases; timed calls meet them too, at moments nobody can foresee; "
+        "several distributions and seeds, structural cases; timed calls meet them too, at moments nobody can foresee: "
+        "in random calls of a request, before, between and after the requests that count, where neither the data that "
+        "is not hidden, nor the time before a call, nor the processors of threads, nor a stop tells them from others; "
         "constant inputs and state (a new module's weights of 1 and biases of 0) are drawn at random in checked and "
         "timed calls, and a task on which an input can be ignored is not calibrated; a result cannot be guessed "
         "from the distribution: inputs of timed calls are moved and scaled at random, some differ from usual data in "
@@ -145,7 +151,7 @@ CLASSES: tuple[AttackClass, ...] = (
         "a shape or a value nobody tried: where inputs seem to lie between two bounds, larger ones are not tried; "
         "whole numbers, and masks of a module, that are the same in every draw; an unusual part that a kernel finds "
         "in most draws, by reading a large share of the data (statistics of a quarter of a batch passed at times, in "
-        "bf16)",
+        "bf16); a comparison of computed numbers that are exactly equal, in an element of 16: rounding may decide it",
     ),
     AttackClass(
         14,

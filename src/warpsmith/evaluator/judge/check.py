@@ -7,7 +7,6 @@ never written, wrong values.
 from __future__ import annotations
 
 import random
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import torch
 from warpsmith.evaluator import cuda_driver
 from warpsmith.evaluator.judge.host_client import HostClient
 from warpsmith.evaluator.judge.numerics import tolerance
-from warpsmith.evaluator.judge.numerics.compare import Errors, OutputComparison
+from warpsmith.evaluator.judge.numerics.compare import OutputComparison
 from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
 from warpsmith.evaluator.judge.numerics.reference import (
     BASELINE,
@@ -36,7 +35,6 @@ from warpsmith.model.evaluation import Status
 from warpsmith.model.settings import Settings
 from warpsmith.tasks.variants import HIDDEN, OWN
 
-_COMPARE_ELEMENTS = 1 << 24  # timed outputs compared in one operation
 _REFUSED = (1, 9, 701)  # invalid value, invalid configuration, too many resources: the launch was refused
 _MANY_ELEMENTS = 1 << 22  # of inputs
 _UNUSUAL_OF_LARGE = 2  # calls with unusual inputs, where inputs are that large, in a pair of samples that has any
@@ -165,7 +163,7 @@ class Checker:
                 expected = self._reference.with_wider_limits(expected)
                 found = compare_output(self._reference.task, expected, position, result, poison)
             if found.status is Status.WRONG:
-                found = self._reference.compare_with_nearby_inputs(expected, position, result) or found
+                found = self._reference.compare_with_other_rounding(expected, position, result) or found
             if not found.ok:
                 raise CandidateFailed(found.status, f"{found.reason} ({where})")
             if worst is None or found.share > worst.share:
@@ -191,8 +189,8 @@ class Checker:
         self._rng.shuffle(mixed)
         return mixed
 
-    def draw_unusual(self, buffers: WorkloadBuffers, indices: Sequence[int]) -> dict[int, ReferenceResult]:
-        """For some of these sets, new inputs of other variants than the task's own, with their expected results.
+    def choose_unusual(self, buffers: WorkloadBuffers, called: Sequence[int]) -> dict[int, str]:
+        """For some of these sets, at random, another variant than the task's own.
 
         Timed calls usually get the task's own distribution: without this a kernel could be careful only while it is
         checked. Each result takes as long as a reference: with large inputs there are few.
@@ -200,24 +198,24 @@ class Checker:
         pending = self._pending.get(buffers.workload.name, [])
         if not pending:
             pending = self._pending[buffers.workload.name] = self._unusual_variants(buffers)
-        found: dict[int, ReferenceResult] = {}
-        most = min(len(pending), _UNUSUAL_OF_LARGE) if _is_large(buffers) else len(pending)
-        for index in indices[:most]:
-            case = Case(buffers.workload, pending.pop(0), secrets.randbits(62))
+        most = min(len(pending), len(called), _UNUSUAL_OF_LARGE if _is_large(buffers) else len(pending))
+        return {index: pending.pop(0) for index in self._rng.sample(called, most)}
+
+    def check_unusual(self, buffers: WorkloadBuffers, variants: Mapping[int, str]) -> None:
+        """Check the results of timed calls on inputs of these variants.
+
+        The reference is computed now: before the calls, it would take a time by which a candidate could tell that
+        they are unusual.
+        """
+        for index, variant in variants.items():
             try:
-                expected = self._reference.compute(case)
+                expected = self._reference.result_for_inputs(buffers.workload, buffers.sets[index].inputs, variant)
             except torch.OutOfMemoryError:  # all buffers are in use by now
                 break
             if expected is not None:
-                found[index] = expected
-        return found
-
-    def check_unusual(self, buffers: WorkloadBuffers, expected_by_set: Mapping[int, ReferenceResult]) -> None:
-        """Check the results of timed calls on the inputs of `draw_unusual`."""
-        for index, expected in expected_by_set.items():
-            where = f"workload {buffers.workload.name!r}, {expected.case.variant} inputs in a timed call"
-            where += " though right when checked: a special case"
-            self._compare(expected, buffers.copy_outputs(index), where, buffers.poison_of(index))
+                where = f"workload {buffers.workload.name!r}, {variant} inputs in a timed call"
+                where += " though right when checked: a special case"
+                self._compare(expected, buffers.copy_outputs(index), where, buffers.poison_of(index))
 
     def check_timed(
         self, buffers: WorkloadBuffers, indices: Sequence[int], baseline: Mapping[int, tuple[torch.Tensor, ...]]
@@ -225,49 +223,30 @@ class Checker:
         """Compare timed results with the baseline's on the same inputs; where they differ, with the reference."""
         if not indices:
             return
-        columns = zip(*(buffers.sets[i].outputs for i in indices), strict=True)
-        others = zip(*(baseline[i] for i in indices), strict=True)
-        orders = self._reference.own_orders(buffers.workload)
-        if all(self._agrees(buffers, *each) for each in zip(columns, others, orders, strict=True)):
-            return
+        outputs = {index: buffers.sets[index].outputs for index in indices}
+        different: set[int] = set()
+        for position, orders in enumerate(self._reference.own_orders(buffers.workload)):
+            agrees = tolerance.agree_with_baseline(
+                [outputs[index][position] for index in indices],
+                [baseline[index][position] for index in indices],
+                precision=self._reference.task.precision,
+                reduction=self._reference.reduction(buffers.workload),
+                orders=orders,
+                selects=self._reference.selects,
+            )
+            different |= {index for index, same in zip(indices, agrees, strict=True) if not same}
         where = f"workload {buffers.workload.name!r}, in a timed call though right when checked: "
-        for index in indices:
+        for index in sorted(different):
             results = buffers.copy_outputs(index)
             expected = self._reference.result_for_inputs(buffers.workload, buffers.sets[index].inputs)
             if expected is not None:
                 said = where + "a kept result, skipped work or a race"
                 self._compare(expected, results, said, buffers.poison_of(index))
 
-    def _agrees(
-        self,
-        buffers: WorkloadBuffers,
-        ours: Sequence[torch.Tensor],
-        theirs: Sequence[torch.Tensor],
-        orders: Errors | None,
-    ) -> bool:
-        """Whether one output agrees in all sets; small sets are compared in one operation."""
-        step = max(1, _COMPARE_ELEMENTS // max(1, ours[0].numel()))
-        return all(
-            tolerance.agrees_with_baseline(
-                _stacked(ours[start : start + step]),
-                _stacked(theirs[start : start + step]),
-                precision=self._reference.task.precision,
-                reduction=self._reference.reduction(buffers.workload),
-                orders=orders,
-                selects=self._reference.selects,
-            )
-            for start in range(0, len(ours), step)
-        )
-
 
 def _is_large(buffers: WorkloadBuffers) -> bool:
     """Whether a reference result takes long."""
     return sum(tensor.numel() for tensor in buffers.sets[0].inputs.values()) > _MANY_ELEMENTS
-
-
-def _stacked(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The tensors as one; a single one is not copied, since it may be large."""
-    return torch.stack(tuple(tensors)) if len(tensors) > 1 else tensors[0]
 
 
 def check_late_writes(host: HostClient, buffers: WorkloadBuffers, indices: Sequence[int]) -> None:

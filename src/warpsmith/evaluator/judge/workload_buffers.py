@@ -7,6 +7,7 @@ over all of them, each with new data.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,12 @@ from warpsmith.evaluator.protocol.buffer_layout import Buffer, BufferLayout, Buf
 from warpsmith.model.evidence import IdleProcess, MemoryState
 from warpsmith.model.task import Task, TensorRole, Workload
 from warpsmith.tasks.program import Program
-from warpsmith.tasks.quick_random import QuickRandom
+from warpsmith.tasks.quick_random import QuickRandom, random_bytes
+from warpsmith.tasks.variants import OWN, infer_domain
 
 _ENOUGH = 16  # elements of an output that shows whether a call is done
+_FEW_WEIGHTS = 16
+_ANGLES = (0.4, 1.2)  # between 0, where weights are only kept, and pi/2, where they are only rotated
 _UNDONE = 0.25  # the share of unwritten elements
 
 
@@ -59,6 +63,42 @@ class OutputSnapshot:
     checksum: int
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation of weights."""
+
+    mean: float
+    deviation: float
+
+
+def _spread(weights: torch.Tensor) -> Spread | None:
+    """The spread of weights that can be mixed: of both signs, without a structure, and not just a few."""
+    domain = infer_domain(weights) if weights.numel() >= _FEW_WEIGHTS else None
+    if domain is None or math.isfinite(domain.low) or not domain.scale:
+        return None
+    return Spread(domain.centre, domain.scale)
+
+
+def _mix(flat: torch.Tensor, spread: Spread | None, rng: random.Random) -> None:
+    """Change all weights in place; rotate them if no spread is given.
+
+    Each becomes a sum of itself and of another one with a fresh sign, in shares that keep mean and deviation. Rotating
+    alone would leave a kernel the values of any function of the weights, in another order.
+    """
+    moved = flat.roll(rng.randrange(1, flat.numel()))
+    if spread is None:
+        flat.copy_(moved)
+        return
+    angle = rng.uniform(*_ANGLES)
+    generator = torch.Generator(flat.device).manual_seed(rng.getrandbits(62))
+    signs = random_bytes(flat.numel(), device=flat.device, generator=generator).bitwise_and_(1)
+    flat.sub_(spread.mean).mul_(math.cos(angle))
+    moved.sub_(spread.mean).mul_(math.sin(angle))
+    flat.sub_(moved).add_(moved.mul_(signs), alpha=2)
+    size = torch.linalg.vector_norm(flat, dtype=torch.float32) / math.sqrt(flat.numel())
+    flat.mul_((spread.deviation / size).clamp_(0.5, 2.0)).add_(spread.mean)  # mixed often, few weights would drift
+
+
 class WorkloadBuffers:
     """Writes, reads and checks the buffers of one workload."""
 
@@ -89,6 +129,7 @@ class WorkloadBuffers:
         self.written_state = program.written_state()  # a host has copies of it
         self.weights = frozenset(spec.name for spec in inputs) - self.arguments - self.written_state
         self._poison = PoisonPattern.draw()
+        self._spreads: dict[str, Spread | None] = {}  # of weights that are mixed; None: rotated
         self._used: set[int] = set()  # sets whose outputs were filled with something else than the pattern
 
     def _views(self, slots: tuple[BufferSlot, ...]) -> BufferSet:
@@ -114,24 +155,25 @@ class WorkloadBuffers:
             if names is None or name in names:
                 target.copy_(values[name])
 
-    def draw_arguments(self, index: int, rng: random.Random) -> None:
-        """Write arguments that no call has seen into a set."""
+    def draw_arguments(self, index: int, rng: random.Random, variant: str = OWN) -> None:
+        """Write arguments that no call has seen into a set; usual and unusual ones are drawn in the same way."""
+        device, seed = self._memory.device, rng.getrandbits(62)
         with self._drawing:
-            drawn = self.program.arguments(self.workload, seed=rng.getrandbits(62), device=self._memory.device)
+            drawn = self.program.arguments(self.workload, variant=variant, seed=seed, device=device)
         self.write_inputs(index, drawn, self.arguments)
 
     def shift_state(self, index: int, names: Collection[str], rng: random.Random) -> None:
-        """Change state (weights) of a set. State is costly to draw again: rotating it keeps its distribution and
-        changes every element, so that nothing derived from it earlier can be used. Constant state, which rotating does
-        not change, is drawn at random."""
+        """Change state (weights) of a set, so that nothing derived from it earlier can be used. State is costly to draw
+        again: weights of both signs are mixed (`_mix`), constant state is drawn at random, other state is rotated."""
         redrawn = self.program.redrawn_state(seed=rng.getrandbits(62), device=self._memory.device) if names else {}
         for name in names:
             target = self.sets[index].inputs[name]
             if name in redrawn:
                 target.copy_(redrawn[name])
             elif target.numel() > 1:
-                flat = target.view(-1)
-                flat.copy_(flat.roll(rng.randrange(1, flat.numel())))
+                if name not in self._spreads:
+                    self._spreads[name] = _spread(target)
+                _mix(target.view(-1), self._spreads[name], rng)
 
     def restore_red_zones(self) -> None:
         """Repair red zones that an earlier candidate damaged."""

@@ -19,7 +19,7 @@ from warpsmith.system.files import put_in_place
 
 _EVALUATION = TypeAdapter(Evaluation)
 _SETTINGS = TypeAdapter(Settings)
-JUDGE_VERSION = 9  # raise it when a change to the harness makes old evaluations worthless
+JUDGE_VERSION = 10  # raise it when a change to the harness makes old evaluations worthless
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 
@@ -19,6 +18,7 @@ from warpsmith.evaluator.judge.numerics import tolerance
 from warpsmith.evaluator.judge.numerics.compare import Errors, OutputComparison, dtype_name, real_views
 from warpsmith.evaluator.judge.numerics.index_ties import TieRecorder, Ties, compare_indices
 from warpsmith.evaluator.judge.numerics.poison import PoisonPattern
+from warpsmith.evaluator.judge.numerics.rounded_operations import RoundedOperations
 from warpsmith.evaluator.judge.numerics.selection import SelectionDetector
 from warpsmith.evaluator.judge.numerics.summation_orders import ORDERS, STARTS, Order, OtherOrder
 from warpsmith.hardware.device import available_memory
@@ -39,8 +39,7 @@ _DRIFTING = frozenset({"sparse", "ties", "integers", "uneven", "one-sided", *HID
 _FEW = 64  # elements of an output: with fewer, its rms error is one random number rather than a mean of many
 _DRAWS = 4  # of inputs that are rounded at random
 _MORE_DRAWS = 16  # for a result that just failed: four may all happen to move a sensitive element by little
-_NEARBY_DRAWS = 12  # of inputs for `compare_with_nearby_inputs`
-_NEARBY_ROUNDOFFS = 16  # by which they differ: about what the rounding of sums, in any order, amounts to
+_OTHER_ROUNDINGS = 12  # in `compare_with_other_rounding`
 _SLICE_COUNTS = (4, 16, 64)
 _FEW_SUMMED, _MANY_SUMMED = (
     1 << 22,
@@ -185,9 +184,9 @@ class Reference:
         """How many terms are summed per output element."""
         return self._reductions[workload.name]
 
-    def result_for_inputs(self, workload: Workload, inputs: Tensors) -> ReferenceResult | None:
+    def result_for_inputs(self, workload: Workload, inputs: Tensors, variant: str = _TIMED) -> ReferenceResult | None:
         """The expected result for given inputs, such as those of a timed call."""
-        return self._result(Case(workload, _TIMED, 0), {n: t.clone() for n, t in inputs.items()})
+        return self._result(Case(workload, variant, 0), {n: t.clone() for n, t in inputs.items()})
 
     def compute(self, case: Case) -> ReferenceResult | None:
         """The expected result of a case, without caching it."""
@@ -274,15 +273,16 @@ class Reference:
             self._last = wider
         return wider
 
-    def compare_with_nearby_inputs(
+    def compare_with_other_rounding(
         self, expected: ReferenceResult, position: int, result: torch.Tensor
     ) -> OutputComparison | None:
         """The comparison of a result with a few wrong elements, if each of them lies between the values that the
-        reference gives when the inputs change in their last digits; None if the result remains wrong.
+        reference gives when its operations round differently; None if the result remains wrong.
 
-        Where a reference compares almost equal numbers, rounding decides. Example: the two largest scores of an
-        attention are large and differ in their last digits only, so that the softmax takes one of two values, or a
-        mean of both. Either is right, and they are far apart, so that no limit of an error can allow for it.
+        Where a reference compares almost equal numbers that it has computed, rounding decides. Example: the two largest
+        scores of an attention are large and differ in their last digits only, so that the softmax takes one of two
+        values, or a mean of both. Either is right, and they are far apart, so that no limit of an error can allow for
+        it. A comparison of inputs has one right answer, and they do not change here.
         """
         limit = expected.limits[position]
         if limit is None or self.selects or expected.how == BASELINE:
@@ -293,12 +293,13 @@ class Reference:
         far, rms = others
         got, usual = (view.reshape(-1)[far].double() for view in real_views(result, expected.outputs[position]))
         low, high, explained = usual, usual, torch.zeros_like(far, dtype=torch.bool)
-        moved = partial(self._rounded_at_random, roundoffs=_NEARBY_ROUNDOFFS)
-        for draw in range(_NEARBY_DRAWS):
-            if draw == _NEARBY_DRAWS // 2 and not explained.any():
+        roundoff = max(tolerance.roundoff(self.task.precision), 2.0**-52)  # fp64 itself loses half of that
+        for draw in range(_OTHER_ROUNDINGS):
+            if draw == _OTHER_ROUNDINGS // 2 and not explained.any():
                 return None
             try:
-                results = self._run_slices(expected.inputs, expected.outputs, expected.slices, moved)
+                with RoundedOperations(roundoff):
+                    results = self._run_slices(expected.inputs, expected.outputs, expected.slices, self._program.widen)
             except torch.OutOfMemoryError:
                 return None
             (nearby,) = real_views(results[position])
@@ -424,9 +425,9 @@ class Reference:
             )
         return moved
 
-    def _rounded_at_random(self, inputs: Tensors, roundoffs: int = 1) -> dict[str, torch.Tensor]:
-        """The inputs in fp64, each moved up or down by one roundoff of the task's arithmetic, or by several."""
-        step = roundoffs * max(tolerance.roundoff(self.task.precision), 2.0**-52)  # fp64 itself loses half of that
+    def _rounded_at_random(self, inputs: Tensors) -> dict[str, torch.Tensor]:
+        """The inputs in fp64, each moved up or down by one roundoff of the task's arithmetic."""
+        step = max(tolerance.roundoff(self.task.precision), 2.0**-52)  # fp64 itself loses half of that
 
         def moved(tensor: torch.Tensor) -> torch.Tensor:
             if not tensor.is_floating_point():

@@ -23,7 +23,8 @@ _NAMES = """
     ones ones_like permute relu relu_ repeat reshape roll scatter select slice sort squeeze stack t take_along_dim topk
     transpose tril triu unbind unsqueeze view where zero_ zeros zeros_like _reshape_alias _to_copy _unsafe_view
 """
-_SELECTING = frozenset(_NAMES.split())
+SELECTING = frozenset(_NAMES.split())
+"""Operators that choose and move elements."""
 
 
 class SelectionDetector(TorchDispatchMode):
@@ -43,7 +44,7 @@ class SelectionDetector(TorchDispatchMode):
     ) -> Any:
         """Run the operator and look at what it returns."""
         kwargs, name = kwargs or {}, func._schema.name.removeprefix("aten::")
-        known = name in _SELECTING or func.is_view
+        known = name in SELECTING or func.is_view
         if not known:
             with self:  # in inference mode operators that consist of others arrive whole
                 composed = func.decompose(*args, **kwargs)

@@ -33,12 +33,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from warpsmith.evaluator.judge.numerics import gpu_passes
 from warpsmith.evaluator.judge.numerics.compare import (
+    BLOCK_ELEMENTS,
+    CUDA_BLOCKS,
     ROUNDOFF,
     BadElements,
     ComparedTensors,
@@ -74,6 +77,7 @@ LONG_SUM = 1 << 14  # terms from which on other orders of summation are measured
 HONEST_MARGIN = 3.0  # between the worst order that is measured and the limit
 _SHORT_SUM = 4096  # terms whose rounding is always allowed
 _FEW_FAR = 1 / 16  # of the elements of an output: so many may have errors above the limit in `find_far_elements`
+_COMPARABLE = 32  # results of several calls that differ by no more than this factor have one scale
 _LONGEST_SUM = 1 << 20  # a longer sequential float32 sum stagnates: it is wrong, not merely rounded
 
 
@@ -255,10 +259,58 @@ def agrees_with_baseline(
     return not found.violations and found.errors.maximum <= floor.maximum and found.errors.rms <= floor.rms
 
 
+def agree_with_baseline(
+    results: Sequence[Tensor],
+    baselines: Sequence[Tensor],
+    *,
+    precision: Precision,
+    reduction: int,
+    orders: Errors | None = None,
+    selects: bool = False,
+) -> list[bool]:
+    """`agrees_with_baseline` for each of several results of one shape; small ones are compared in one operation."""
+    single = partial(agrees_with_baseline, precision=precision, reduction=reduction, orders=orders, selects=selects)
+    like, found = results[0], list[bool]()
+    tolerance = 0.0
+    if like.is_floating_point() or like.is_complex():
+        nothing = Errors(0.0, 0.0)
+        floor = error_limit(nothing, like, precision, reduction=reduction, factor=1.0, orders=orders, selects=selects)
+        tolerance = 0.5 * floor.rms
+    step = max(1, BLOCK_ELEMENTS * (CUDA_BLOCKS if like.is_cuda else 1) // max(like.numel(), 1))
+    for start in range(0, len(results), step):
+        ours, theirs = results[start : start + step], baselines[start : start + step]
+        equal = [False] * len(ours)
+        if len(ours) > 1 and like.numel():
+            together = torch.stack(tuple(ours)), torch.stack(tuple(theirs))
+            if tolerance:
+                equal = _each_plainly_equal(*together, tolerance)
+            else:
+                equal = [compare_exact(*together, name="").ok] * len(ours)
+        found += [same or single(a, b) for same, a, b in zip(equal, ours, theirs, strict=True)]
+    return found
+
+
+def _each_plainly_equal(results: Tensor, baselines: Tensor, tolerance: float) -> list[bool]:
+    """`_plainly_equal` for each of the results along the first axis.
+
+    The scale of a result is its own: next to a call whose results are a million times as large, a result of zeros would
+    be right. The common one is used where the two are comparable, since a single sum may cancel.
+    """
+    ours, theirs = (view.reshape(len(results), -1) for view in real_views(results, baselines))
+    exact = torch.promote_types(ours.dtype, torch.float32)
+    sizes = torch.linalg.vector_norm(theirs, dim=1, dtype=exact) / math.sqrt(theirs.shape[1])
+    common = sizes.square().mean().sqrt()
+    scale = torch.where(sizes * _COMPARABLE < common, sizes, torch.maximum(sizes, common))
+    beyond = (ours.to(exact) - theirs).abs_().sub_(theirs.to(exact).abs().mul_(tolerance)).amax(dim=1)
+    equal: list[bool] = ((beyond <= tolerance * scale) & scale.isfinite()).tolist()
+    return equal
+
+
 def _plainly_equal(result: Tensor, baseline: Tensor, tolerance: float) -> bool:
     """Whether |c - r| <= tolerance * (|r| + s) everywhere, computed in float32: a tenth of the cost of a scan.
 
-    It implies maximum <= tolerance and rms <= 2 * tolerance. A NaN anywhere compares false.
+    It implies maximum <= tolerance and rms <= 2 * tolerance. A NaN anywhere compares false, and so does a scale that is
+    too large for float32.
     """
     ours, theirs = real_views(result, baseline)
     if not ours.numel():
@@ -272,7 +324,7 @@ def _plainly_equal(result: Tensor, baseline: Tensor, tolerance: float) -> bool:
     beyond = [
         (c.to(exact) - r).abs_().sub_(r.to(exact).abs().mul_(tolerance)).max() for _, (c, r) in blocks(ours, theirs)
     ]
-    return bool(torch.stack(beyond).max() <= tolerance * scale)
+    return bool(torch.stack(beyond).max() <= tolerance * scale) and bool(scale.isfinite())
 
 
 def compare_exact(result: Tensor, reference: Tensor, *, name: str) -> OutputComparison:

@@ -10,7 +10,8 @@ What is not known about the cost of a request widens the interval of the result.
 Where one thread does all the work, the time for which other processes kept that thread off the CPUs is not counted:
 the kernel knows it (`process_usage`). Where several threads work, a sample in which one of them waited for a CPU is
 taken again, like a sample of the baseline. A candidate gains nothing by letting its threads wait for each other: every
-sample has new data, so no work can be moved from a sample that counts to one that does not.
+sample has new data, so no work can be moved from a sample that counts to one that does not. Where both sides may use
+fewer threads than there are CPUs, a sample takes at least the CPU time of all threads ÷ the number of threads.
 
 The time that the process reports is compared with the CPU time that it used, which it cannot forge either: a process
 that reports less than it used has a forged clock and is rejected, although the forgery gains nothing.
@@ -38,7 +39,7 @@ from warpsmith.evaluator.guards import first_objection
 from warpsmith.evaluator.judge.baselines import CPU_SETTLE_S, UNDISTURBED_SHARE
 from warpsmith.evaluator.judge.host_client import HostClient
 from warpsmith.evaluator.judge.timing.cpu_affinity import CpuAffinity
-from warpsmith.evaluator.judge.timing.process_usage import ProcessUsage
+from warpsmith.evaluator.judge.timing.process_usage import CpuUsage, ProcessUsage
 from warpsmith.evaluator.judge.timing.sampler import Pairs, RequestCost, Sampler, check_returned
 from warpsmith.evaluator.judge.timing.statistics import lower_quartile, median
 from warpsmith.evaluator.judge.workload_buffers import WorkloadBuffers
@@ -144,6 +145,8 @@ class CopyCost:
 class CpuSampler(Sampler):
     """Has each process, the host and the judge, call all sets of a sample in one go."""
 
+    threads: int = 0  # that either side may use; 0: as many as there are CPUs
+
     # checks_memory stays False: the host is stopped whenever it is not asked, and its inputs are mapped read-only
 
     def __post_init__(self) -> None:
@@ -166,38 +169,49 @@ class CpuSampler(Sampler):
         if self.host.copies_state:
             self.host.ask(FlushCaches(), Acknowledged, self.limit_s)
 
-    def time_candidate(self, called: Sequence[int]) -> int:
+    def _begin(self) -> CpuUsage:
+        """What precedes each request for calls. It is the same whether they count or not: a candidate that saw a
+        difference, such as where its threads are pinned, could be careful only when it is watched."""
         self.runner.flush()  # by the judge: the candidate's process must not run between new data and the clock
         time.sleep(CPU_SETTLE_S)
         before = self._usage.read_stopped()
         self._affinity.spread_threads(self.host.pid, before.threads_ns)
+        return before
+
+    def time_candidate(self, called: Sequence[int]) -> int:
+        before = self._begin()
         with self._affinity.judge_moved_away():
             reply = self.host.ask(CallSets(self.set_numbers(called)), CallsMade, self.limit_s)
         check_returned(reply.returned)
         after = self._usage.read_stopped()
         taken_ns = after.undisturbed_since(before, self.host.round_trip_ns)
+        if 0 < self.threads < self._processors:  # more threads gain nothing
+            taken_ns = max(taken_ns, (after.total_ns - before.total_ns) // self.threads)
         main_cpu_ns, shortest_ns = after.main_thread_since(before), after.shortest_since(before, self._processors)
-        waited_ns = after.waited_since(before) if taken_ns == self.host.round_trip_ns else 0
+        waited_ns = after.waited_since(before) if taken_ns >= self.host.round_trip_ns else 0
         disturbed = taken_ns > _WORTH_REPEATING_NS and waited_ns > UNDISTURBED_SHARE * taken_ns
         self._times.append(_CandidateTime(reply.elapsed_ns, taken_ns, main_cpu_ns, shortest_ns, disturbed))
         return max(1, taken_ns)
 
+    def can_watch(self) -> bool:
+        return self.calls() > 1 and not self.host.returns_tensors and "memory" not in self.settings.without
+
     def watch_candidate(self, called: Sequence[int]) -> int:
         """See `Sampler`. No call may do the work of another: at a moment that the candidate does not know, the calls
         have been made up to one of them, and nothing of those behind it."""
-        if len(called) == 1 or self.host.returns_tensors or "memory" in self.settings.without:
+        if not self.can_watch():
             return self.time_candidate(called)
         undone: set[tuple[int, int]] = set()
-        self.runner.flush()
-        time.sleep(CPU_SETTLE_S)  # as before a timed sample: the candidate cannot tell them apart
-        reply = self.host.ask_watched(
-            CallSets(self.set_numbers(called)),
-            CallsMade,
-            self.limit_s + _LOOKING_S,
-            lambda: undone.update(self.buffers.undone_before_others(called)),
-            _LOOK_EVERY_S,
-            _MOST_LOOKS,
-        )
+        self._begin()
+        with self._affinity.judge_moved_away():
+            reply = self.host.ask_watched(
+                CallSets(self.set_numbers(called)),
+                CallsMade,
+                self.limit_s + _LOOKING_S,
+                lambda: undone.update(self.buffers.undone_before_others(called)),
+                _LOOK_EVERY_S,
+                _MOST_LOOKS,
+            )
         check_returned(reply.returned)
         self.buffers.check_order(undone)
         self._times.append(_CandidateTime(reply.elapsed_ns, reply.elapsed_ns, 0, 0.0, disturbed=False))

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +22,6 @@ import torch
 from warpsmith.evaluator.judge.baselines import BaselineRunner, wait_for_device
 from warpsmith.evaluator.judge.check import Checker, CheckResult, check_late_writes
 from warpsmith.evaluator.judge.host_client import HostClient
-from warpsmith.evaluator.judge.numerics.reference import ReferenceResult
 from warpsmith.evaluator.judge.records import CandidateFailed, check_guards
 from warpsmith.evaluator.judge.task_context import TaskContext
 from warpsmith.evaluator.judge.timing.cpu_sampler import CpuSampler, RequestCosts
@@ -34,14 +35,25 @@ from warpsmith.hardware.roofline import floor_ms, reject_below_ms
 from warpsmith.model.evaluation import Baseline, Interval, Status, WorkloadResult
 from warpsmith.model.evidence import MeasuredSpeed
 from warpsmith.model.task import Workload
+from warpsmith.tasks.variants import OWN
 
 _WARM_UP_PAIRS = 2
 _UNUSUAL_S = 0.2  # per measurement for pairs with unusual inputs, if that is enough for the fewest
+_WATCHED = 3  # pairs in which the candidate is stopped, besides those of the warm-up
+_LATER_UNUSUAL = 2  # pairs with unusual inputs among as many further pairs as are taken at least
 _FEWEST_UNUSUAL = 3  # a cheat may have a reason to be careful in one of the calls
 _COST_SAMPLES = 4
 _ATTEMPTS = 3  # at a sample that other processes disturb
 _BASELINE_SAMPLES = 5
 _SLOWED_SHARE = 0.9  # a baseline that needs less than this share without the candidate was slowed down by it
+
+
+class _Extra(Enum):
+    """What a pair is for that does not count. No pair is both: a candidate that sees that it is stopped would know that
+    it should be careful for the rest of the calls."""
+
+    UNUSUAL = auto()
+    WATCHED = auto()
 
 
 @dataclass(frozen=True)
@@ -144,8 +156,11 @@ class Timer:
     ) -> Sampler:
         if not self._on_cpu and not host.trusted:
             return self._outside_sampler(host, buffers, runner, cost, host.returns_tensors)
-        kind = CpuSampler if self._on_cpu else ReplaySampler
-        return kind(host, buffers, runner, self._settings, self._sample_limit_s(buffers), cost)
+        limit_s = self._sample_limit_s(buffers)
+        if self._on_cpu:
+            threads = self._context.config.threads
+            return CpuSampler(host, buffers, runner, self._settings, limit_s, cost, threads=threads)
+        return ReplaySampler(host, buffers, runner, self._settings, limit_s, cost)
 
     def _outside_sampler(
         self, host: HostClient, buffers: WorkloadBuffers, runner: BaselineRunner, cost: RequestCost, copies: bool
@@ -199,31 +214,46 @@ class _PairedTiming:
     def _sample(self) -> Pairs:
         settings = self._settings
         pairs: Pairs = []
-        for number in range(_WARM_UP_PAIRS):
+        for _ in range(_WARM_UP_PAIRS):
             start = time.monotonic()
-            self._pair(True, watched=number == 0)
-            self._sampler.discard_last()
-        unusual = self._unusual_positions(time.monotonic() - start)
+            self._extra_pair(0, _Extra.WATCHED)
+        wanted = self._unusual_pairs(time.monotonic() - start)
         start = time.monotonic()
         while len(pairs) < settings.max_samples:
-            if len(pairs) in unusual:
-                unusual.remove(len(pairs))
-                self._pair(True, unusual=True, watched=True)
-                self._sampler.discard_last()
+            if not pairs:  # the last unusual one comes after all pairs that count
+                extra = self._extra_pairs(0, wanted - 1, _WATCHED if self._sampler.can_watch() else 0)
+            elif len(pairs) % settings.min_samples == 0:
+                extra = self._extra_pairs(len(pairs), _LATER_UNUSUAL, 0)
+            for kind in extra[len(pairs)]:
+                self._extra_pair(len(pairs), kind)
             pairs.append(self._undisturbed_pair(len(pairs) % 2 == 0))
             if len(pairs) >= settings.min_samples:
                 _, interval = ratio_interval(self._sampler.corrected_pairs(pairs))
                 spent_s = time.monotonic() - start
                 if narrow_enough(interval, settings.target_width) or spent_s > settings.timing_budget_s:
                     break
+        self._extra_pair(len(pairs), _Extra.UNUSUAL)
         return pairs
 
-    def _unusual_positions(self, pair_s: float) -> list[int]:
-        """Before which pairs an extra pair with unusual inputs is taken; a candidate cannot tell it from the rest."""
+    def _unusual_pairs(self, pair_s: float) -> int:
+        """How many pairs with unusual inputs are taken among the fewest that count."""
         calls = self._checker.unusual_calls(self._buffers)
         wanted = max(_FEWEST_UNUSUAL, math.ceil(calls / self._sampler.calls()))
         most = min(max(_FEWEST_UNUSUAL, int(_UNUSUAL_S / pair_s)), self._settings.min_samples)
-        return self._rng.sample(range(self._settings.min_samples), min(wanted, most))
+        return min(wanted, most)
+
+    def _extra_pairs(self, first: int, unusual: int, watched: int) -> defaultdict[int, list[_Extra]]:
+        """Which pairs that do not count are taken before each of the next pairs. A candidate cannot tell which these
+        are: there may be several in a row, and the last one is not known as such."""
+        found = defaultdict[int, list[_Extra]](list)
+        for kind in self._rng.sample([_Extra.UNUSUAL, _Extra.WATCHED], unusual + watched, counts=[unusual, watched]):
+            found[first + self._rng.randrange(self._settings.min_samples)].append(kind)
+        return found
+
+    def _extra_pair(self, number: int, kind: _Extra) -> None:
+        """A pair that does not count, in the order in which the next one would be taken."""
+        self._pair(number % 2 == 0, unusual=kind is _Extra.UNUSUAL, watched=kind is _Extra.WATCHED)
+        self._sampler.discard_last()
 
     def _undisturbed_pair(self, candidate_first: bool) -> tuple[float, float]:
         """A pair in which no other process slowed the candidate down, if one can be had in a few attempts."""
@@ -244,49 +274,47 @@ class _PairedTiming:
         sampler.host.stage = f"being timed on workload {buffers.workload.name!r}"
         # Some sets are left out, and the order changes: work done for another call than the present one shows.
         called = self._rng.sample(self._indices, sampler.calls())
-        expected = self._checker.draw_unusual(buffers, called) if unusual else {}
-        self._write_new_data(expected)
+        variants = self._checker.choose_unusual(buffers, called) if unusual else {}
+        self._write_new_data(variants)
         buffers.poison(self._indices)
         self._checker.wipe_workspace()
         checksum = buffers.inputs_checksum() if sampler.checks_memory else None
         buffers.synchronize()
+        time_candidate = sampler.watch_candidate if watched else sampler.time_candidate
         if candidate_first:
-            candidate_ns = sampler.time_candidate(called) if not watched else sampler.watch_candidate(called)
+            candidate_ns = time_candidate(called)
             snapshot = buffers.snapshot(called) if sampler.checks_memory else None
             baseline_ns = sampler.time_baseline(called)
             if snapshot is not None:
                 buffers.check_unchanged(called, snapshot)
         else:
             baseline_ns = sampler.time_baseline(called)
-            candidate_ns = sampler.time_candidate(called)
+            candidate_ns = time_candidate(called)
         buffers.check_memory(self._indices, checksum)
         buffers.check_untouched([index for index in self._indices if index not in called])
         try:
             outputs = dict(zip(called, sampler.runner.outputs(), strict=True))
-            self._checker.check_timed(buffers, [i for i in called if i not in expected], outputs)
-            self._checker.check_unusual(buffers, expected)
+            self._checker.check_timed(buffers, [i for i in called if i not in variants], outputs)
+            self._checker.check_unusual(buffers, variants)
         except CandidateFailed:
             check_late_writes(sampler.host, buffers, called)
             raise
         return baseline_ns, candidate_ns
 
-    def _write_new_data(self, unusual: Mapping[int, ReferenceResult]) -> None:
-        """Write new data to all sets. The host copies state that it may write to before any new weight or argument is
-        in the buffers, and all other requests come before any new data: a candidate could work ahead in a request that
-        no clock covers."""
+    def _write_new_data(self, variants: Mapping[int, str]) -> None:
+        """Write new data to all sets, to some of them other variants than the task's own.
+
+        The host copies state that it may write to before any new weight or argument is in the buffers, and all other
+        requests come before any new data: a candidate could work ahead in a request that no clock covers."""
         buffers = self._buffers
         self._sampler.before_new_data()
         if buffers.written_state:
             for index in self._indices:
                 buffers.shift_state(index, buffers.written_state, self._rng)
-            for index, expected in unusual.items():
-                buffers.write_inputs(index, expected.inputs, buffers.written_state)
             self._sampler.after_written_state()
         for index in self._indices:
             buffers.shift_state(index, buffers.weights, self._rng)
-            buffers.draw_arguments(index, self._rng)
-        for index, expected in unusual.items():
-            buffers.write_inputs(index, expected.inputs, buffers.weights | buffers.arguments)
+            buffers.draw_arguments(index, self._rng, variants.get(index, OWN))
 
     def _check_time(self) -> None:
         """Fail a candidate whose calls are too slow to be timed; the judge's own work does not count."""

@@ -72,6 +72,10 @@ class Sampler(ABC):
     def time_candidate(self, called: Sequence[int]) -> int:
         """Time one call of the candidate on each of these sets."""
 
+    def can_watch(self) -> bool:
+        """Whether `watch_candidate` looks at calls while they are made."""
+        return False
+
     def watch_candidate(self, called: Sequence[int]) -> int:
         """Make the same calls for a sample that does not count, and look at them while they are made, if possible."""
         return self.time_candidate(called)
