@@ -367,6 +367,10 @@ def test_tunables_become_macros(
             "`workspace_bytes` is for the harness to call; `launch` calls nothing of the contract.",
         ),
         (
+            "int64_t most(int64_t n) { return workspace_bytes(n, n); }\n",  # and no definition
+            "`workspace_bytes` is for the harness to call; `launch` calls nothing of the contract.",
+        ),
+        (
             "void twice(float* workspace) { float workspace[9]; }\n",
             "a parameter has this name already: give the variable another one.",
         ),

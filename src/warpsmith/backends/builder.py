@@ -140,7 +140,7 @@ MISTAKES = (
     ),
     (
         "cpu",
-        re.compile(r"workspace_bytes\W{1,3}cannot be used as a function"),
+        re.compile(r"workspace_bytes\W{1,3}cannot be used as a function|undefined reference to \W?workspace_bytes"),
         "`workspace_bytes` is for the harness to call; `launch` calls nothing of the contract.",
     ),
     (
