@@ -153,6 +153,7 @@ inline Places places_of(const Form& f, const Plan& p, void* workspace) {
 constexpr int kPixels = products::kRows, kColumns = products::kWidth;  // of a tile
 constexpr int kExchanged = products::kLanes >= 8 ? 8 : 4;  // channels that are laid out together
 constexpr int64_t kLeastChannels = 8;
+constexpr double kSpread = 6;   // to add a value to a row of outputs takes as long as so many products
 constexpr double kFlush = 4;  // a tap costs as much as so many channels more: its sums are added in memory
 
 // Where a tap of an axis reads, for output q of its phase: q * step + first.
@@ -201,10 +202,9 @@ inline int64_t filter_bytes(const Form& f, const Rows& rows) {
   return f.groups * rows.blocks * f.ci * f.kernel.volume() * block_columns(f, rows) * 4;
 }
 
-// True if this should take less time, whatever the number of images.
-inline bool by_channels(const Form& f, const Plan& p) {
-  if (f.ci < kLeastChannels || f.co < products::kLanes) return false;
-  double useful = 1;  // pairs of an output and a tap that meet a row of the input
+// Pairs of an output and a tap of the first two axes that meet a row of the input.
+inline double pairs_of_rows(const Form& f, const Plan& p) {
+  double found = 1;
   for (int a = 0; a < 2; ++a) {
     int64_t pairs = 0;
     for (int64_t k = 0; k < f.kernel[a]; ++k) {
@@ -213,14 +213,57 @@ inline bool by_channels(const Form& f, const Plan& p) {
       const int64_t begin = std::max<int64_t>(0, floor_div(-tap.first + tap.step - 1, tap.step));
       pairs += std::max<int64_t>(0, std::min(count, floor_div(f.in[a] - 1 - tap.first, tap.step) + 1) - begin);
     }
-    useful *= static_cast<double>(pairs);
+    found *= static_cast<double>(pairs);
   }
-  useful *= static_cast<double>(p.runs[2] * f.kernel[2]);
-  const int64_t channels = products::ceil_div(f.co, products::kLanes) * products::kLanes;
-  useful *= static_cast<double>(channels) * (static_cast<double>(f.ci) + kFlush);
+  return found;
+}
+
+inline int64_t whole_vectors(int64_t count) { return products::ceil_div(count, products::kLanes) * products::kLanes; }
+
+// Output channels of a tap where the taps of a row are output channels.
+inline int64_t spread_channels(const Form& f) { return (f.co + kExchanged - 1) / kExchanged * kExchanged; }
+
+// What each of the three ways takes, in products of one output channel and one input channel.
+inline double direct_cost(const Form& f, const Plan& p) {
   const int64_t longest = (p.runs[1] - 1) * p.grid[2] + p.runs[2];
-  const double direct = static_cast<double>((longest + kLanes - 1) / kLanes * kLanes * p.runs[0] * f.kernel.volume());
-  return useful < 0.85 * direct * static_cast<double>(f.co * f.ci);
+  return static_cast<double>((longest + kLanes - 1) / kLanes * kLanes * p.runs[0] * f.kernel.volume()) *
+         static_cast<double>(f.co * f.ci);
+}
+
+inline double channels_cost(const Form& f, const Plan& p) {
+  return pairs_of_rows(f, p) * static_cast<double>(p.runs[2] * f.kernel[2] * whole_vectors(f.co)) *
+         (static_cast<double>(f.ci) + kFlush);
+}
+
+inline double spread_cost(const Form& f, const Plan& p) {
+  const double values = static_cast<double>(f.in[2] * whole_vectors(f.kernel[2] * spread_channels(f)));
+  return values * (pairs_of_rows(f, p) * (static_cast<double>(f.ci) + kFlush) +
+                   kSpread * static_cast<double>(f.out[0] * f.out[1]));
+}
+
+// True if this should take less time, whatever the number of images.
+inline bool by_channels(const Form& f, const Plan& p) {
+  if (f.ci < kLeastChannels || f.co < products::kLanes) return false;
+  return channels_cost(f, p) < 0.85 * direct_cost(f, p);
+}
+
+// True if the taps of a row of a transposed convolution should be further output channels: each pixel of the input is
+// multiplied by all of them, and what they give is added to the row of outputs afterwards. No zero is multiplied, and
+// tiles are wide where output channels are few; elsewhere the sums of single outputs are as fast.
+inline bool spreads(const Form& f, const Plan& p) {
+  if (!f.transposed || f.kernel[2] == 1 || f.ci < kLeastChannels || f.co < kExchanged / 2) return false;
+  if (f.co > products::kLanes && f.stride[2] == 1) return false;
+  return spread_cost(f, p) < 0.85 * std::min(direct_cost(f, p), channels_cost(f, p));
+}
+
+// The convolution along the first two axes only.
+inline Form spread_form(const Form& f) {
+  Form found = f;
+  found.co = spread_channels(f) * f.kernel[2];
+  found.kernel[2] = found.stride[2] = found.dilation[2] = 1;
+  found.padding[2] = 0;
+  found.out[2] = f.in[2];
+  return found;
 }
 
 // The same number in `workspace_of` and `run_convolution`, whatever has happened in between.
@@ -332,7 +375,8 @@ inline int64_t list_terms(const Form& f, const Plan& p, const Rows& rows, const 
 
 // One row of outputs of a block of output channels.
 inline void sum_row(const Form& f, const Plan& p, const Rows& rows, const Accesses& at, const float* grid,
-                    const float* filters, const float* bias, int64_t first, int64_t d, int64_t h, Term* list, float* out) {
+                    const float* filters, const float* bias, int64_t first, int64_t d, int64_t h, Term* list, float* out,
+                    float* values = nullptr) {
   alignas(64) float tile[kPixels * kColumns];
   const int64_t width = block_columns(f, rows), kept = std::min<int64_t>(width, f.co - first);
   const int64_t volume = f.out.volume(), pixel = at.axis[2][0].step * rows.channels;
@@ -350,6 +394,11 @@ inline void sum_row(const Form& f, const Plan& p, const Rows& rows, const Access
           sum(grid + q * pixel + c, pixel, filters + c * width, width, list + n, std::min(together, count - n),
               std::min(part, f.ci - c), tile, fresh);
       if (fresh) std::memset(tile, 0, sizeof(tile));
+      if (values) {  // pixels with their channels side by side
+        for (int64_t i = 0; i < height; ++i)
+          std::memcpy(values + (q + i) * f.co + first, tile + i * kColumns, kept * 4);
+        continue;
+      }
       float* to = out + (d * f.out[1] + h) * f.out[2] + phase + q * p.out_phases[2];
       for (int64_t j = 0; j < kept; ++j, to += volume) {
         const float plus = bias ? bias[first + j] : 0.f;
@@ -406,10 +455,124 @@ inline int run_channels(const Form& f, const Plan& p, const float* x, const floa
   return 0;
 }
 
+// --- small maps of transposed convolutions: the taps of a row as output channels ---
+
+constexpr int64_t kExchange = 64;  // taps that are laid out together
+
+// Rows of outputs that use a block of weights while it is in the cache.
+inline int64_t lines_together(const Form& wide) {
+  return std::clamp<int64_t>((128 << 10) / 4 / (wide.in[2] * wide.co), 1, 16);
+}
+
+// Of a thread: what its rows of outputs are made from, and one of them.
+inline int64_t values_of(const Form& f, const Form& wide) {
+  return (lines_together(wide) * wide.in[2] * wide.co + f.out[2] * spread_channels(f) + 15) / 16 * 16;
+}
+
+inline int64_t spread_workspace(const Form& f) {
+  const Form wide = spread_form(f);
+  return channels_workspace(wide, plan_of(wide)) + 64 + products::thread_count() * values_of(f, wide) * 4;
+}
+
+// The weights of an input channel to blocks of output channels of all taps of a row.
+inline void pack_wide(const Form& f, const Form& wide, const Rows& rows, const float* weights, int64_t group, int64_t c,
+                      float* to) {
+  alignas(64) float turned[kExchange * kExchanged];
+  const int64_t taps = f.kernel.volume(), width = block_columns(wide, rows), block = f.ci * wide.kernel.volume() * width;
+  const int64_t channels = spread_channels(f);
+  for (int64_t j = 0; j < channels; j += kExchanged) {
+    const int64_t channel = std::min(j, f.co - 1);
+    const float* from = weights + ((group * f.ci + c) * f.co + channel) * taps;
+    for (int64_t begin = 0; begin < taps; begin += kExchange) {
+      const int64_t count = std::min(kExchange, taps - begin);
+      products::turn<kExchanged>(from + begin, taps, f.co - channel, count, turned, kExchanged);
+      for (int64_t n = 0; n < count; ++n) {
+        const int64_t tap = begin + n, place = tap % f.kernel[2] * channels + j;
+        std::memcpy(to + place / width * block + (tap / f.kernel[2] * f.ci + c) * width + place % width,
+                    turned + n * kExchanged, kExchanged * 4);
+      }
+    }
+  }
+}
+
+// A row of outputs from what each pixel of a row of the input and each tap give to it.
+inline void gather_row(const Form& f, const float* values, float* row, const float* bias, float* out) {
+  const int64_t channels = spread_channels(f), volume = f.out.volume();
+  std::memset(row, 0, f.out[2] * channels * 4);
+  for (int64_t q = 0; q < f.in[2]; ++q)
+    for (int64_t k = 0; k < f.kernel[2]; ++k, values += channels) {
+      const int64_t place = q * f.stride[2] + k * f.dilation[2] - f.padding[2];
+      if (place < 0 || place >= f.out[2]) continue;
+      float* to = row + place * channels;
+#pragma omp simd
+      for (int64_t j = 0; j < channels; ++j) to[j] += values[j];
+    }
+  for (int64_t j = 0; j < f.co; ++j, out += volume) {
+    const float plus = bias ? bias[j] : 0.f;
+    for (int64_t i = 0; i < f.out[2]; ++i) out[i] = row[i * channels + j] + plus;
+  }
+}
+
+inline int run_spread(const Form& f, const float* x, const float* weights, const float* bias, float* out,
+                      void* workspace) {
+  const Form wide = spread_form(f);
+  const Plan p = plan_of(wide);
+  const Rows rows = rows_of(wide, p);
+  const uintptr_t base = (reinterpret_cast<uintptr_t>(workspace) + 63) / 64 * 64;
+  Term* lists = reinterpret_cast<Term*>(base);
+  Access* accesses = reinterpret_cast<Access*>(lists + products::thread_count() * wide.kernel.volume());
+  Accesses taps{};
+  for (int a = 0; a < 3; ++a) {
+    taps.axis[a] = accesses;
+    for (int64_t k = 0; k < wide.kernel[a]; ++k) *accesses++ = access_of(wide, a, k);
+  }
+  const int64_t all = f.images * f.groups, inside = f.in[0] * f.in[1], unit = inside * rows.row();
+  const int64_t width = block_columns(wide, rows), block = f.ci * wide.kernel.volume() * width;
+  float* filters = reinterpret_cast<float*>(base + list_bytes(wide));
+  float* grids = reinterpret_cast<float*>(base + list_bytes(wide) + filter_bytes(wide, rows));
+  float* memory = grids + rows.together * unit;
+  const bool shared = all * f.co * f.ci * f.kernel.volume() * f.in.volume() > kAlone;
+  const int threads = shared ? products::thread_count() : 1;
+  const int64_t lines = f.out[0] * f.out[1], most = lines_together(wide);
+  const int64_t together = std::clamp<int64_t>(lines * std::min(rows.together, all) / (2 * threads), 1, most);
+  const int64_t parts = products::ceil_div(lines, together), volume = f.out.volume();
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+#pragma omp for collapse(2) schedule(static) nowait
+    for (int64_t group = 0; group < f.groups; ++group)
+      for (int64_t c = 0; c < f.ci; ++c)
+        pack_wide(f, wide, rows, weights, group, c, filters + group * rows.blocks * block);
+    for (int64_t from = 0; from < all; from += rows.together) {
+      const int64_t count = std::min(rows.together, all - from);
+#pragma omp for schedule(static)
+      for (int64_t line = 0; line < count * inside; ++line)
+        fill_row(wide, rows, x + (from + line / inside) * f.ci * f.in.volume() + line % inside * f.in[2],
+                 grids + line * rows.row());
+#pragma omp for schedule(dynamic)
+      for (int64_t item = 0; item < count * parts; ++item) {
+        const int64_t n = item / parts, group = (from + n) % f.groups, first = item % parts * together;
+        const int64_t end = std::min(lines, first + together), thread = omp_get_thread_num();
+        float* values = memory + thread * values_of(f, wide);
+        float* row = values + most * f.in[2] * wide.co;
+        for (int64_t b = 0; b < rows.blocks; ++b)
+          for (int64_t line = first; line < end; ++line)
+            sum_row(wide, p, rows, taps, grids + n * unit, filters + (group * rows.blocks + b) * block, nullptr, b * width,
+                    line / f.out[1], line % f.out[1], lists + thread * wide.kernel.volume(), nullptr,
+                    values + (line - first) * f.in[2] * wide.co);
+        for (int64_t line = first; line < end; ++line)
+          gather_row(f, values + (line - first) * f.in[2] * wide.co, row, bias ? bias + group * f.co : nullptr,
+                     out + (from + n) * f.co * volume + line * f.out[2]);
+      }
+    }
+  }
+  return 0;
+}
+
 inline int64_t workspace_of(const Form& f) {
   static char none;
   if (f.images * f.groups * f.co * f.out.volume() == 0) return 0;
   const Plan p = plan_of(f);
+  if (spreads(f, p)) return spread_workspace(f);
   return by_channels(f, p) ? channels_workspace(f, p) : places_of(f, p, &none).bytes;
 }
 
@@ -658,6 +821,7 @@ inline int run_convolution(const Form& f, const float* x, const float* weights, 
                            void* workspace) {
   if (f.images * f.groups * f.co * f.out.volume() == 0) return 0;
   const Plan p = plan_of(f);
+  if (spreads(f, p)) return run_spread(f, x, weights, bias, out, workspace);
   if (by_channels(f, p)) return run_channels(f, p, x, weights, bias, out, workspace);
   const Places at = places_of(f, p, workspace);
   list_taps(f, p, at);
