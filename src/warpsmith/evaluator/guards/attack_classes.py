@@ -122,8 +122,8 @@ CLASSES: tuple[AttackClass, ...] = (
         "writes zeros, constants or a copy of an input where the tolerance lets them pass",
         "errors are relative to the output's scale, that of one call for results of timed calls; evaluations of a task "
         "on which such results pass say so, and runs and benches refuse it (calibration)",
-        "results of timed calls of which one is a thirtieth of the others at most: their error is relative to all of "
-        "them, so that the smaller ones lose five bits",
+        "results of timed calls that are up to 32 times smaller than others of their sample: their error is relative "
+        "to all of these, and up to five bits may be lost",
     ),
     AttackClass(
         12,
