@@ -151,7 +151,10 @@ CLASSES: tuple[AttackClass, ...] = (
         "a shape or a value nobody tried: where inputs seem to lie between two bounds, larger ones are not tried; "
         "whole numbers, and masks of a module, that are the same in every draw; an unusual part that a kernel finds "
         "in most draws, by reading a large share of the data (statistics of a quarter of a batch passed at times, in "
-        "bf16); a comparison of computed numbers that are exactly equal, in an element of 16: rounding may decide it",
+        "bf16); a comparison of computed numbers that are exactly equal, in an element of 16: rounding may decide it; "
+        "a kernel that fails on one variant alone, is careful while it is checked, and has one set of buffers (large "
+        "tasks), since each unusual sample then tries one variant; on a device without the memory for a reference "
+        "beside all buffers, whoever is careful in checked calls only",
     ),
     AttackClass(
         14,
