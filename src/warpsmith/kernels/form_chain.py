@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -195,6 +196,12 @@ class _Writer:
         simd = ["#pragma omp simd"] if len(dims) > 1 else []
         self.lines += ["{", _threads(value, len(dims) - 1), *loops[:-1], *simd, f"{loops[-1]} {line}", "}"]
         return made
+
+    def _is_last_use(self, value: Value) -> bool:
+        """Whether an array of the workspace is read once only, so that it may be overwritten."""
+        names = [name for name, each in self.values.items() if each.buffer and each.buffer == value.buffer]
+        own = re.fullmatch(r"v\d+_", value.buffer) is not None
+        return own and value.ctype == "float" and all(self._uses[name] == 1 for name in names)
 
     def _dense(self, value: Value) -> Value:
         if value.buffer or not value.turned:
@@ -394,7 +401,7 @@ class _Writer:
         if name in ("_softmax", "_log_softmax", "_safe_softmax"):
             value = self._operand(arguments[0])
             require(call.number(1, -1) in (-1, value.rank - 1) and call.argument(2, False) is False)
-            made = self._store(value, target)
+            made = value if not target and self._is_last_use(value) else self._store(value, target)
             switches = f"{'true' if 'log' in name else 'false'}, {'true' if 'safe' in name else 'false'}"
             self.lines.append(
                 f"warpsmith::ops::softmax_rows({made.buffer}, {_product(made.dims[:-1])}, {made.dims[-1]}, {switches});"
