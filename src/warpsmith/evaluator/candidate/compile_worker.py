@@ -42,6 +42,12 @@ _MOST_REPORT_BYTES = 256 << 10
 _FILE_BYTES = 1 << 30
 _COMPILER_MEMORY_BYTES = 8 << 30
 _BUILDING = "Error building extension"
+_STARTED = b"\n"  # written by the inner process before it runs the candidate's code
+_EXIT_S = 1.0  # between the end of the report and the end of the process
+_REPORTED = {
+    status.value: status
+    for status in (CompileStatus.OK, CompileStatus.BUILD_FAILED, CompileStatus.RAISED, CompileStatus.OUT_OF_MEMORY)
+}
 
 
 def main(payload: str, fds: list[int]) -> int:
@@ -59,14 +65,14 @@ def main(payload: str, fds: list[int]) -> int:
         os.close(fds[0])
         _inner(request, writer, parent)
     os.close(writer)
-    outcome = _await(reader, time.monotonic() + request.limit_s)
+    outcome = _await(reader, child, time.monotonic() + request.limit_s)
     _sweep()
     Channel(socket.socket(fileno=fds[0])).send(outcome)
     return 0
 
 
-def _await(reader: int, deadline: float) -> Compiled:
-    """The report of the inner process."""
+def _await(reader: int, child: int, deadline: float) -> Compiled:
+    """How the inner process ended. Before `_STARTED` it wrote as our code, afterwards perhaps as the candidate's."""
     text = b""
     poll = select.poll()
     poll.register(reader, select.POLLIN | select.POLLHUP)
@@ -77,11 +83,27 @@ def _await(reader: int, deadline: float) -> Compiled:
         if not part:
             break
         text += part
+    before, started, report = text.partition(_STARTED)
+    if not started and before:
+        return Compiled(CompileStatus.NOT_SET_UP, before.decode("utf-8", "replace"))
     try:
-        report = json.loads(text)
-        return Compiled(CompileStatus(report["status"]), str(report["text"]))
+        fields = json.loads(report)
+        return Compiled(_REPORTED[fields["status"]], str(fields["text"]))
     except (ValueError, KeyError, TypeError):
-        return Compiled(CompileStatus.DIED, "")
+        number = _ended_by(child)
+        status = CompileStatus.KILLED if number == signal.SIGKILL else CompileStatus.DIED
+        return Compiled(status, "" if number is None else signal.strsignal(number) or f"signal {number}")
+
+
+def _ended_by(child: int) -> int | None:
+    """The signal that ended a process which has closed its end of the pipe; None if it exits by itself."""
+    deadline = time.monotonic() + _EXIT_S
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        time.sleep(0.002)
+    return None
 
 
 def _end_everything(_number: int, _frame: object) -> NoReturn:
@@ -118,18 +140,12 @@ def _children() -> list[int]:
 
 def _inner(request: CompileRequest, writer: int, parent: int) -> NoReturn:
     try:
-        null = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):
-            os.dup2(null, standard)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.environ.clear()
-        os.environ.update(request.environ)
-        policy = _policy(request, parent)
-        early = sandbox.isolate_early(policy)
-        if request.calls:  # the driver needs rights that `enter` gives up
-            torch.cuda.set_device(request.device)
-            torch.zeros(1, device="cuda").add_(1.0)
-        sandbox.enter(policy, early=early)
+        try:
+            _set_up(request, parent)
+        except Exception as error:  # noqa: BLE001  told to the supervisor: it is not the candidate's failure
+            os.write(writer, (" ".join(str(error).split()) or type(error).__name__).encode()[:_MOST_REPORT_BYTES])
+            os._exit(0)
+        os.write(writer, _STARTED)
         report = Compiled(CompileStatus.OK, "")
         try:
             _work(request)
@@ -138,6 +154,21 @@ def _inner(request: CompileRequest, writer: int, parent: int) -> NoReturn:
         os.write(writer, json.dumps(asdict(report)).encode("utf-8", "replace")[:_MOST_REPORT_BYTES])
     finally:
         os._exit(0)
+
+
+def _set_up(request: CompileRequest, parent: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(request.environ)
+    policy = _policy(request, parent)
+    early = sandbox.isolate_early(policy)
+    if request.calls:  # the driver needs rights that `enter` gives up
+        torch.cuda.set_device(request.device)
+        torch.zeros(1, device="cuda").add_(1.0)
+    sandbox.enter(policy, early=early)
 
 
 def _policy(request: CompileRequest, parent: int) -> sandbox.SandboxPolicy:

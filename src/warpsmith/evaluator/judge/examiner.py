@@ -7,6 +7,7 @@ candidates of a task, this module decides.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -42,7 +43,8 @@ from warpsmith.system.files import FolderTooLarge, list_tree
 
 _REPLAYED_CASES = 3  # checked again when replayed; every timed result is checked as well
 _CLAIM_SAMPLES = 3
-_MORE_REPLAYS = 20  # before a process is said to have reported too little time: the device may have been busy
+_MORE_REPLAYS = 20  # before a process is said to have reported too little time: the device may have been busy,
+_LONGER_S = 0.05  # for longer than these take, so that each waits so much longer than the one before: 10 s in all
 _FORGED = 1.5  # how much faster than when replayed a process may claim to be
 _FORGED_SLACK_NS = 2_000
 _HOST_BYTES = 4 << 30  # device memory for the contexts and flush buffers of the hosts that start next
@@ -256,12 +258,14 @@ class Examiner:
     ) -> None:
         """Raise CandidateFailed for a process that reported much less time than its calls take when they are replayed.
 
-        The fastest of several replays counts: another program may have used the device during the others."""
+        The fastest of several replays counts: another program may have used the device during the others, for seconds.
+        """
         allowed_ns = _FORGED * claimed_ns + _FORGED_SLACK_NS
         replayed_ns = 1e6 * result.latency_ms
-        for _ in range(_MORE_REPLAYS):
+        for number in range(_MORE_REPLAYS):
             if replayed_ns <= allowed_ns:
                 break
+            time.sleep(number * _LONGER_S)
             replayed_ns = min(replayed_ns, self._reported_ns(replayer, buffers))
         evidence = ClaimedTime(claimed_ns, 0.0, math.inf, replayed_ns=replayed_ns, replayed_allowed_ns=allowed_ns)
         check_guards(evidence, self._settings.without)

@@ -17,7 +17,9 @@ class CompileStatus(StrEnum):
     RAISED = "raised"  # the candidate's code raised an exception
     OUT_OF_MEMORY = "memory"
     TIMED_OUT = "timeout"
-    DIED = "died"  # the process ended without a report
+    DIED = "died"  # the process ended without a report; its text names the signal, if one ended it
+    KILLED = "killed"  # somebody killed the process, as the system does where memory is used up
+    NOT_SET_UP = "set-up"  # device or sandbox failed before the candidate's code ran
 
 
 @dataclass(frozen=True)

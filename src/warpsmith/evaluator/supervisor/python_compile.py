@@ -42,6 +42,8 @@ _POLL_S = 0.1
 _MOST_BYTES = 1 << 30
 _MOST_LEFT = 20_000, 32  # files and folders that compiling may leave, and how deep
 _NOBODY = 65534
+_PAUSES_S = 1.0, 4.0  # before another attempt
+_TRIED_AGAIN = (CompileStatus.NOT_SET_UP, CompileStatus.KILLED, CompileStatus.OUT_OF_MEMORY)
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class PythonCompiler:
             if spec.drop_user and os.geteuid() == 0:
                 for place in (folder, *folder.rglob("*")):
                     os.chown(place, _NOBODY, _NOBODY)
-            outcome = self._ask(spec, self._request(folder, contract, calls, spec, cutlass))
+            outcome = self._outcome(spec, self._request(folder, contract, calls, spec, cutlass))
             if outcome.status == CompileStatus.BUILD_FAILED:
                 files = [file.name for file in candidate.files]
                 return BuildFailure(errors_of(outcome.text, files=(*files, "main.cpp", "cuda.cu")))
@@ -181,6 +183,18 @@ class PythonCompiler:
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         }
 
+    def _outcome(self, spec: HostSpec, request: CompileRequest) -> Compiled:
+        """How compiling ended; what another program on the device or machine may have caused is tried again."""
+        for pause_s in _PAUSES_S:
+            outcome = self._ask(spec, request)
+            if outcome.status not in _TRIED_AGAIN:
+                return outcome
+            time.sleep(pause_s)
+        outcome = self._ask(spec, request)
+        if outcome.status == CompileStatus.NOT_SET_UP:
+            raise HarnessFault(f"the compiling process cannot be set up ({outcome.text[:500].rstrip('.')}).")
+        return outcome
+
     def _ask(self, spec: HostSpec, request: CompileRequest) -> Compiled:
         ours, theirs = socket.socketpair()
         with theirs:
@@ -214,6 +228,8 @@ def _failure(outcome: Compiled, candidate: Candidate, limit_s: float, seconds: f
     name = candidate.main.name
     if outcome.status == CompileStatus.TIMED_OUT:
         return BuildFailure(f"compiling and importing {name} took longer than {limit_s:g} s.", seconds)
+    if outcome.status in (CompileStatus.DIED, CompileStatus.KILLED) and outcome.text:
+        return BuildFailure(f"a signal ended {name} while it was imported ({outcome.text}).", seconds)
     if outcome.status == CompileStatus.DIED:
         return BuildFailure(f"{name} ended its process while it was imported: it must not exit.", seconds)
     return BuildFailure(outcome.text[:2000] or f"{name} cannot be imported.", seconds)
