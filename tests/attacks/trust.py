@@ -60,6 +60,9 @@ an honest kernel that uses the same technique and must pass.
 [How a verdict is reached](evaluator.md) describes the machinery.
 
 ## The classes
+
+Each class has a section below: what such a kernel does, what stops it, what that does not cover (the last column counts
+these limits), and the attacks that are tried.
 """
 
 _STRANGERS = """\
@@ -170,18 +173,17 @@ calls. These are seen, or timed like the honest kernel beside them, at best:
 
 def render() -> str:
     """The whole page."""
-    rows = ["| # | attack | defence | tried | not covered |", "|---|---|---|---|---|"]
-    for each in CLASSES:
-        known = "–" if not each.not_covered else each.not_covered
-        rows.append(f"| {each.number} | **{each.title}**: {each.attack} | {each.defence} | {_tried(each)} | {known} |")
     counts = {place: sum(len(attacks) for attacks, where in _PLACES if where == place) for _, place in _PLACES}
     total = sum(counts.values())
     text = [
         _OPENING,
-        *rows,
+        "| # | class | tried | limits |",
+        "|---|---|---|---|",
+        *(f"| {each.number} | {_section(each)} | {_tried(each)} | {len(each.limits) or '–'} |" for each in CLASSES),
         "",
         f"{total} attacks in all: " + _sentence(counts) + " " + _on_record(),
         "",
+        *(line for each in CLASSES for line in _of_class(each)),
         *_harmless(),
         "",
         _STRANGERS,
@@ -193,14 +195,24 @@ def render() -> str:
         "| what an agent could do | what stops it | not covered |",
         "|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in _OF_AGENTS),
-        "",
-        "## The attacks",
+    ]
+    return "\n".join(text).rstrip() + "\n"
+
+
+def _section(each: AttackClass) -> str:
+    return f"[{each.title}](#{each.number}-{each.title.replace(' ', '-')})"
+
+
+def _of_class(each: AttackClass) -> list[str]:
+    """The section of one class."""
+    limits = ["What this does not cover:", "", *(f"- {limit}" for limit in each.limits), ""] if each.limits else []
+    return [
+        *(f"### {each.number} {each.title}", "", each.attack, "", "What stops it:", ""),
+        *(f"- {defence}" for defence in each.defences),
+        *("", *limits, "| attack | what it does | honest twin | runs | verdict |", "|---|---|---|---|---|"),
+        *(_row(attack, where) for attack, where in _of(each)),
         "",
     ]
-    for each in CLASSES:
-        text += [f"### {each.number} · {each.title}", "", "| attack | what it does | honest twin | runs | verdict |"]
-        text += ["|---|---|---|---|---|", *(_row(attack, where) for attack, where in _of(each)), ""]
-    return "\n".join(text).rstrip() + "\n"
 
 
 def _harmless() -> list[str]:

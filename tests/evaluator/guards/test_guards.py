@@ -110,4 +110,4 @@ def test_every_guard_keeps_the_contract(name: str) -> None:
 def test_the_classes_are_numbered_without_a_gap_and_have_titles_of_their_own() -> None:
     assert [each.number for each in CLASSES] == list(range(1, 23))
     assert len({each.title for each in CLASSES}) == len(CLASSES)
-    assert all(each.attack and each.defence for each in CLASSES)
+    assert all(each.attack and each.defences for each in CLASSES)
