@@ -128,9 +128,10 @@ step() {
     profiles:*) bounded python3 -m benchmarks.profile_record --json "$work/collection_profiles.json" --kernels "${1#*:}" ;;
     variants:*) bounded python3 -m benchmarks.kernel_variants --limit-s "$(begin_until 15)" "${1#*:}" ;;
     probes:*) bounded sh "benchmarks/probes/${1#*:}/next.sh" --limit-s "$(begin_until 15)" ;;
-    tests | tests:*) # all but the attacks, which have a step of their own; or those that some words choose
+    tests | tests:*) # all but the attacks, which have a step of their own; or those whose names have one of the words: tests:judging,replay
       local chosen=${1#tests}
-      bounded python3 -m pytest -v -m gpu tests/gpu --ignore tests/gpu/test_attacks_cuda.py -k "${chosen#:}" \
+      chosen=${chosen#:}
+      bounded python3 -m pytest -v -m gpu tests/gpu --ignore tests/gpu/test_attacks_cuda.py -k "${chosen//,/ or }" \
         --durations 20 -p no:cacheprovider -p no:benchmark -n 5 --dist loadfile ;;
     attacks) bounded python3 benchmarks/attack_record.py --device cuda --at-once 4 --json "$work/attacks.json" ;;
     demo) bounded python3 -m warpsmith demo ;;
