@@ -43,7 +43,7 @@ _MOST_BYTES = 1 << 30
 _MOST_LEFT = 20_000, 32  # files and folders that compiling may leave, and how deep
 _NOBODY = 65534
 _PAUSES_S = 1.0, 4.0  # before another attempt
-_TRIED_AGAIN = (CompileStatus.NOT_SET_UP, CompileStatus.KILLED, CompileStatus.OUT_OF_MEMORY)
+_TRIED_AGAIN = frozenset((CompileStatus.NOT_SET_UP, CompileStatus.KILLED))
 
 
 @dataclass(frozen=True)
@@ -185,9 +185,10 @@ class PythonCompiler:
 
     def _outcome(self, spec: HostSpec, request: CompileRequest) -> Compiled:
         """How compiling ended; what another program on the device or machine may have caused is tried again."""
+        tried_again = _TRIED_AGAIN | ({CompileStatus.OUT_OF_MEMORY} if request.calls else set())  # of the device
         for pause_s in _PAUSES_S:
             outcome = self._ask(spec, request)
-            if outcome.status not in _TRIED_AGAIN:
+            if outcome.status not in tried_again:
                 return outcome
             time.sleep(pause_s)
         outcome = self._ask(spec, request)
