@@ -10,11 +10,12 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from tests.server.fake import Server, fake_server, submission
 from warpsmith.model.errors import UsageError
 from warpsmith.server.journal import Journal, NewSubmission
-from warpsmith.server.messages import JobState
+from warpsmith.server.messages import JobState, SubmissionRequest
 from warpsmith.server.task_catalogue import TaskCatalogue
 from warpsmith.server.tokens import TokenHolder
 
@@ -261,6 +262,48 @@ def test_malformed_submissions_are_refused_in_one_sentence(server: Server, what:
         refused = await client.post("/v1/submissions", json=_wrong_bodies()[what])
         assert refused.status_code == 422
         assert len(refused.json()["detail"]) <= 300
+
+    server.talk(conversation)
+
+
+def _swollen_bodies(many: int) -> dict[str, Any]:
+    """Bodies with many entries each of which is wrong, in every place that takes a table or a list."""
+    good = submission("speed 2")
+    candidate = good["candidates"][0]
+    table: dict[str, Any] = dict.fromkeys(map(str, range(many)), 0)
+    entries: list[Any] = [[]] * many
+    return {
+        "fields": good | table,
+        "fields of the task": good | {"task": good["task"] | table},
+        "modules": good | {"task": {"text": UPLOAD, "modules": table}},
+        "fields of a candidate": good | {"candidates": [candidate | table]},
+        "fields of the options": good | {"options": table},
+        "candidates": good | {"candidates": entries},
+        "files": good | {"candidates": [candidate | {"files": entries}]},
+        "a file": good | {"candidates": [candidate | {"files": [entries]}]},
+        "tunables": good | {"candidates": [candidate | {"defines": entries}]},
+        "baselines": good | {"options": {"baselines": entries}},
+        "libraries": good | {"options": {"allow": entries}},
+    }
+
+
+@pytest.mark.parametrize("what", _swollen_bodies(0))
+def test_a_body_of_many_mistakes_is_refused_at_the_first(what: str) -> None:
+    """Else 8 MiB of them keep the server busy for 18 s and take 4 GB."""
+    with pytest.raises(ValidationError) as refused:
+        SubmissionRequest.model_validate(_swollen_bodies(20_000)[what])
+    assert refused.value.error_count() < 10
+
+
+def test_a_position_beyond_all_results_is_no_fault(server: Server) -> None:
+    async def conversation(client: httpx.AsyncClient) -> None:
+        id = (await client.post("/v1/submissions", json=submission("speed 2 beyond"))).json()["id"]
+        assert (await client.get(f"/v1/submissions/{id}?wait=10")).json()["finished"]
+        for position in (2**63 - 1, 2**63, 10**19):
+            page = await client.get(f"/v1/submissions/{id}/results?after={position}")
+            assert page.status_code == (200 if position < 2**63 else 422)
+            stream = await client.get(f"/v1/submissions/{id}/events", headers={"Last-Event-ID": str(position)})
+            assert stream.text.startswith("event: end")
 
     server.talk(conversation)
 

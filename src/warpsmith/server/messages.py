@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
 from warpsmith.backends.source import MAX_SOURCE_BYTES
 from warpsmith.model.build import Availability
@@ -23,7 +23,10 @@ MOST_CANDIDATES = 512
 """Candidates of one submission."""
 LONGEST_WAIT_S = 60.0
 """The longest time that an answer can be delayed until something changes."""
+LARGEST_SEQUENCE = 2**63 - 1
+"""The largest number that the journal can compare with."""
 _MOST_FILES = 32
+_MOST_MODULES = 100
 
 
 def _encodable(text: str) -> str:
@@ -45,12 +48,27 @@ def _path_below(name: str) -> str:
     return name
 
 
+def _few_modules(given: Any) -> Any:
+    """Refuse a long table before its entries are checked: pydantic makes one error for each of them."""
+    if isinstance(given, dict) and len(given) > _MOST_MODULES:
+        raise ValueError(f"a task may have {_MOST_MODULES} modules at most")
+    return given
+
+
 Text = Annotated[str, Field(max_length=MAX_SOURCE_BYTES), AfterValidator(_encodable)]
 Name = Annotated[str, Field(max_length=128), AfterValidator(plain_name)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_more_than_its_fields(cls, given: Any) -> Any:
+        """Refuse an object with many unknown fields at once: pydantic makes one error for each of them."""
+        if isinstance(given, dict) and len(given) > len(cls.model_fields):
+            raise ValueError(f"the object has {len(given)} fields; {', '.join(cls.model_fields)} are known")
+        return given
 
 
 class TaskReference(_Strict):
@@ -63,7 +81,8 @@ class TaskReference(_Strict):
     ] = ""
     modules: Annotated[
         dict[Annotated[str, Field(max_length=256), AfterValidator(_path_below)], Text],
-        Field(max_length=100, description="Modules beside the uploaded file that it imports, by path."),
+        BeforeValidator(_few_modules),
+        Field(description="Modules beside the uploaded file that it imports, by path."),
     ] = {}
 
     @model_validator(mode="after")
@@ -77,7 +96,9 @@ class CandidateMessage(_Strict):
     """One kernel."""
 
     files: Annotated[
-        list[tuple[Name, Text]], Field(min_length=1, max_length=_MOST_FILES, description="Name and text of each file.")
+        list[tuple[Name, Text]],
+        FailFast(),
+        Field(min_length=1, max_length=_MOST_FILES, description="Name and text of each file."),
     ]
     backend: Literal["cpu", "cuda", "triton", "torch_module"]
     defines: Annotated[
@@ -87,6 +108,7 @@ class CandidateMessage(_Strict):
                 Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]{0,64}$")],
             ]
         ],
+        FailFast(),
         Field(max_length=64, description="Values of tunables."),
     ] = []
     entry: Annotated[str, Field(max_length=500, description="The function to call.")] = ""
@@ -119,13 +141,17 @@ class CandidateMessage(_Strict):
 class JudgingOptions(_Strict):
     """How a client wants its candidates judged. Limits of time and memory are the server's own."""
 
-    baselines: Annotated[tuple[Literal["eager", "compile"], ...], Field(min_length=1, max_length=2)] = ("eager",)
+    baselines: Annotated[tuple[Literal["eager", "compile"], ...], FailFast(), Field(min_length=1, max_length=2)] = (
+        "eager",
+    )
     seeds: Annotated[int, Field(ge=1, le=16)] = 2
     min_samples: Annotated[int, Field(ge=6, le=200)] = 10
     max_samples: Annotated[int, Field(ge=6, le=1000)] = 200
     target_width: Annotated[float, Field(gt=0, le=1)] = 0.01
     timing_budget_s: Annotated[float, Field(ge=0, le=10)] = 1.0
-    allow: Annotated[tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+-]{1,40}$")], ...], Field(max_length=16)] = ()
+    allow: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+-]{1,40}$")], ...], FailFast(), Field(max_length=16)
+    ] = ()
     published_rule: bool = False
 
     def settings(self, own: Settings) -> Settings:
@@ -149,7 +175,7 @@ class SubmissionRequest(_Strict):
     """Candidates of one task, to be judged."""
 
     task: TaskReference
-    candidates: Annotated[list[CandidateMessage], Field(min_length=1, max_length=MOST_CANDIDATES)]
+    candidates: Annotated[list[CandidateMessage], FailFast(), Field(min_length=1, max_length=MOST_CANDIDATES)]
     precision: Precision | None = None
     options: JudgingOptions = JudgingOptions()
     fresh: Annotated[

@@ -21,6 +21,7 @@ from warpsmith.server.app import create_app
 from warpsmith.server.gate import HOLDER, BodyLimits
 from warpsmith.server.journal import QueueFull
 from warpsmith.server.messages import (
+    LARGEST_SEQUENCE,
     LONGEST_WAIT_S,
     InspectionRequest,
     ResultsPage,
@@ -38,7 +39,7 @@ _DEVICE = TypeAdapter(Device)
 _RECENT = 100  # submissions in a list
 
 Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for a change before answering.")]
-After = Annotated[int, Query(ge=0, description="The `next` of the answer before.")]
+After = Annotated[int, Query(ge=0, le=LARGEST_SEQUENCE, description="The `next` of the answer before.")]
 
 
 _FULL: dict[int | str, dict[str, Any]] = {
@@ -198,7 +199,7 @@ async def events(
     found: Owned, last_event_id: Annotated[str, Header(max_length=20)] = ""
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events: `stage` (a candidate reached a stage), `result` (an outcome), `end`."""
-    after = int(last_event_id) if last_event_id.isdecimal() else 0
+    after = min(int(last_event_id), LARGEST_SEQUENCE) if last_event_id.isdecimal() else 0
     with found.service.watch(found.id) as watcher:
         while True:
             watcher.changed.clear()
