@@ -73,6 +73,7 @@ def layer_norm():
             "TUNE_READERS=2",
             "TUNE_BATCH=1",
             "TUNE_BIASES=1",
+            "TUNE_AHEAD=1",
         ),
         (
             "TUNE_WRITERS=1",
@@ -82,6 +83,7 @@ def layer_norm():
             "TUNE_READERS=1",
             "TUNE_BATCH=3",
             "TUNE_BIASES=0",
+            "TUNE_AHEAD=3",
         ),
         (
             "TUNE_WRITERS=3",

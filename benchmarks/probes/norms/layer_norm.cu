@@ -32,7 +32,10 @@
 #define TUNE_BATCH 6  // packs that a reader takes at once
 #endif
 #ifndef TUNE_BIASES
-#define TUNE_BIASES 2  // chunks of which a writer keeps the biases, too
+#define TUNE_BIASES 2  // last chunks of a row of which a writer keeps the biases, too
+#endif
+#ifndef TUNE_AHEAD
+#define TUNE_AHEAD 2  // chunks of which a writer has the biases on their way; those of the first are, while blocks meet
 #endif
 #ifndef TUNE_REGISTERS
 #define TUNE_REGISTERS 152  // of a writer, taken from the other warps (of which there are four); 0: all have the same
@@ -212,11 +215,13 @@ __device__ __forceinline__ Moments::Stat moments_of(const float4* held, int firs
 
 constexpr int kWriters = TUNE_WRITERS, kReaders = TUNE_READERS, kWarps = kWriters + kReaders + 2;
 constexpr int kStep = TUNE_STEP, kChunks = TUNE_CHUNKS, kSlots = TUNE_SLOTS, kBiases = TUNE_BIASES;
+constexpr int kFetched = kChunks - kBiases;  // chunks of which the biases are read for each row
+constexpr int kAhead = TUNE_AHEAD < kFetched ? TUNE_AHEAD : kFetched;
 constexpr int kWide = kWriters * 32, kChunk = kWide * kStep, kBatch = TUNE_BATCH, kTaken = kReaders * 32 * kBatch;
 constexpr int kRows = kSlots + 2;  // rows of which something is remembered
 constexpr int kCells = 5;          // of a lane: at most 160 blocks
 static_assert(kChunk % kTaken == 0, "whole batches for the readers");
-static_assert(kSlots >= kChunks && kBiases <= kChunks, "a row fits");
+static_assert(kSlots >= kChunks && kBiases <= kChunks && TUNE_AHEAD >= 1, "a row fits");
 // 512 threads begin with 128 registers each: what the roles take adds up to no more, or the first would wait for ever.
 static_assert(TUNE_REGISTERS == 0 || kWarps == 16 && kReaders == 2 && kWriters % 4 == 0, "groups of four warps have one role");
 
@@ -245,7 +250,8 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     const uint64_t soon = leaves_first(), late = leaves_last();
     int mine = count - int(threadIdx.x);  // pack p of this thread exists if p * kWide < mine
     const float* bias = l.bias + (from + threadIdx.x) * 4;
-    float4 w[kChunks * kStep], kept[kBiases > 0 ? kBiases * kStep : 1], next[kStep];
+    float4 w[kChunks * kStep], kept[kBiases > 0 ? kBiases * kStep : 1];
+    float4 next[kAhead > 0 ? kAhead : 1][kStep];
     auto fetch_bias = [&](int p) {
       return TUNE_HINTS ? load_hinted(bias + p * (kWide * 4), late) : load_shared_use(bias + p * (kWide * 4));
     };
@@ -259,18 +265,16 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
 #pragma unroll
     for (int p = 0; p < kBiases * kStep; ++p) {
       kept[p] = make_float4(0, 0, 0, 0);
-      if (p * kWide < mine)
-        kept[p] = TUNE_HINTS ? load_hinted(bias + p * (kWide * 4), soon) : load_once(bias + p * (kWide * 4));
+      const int at = (kFetched * kStep + p) * kWide;
+      if (at < mine) kept[p] = TUNE_HINTS ? load_hinted(bias + at * 4, soon) : load_once(bias + at * 4);
     }
     float* out = l.out + (from + threadIdx.x) * 4;
 #pragma unroll 1
     for (int row = 0; row < rows; ++row, at.advance(), out += packs * 4) {
       asm volatile("" : "+r"(mine));  // or the comparisons with all pack numbers would be kept in registers
-      if (kBiases == 0) {
 #pragma unroll
-        for (int s = 0; s < kStep; ++s)
-          if (s * kWide < mine) next[s] = fetch_bias(s);
-      }
+      for (int p = 0; p < kAhead * kStep; ++p)
+        if (p * kWide < mine) next[p / kStep][p % kStep] = fetch_bias(p);
       barrier_wait(&known[at.slot], at.parity);
       const float mean = of_row[at.slot].x, scale = of_row[at.slot].y;
 #pragma unroll
@@ -287,12 +291,16 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
 #pragma unroll
         for (int s = 0; s < kStep; ++s) {
           const int p = c * kStep + s;
-          v[s] = LayerNorm::apply(v[s], w[p], c < kBiases ? kept[c < kBiases ? p : 0] : next[s], {mean, scale});
+          const bool fetched = c < kFetched;  // known to the compiler, as the loops are unrolled
+          v[s] = LayerNorm::apply(v[s], w[p], fetched ? next[fetched ? c % (kAhead > 0 ? kAhead : 1) : 0][s]
+                                                      : kept[fetched ? 0 : p - kFetched * kStep], {mean, scale});
         }
-        if (c + 1 >= kBiases && c + 1 < kChunks) {
+        if (c + kAhead < kFetched) {
 #pragma unroll
-          for (int s = 0; s < kStep; ++s)
-            if (((c + 1) * kStep + s) * kWide < mine) next[s] = fetch_bias((c + 1) * kStep + s);
+          for (int s = 0; s < kStep; ++s) {
+            const int p = (c + kAhead) * kStep + s;
+            if (p * kWide < mine) next[c % (kAhead > 0 ? kAhead : 1)][s] = fetch_bias(p);
+          }
         }
 #pragma unroll
         for (int s = 0; s < kStep; ++s) {
