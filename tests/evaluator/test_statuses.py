@@ -48,6 +48,7 @@ TABLE = (
     Expected("exits", Status.CRASHED, ("ended its own process with status 0", "return instead")),
     Expected("aborts", Status.CRASHED, ("Aborted", "running on workload 'wide'")),
     Expected("null_pointer", Status.CRASHED, ("null pointer",)),
+    Expected("null_workspace", Status.CRASHED, ("null pointer", "defines no workspace_bytes")),
     Expected("stack_overflow", Status.CRASHED, ("Segmentation fault",)),
     Expected("reads_past", Status.OUT_OF_BOUNDS, (r"read .*8000 bytes past the end of 'x'",)),
     Expected("nan_output", Status.WRONG, (r"\bout\b", "(?i)nan")),

@@ -33,6 +33,7 @@ TABLE: dict[str, tuple[Status, str]] = {  # kernel of tests/kernels/cuda: status
     "aborts": (Status.CRASHED, "Aborted"),
     "bad_launch_config": (Status.LAUNCH_FAILED, "invalid (configuration )?argument|invalid configuration"),
     "illegal_address": (Status.OUT_OF_BOUNDS, "illegal memory access|illegal address"),
+    "null_workspace": (Status.OUT_OF_BOUNDS, "defines no workspace_bytes"),
     "device_trap": (Status.LAUNCH_FAILED, "device reports"),
     "device_assert": (Status.LAUNCH_FAILED, "assert"),
     "ignores_stream": (Status.OK, ""),

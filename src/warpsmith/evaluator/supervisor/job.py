@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ from warpsmith.model.contract import Contract
 from warpsmith.model.evaluation import Environment, Evaluation, Status
 from warpsmith.model.evidence import BuiltObject
 from warpsmith.model.task import Task
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_WORKSPACE = re.compile(r"\bworkspace\b")
+_BAD_ADDRESS = re.compile(r"null pointer|memory that is not its own")  # words of reasons
 
 BUILD_ONLY = -1
 """The index of a job that is built now and judged later."""
@@ -69,7 +74,7 @@ class EvaluationJob:
             task=self.task.name,
             candidate=self.candidate.id,
             status=report.status,
-            reason=report.reason,
+            reason=report.reason + self._null_workspace(report),
             environment=self._environment(device, report, artifact),
             precision=self.task.precision.value,
             workloads=report.workloads,
@@ -80,6 +85,15 @@ class EvaluationJob:
             published=report.published,
             seconds=time.monotonic() - self.began,
         )
+
+    def _null_workspace(self, report: JudgeReport) -> str:
+        """Why a C++ or CUDA kernel found a null pointer, if it uses a workspace that it never asked for."""
+        if report.status not in (Status.CRASHED, Status.OUT_OF_BOUNDS) or not _BAD_ADDRESS.search(report.reason):
+            return ""
+        code = "".join(_COMMENT.sub(" ", file.text) for file in self.candidate.files if not file.name.endswith(".py"))
+        if "workspace_bytes" in code or len(_WORKSPACE.findall(code)) < 2:  # one is the parameter
+            return ""
+        return " Its workspace is a null pointer, because the source defines no workspace_bytes."
 
     def _environment(self, device: Device, report: JudgeReport, artifact: Artifact | None) -> Environment:
         on_gpu = device.kind == "cuda"
