@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from fastapi import APIRouter, FastAPI
 from typer.testing import CliRunner
 
 from warpsmith.cli.main import app as commands
 from warpsmith.cli.serve import check_installed
 from warpsmith.model.errors import ToolMissing
-from warpsmith.server.app import create_app
+from warpsmith.server.app import Connection, create_app
 from warpsmith.server.client import Client
 from warpsmith.server.gate import BodyLimits
 from warpsmith.server.tokens import TokenHolder, TokenStore
@@ -100,6 +105,82 @@ def test_a_body_that_is_too_large_malformed_or_too_slow_is_refused(store: TokenS
     )
     assert [each.status_code for each in found] == [413, 413, 408, 422, 422, 200]
     assert all(len(each.json()["detail"]) < 310 for each in found[:5])
+
+
+def test_an_open_page_takes_no_large_body(store: TokenStore) -> None:
+    """A body is kept in memory: without a token nobody may send a large one."""
+    app = create_app(store, routers=[echo()])
+    calls = [lambda c, n=n: c.post("/docs", content=b"x" * n) for n in (4096, 4097, 1 << 20)]
+    assert [answer.status_code for answer in ask(app, *calls)] == [405, 413, 413]
+
+
+def test_a_client_cannot_have_all_requests_under_way(store: TokenStore) -> None:
+    ada, bob = (store.create(TokenHolder(name)) for name in ("ada", "bob"))
+    router, go = APIRouter(), asyncio.Event()
+
+    @router.get("/v1/slow")
+    async def slow() -> None:
+        await go.wait()
+
+    app = create_app(store, routers=[router], limits=BodyLimits(at_once=3))
+
+    async def talk() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+
+            def get(token: str) -> Awaitable[httpx.Response]:
+                return client.get("/v1/slow", headers={"Authorization": f"Bearer {token}"})
+
+            held = [asyncio.ensure_future(get(ada)) for _ in range(3)]
+            await asyncio.sleep(0.1)
+            refused = await get(ada)
+            assert refused.status_code == 429
+            assert refused.headers["Retry-After"] == "1"
+            assert (await client.get("/healthz")).status_code == 200
+            other = asyncio.ensure_future(get(bob))
+            await asyncio.sleep(0.1)
+            go.set()
+            assert [(await each).status_code for each in (*held, other)] == [200] * 4
+            assert (await get(ada)).status_code == 200
+
+    asyncio.run(talk())
+
+
+@contextmanager
+def listening(app: FastAPI) -> Iterator[int]:
+    """The application on a port of this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, http=Connection, log_level="error", timeout_keep_alive=60))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def test_a_connection_without_a_request_is_closed(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first request, in the middle of a head, and after an answer; not while a request is under way."""
+    monkeypatch.setattr(Connection, "idle_s", 0.3)
+    request = b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n"
+    router = APIRouter()
+
+    @router.get("/healthz/slow")
+    async def slow() -> str:
+        await asyncio.sleep(1.5)
+        return "done"
+
+    with listening(create_app(store, routers=[router])) as port:
+        for sent in (b"", b"GET /healthz HTTP/1.1\r\nHo", request, request + b"G"):
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as link:
+                link.sendall(sent)
+                while link.recv(65536):
+                    pass  # ends when the server closes the connection
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            assert client.get("/healthz/slow").text == '"done"'
+            for _ in range(8):  # used again and again, the connection stays
+                assert client.get("/healthz").status_code == 200
+                time.sleep(0.1)
 
 
 def test_a_token_is_printed_once_and_can_be_revoked(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ the commands that serve import this module.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -18,6 +19,7 @@ import uvicorn
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from warpsmith._version import __version__
 from warpsmith.model.errors import WarpsmithError
@@ -29,6 +31,34 @@ from warpsmith.server.tokens import TokenStore
 _LONGEST = 300  # characters of a message
 _END_S = 10  # for requests under way at the end: the stream of an open page has no end of its own
 _CONNECTIONS = 1000  # open at once; further ones are answered 503
+_IDLE_S = 10.0  # that a connection may be open without a request
+
+
+class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # uvicorn chooses the class
+    """A connection that is closed when no request has begun for some seconds.
+
+    uvicorn alone waits without end for the head of a request: whoever opens connections and sends nothing takes all.
+    """
+
+    idle_s = _IDLE_S
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        self._look_again(None)
+
+    def _look_again(self, last: object) -> None:
+        self.loop.call_later(self.idle_s, self._close_if_idle, last)
+
+    def _close_if_idle(self, last: object) -> None:
+        """Close the connection if it waits for a request and the last one is the same as at the look before."""
+        if self.transport.is_closing():
+            return
+        waits = self.cycle is None or self.cycle.response_complete
+        if waits and self.cycle is last:
+            self.transport.close()
+        else:
+            self._look_again(self.cycle if waits else self)
 
 
 def create_app(
@@ -68,6 +98,8 @@ def run_server(app: FastAPI, host: str, port: int) -> None:
         app,
         host=host,
         port=port,
+        http=Connection,
+        ws="none",
         log_config=None,
         access_log=False,
         limit_concurrency=_CONNECTIONS,

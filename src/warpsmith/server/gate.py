@@ -1,7 +1,7 @@
 """What every request passes first: the token, the size and the time of the body, the log line, the counters.
 
 A request without a valid token is answered before its body is read. A body is read as a whole, up to a limit, before
-the application sees the request.
+the application sees the request. No client, and not all requests without a token together, can take all connections.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -30,10 +31,12 @@ OPEN = ("/healthz", "/metrics", "/docs", "/openapi.json")
 
 @dataclass(frozen=True)
 class BodyLimits:
-    """What the body of a request may be."""
+    """What the body of a request may be, and how many requests there may be at once."""
 
     bytes: int = 8 << 20
+    open_bytes: int = 4096  # of a request without a token: the open pages need no body
     seconds: float = 30.0  # to arrive completely
+    at_once: int = 250  # requests of one client under way, or of all together that have no token
 
 
 class _Refused(Exception):
@@ -62,6 +65,7 @@ class Gate:
         self._metrics = metrics
         self._limits = limits
         self._open = (*OPEN, *open_paths)
+        self._under_way: Counter[str] = Counter()  # requests, by the name of the client; "" where there is no token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -76,35 +80,53 @@ class Gate:
                 status = message["status"]
             await send(message)
 
+        state = scope.setdefault("state", {})
+        state[HOLDER] = None
         try:
             try:
-                scope.setdefault("state", {})[HOLDER] = self._holder(scope)
-                body = await self._body(scope, receive)
+                state[HOLDER] = holder = self._holder(scope)
+                client = holder.name if holder else ""
+                if self._under_way[client] >= self._limits.at_once:
+                    raise _Refused(429, f"{self._limits.at_once} of your requests are under way; send fewer at once.")
             except _Refused as refused:
-                await self._drain(receive, refused)
                 await _answer(watched, refused)
-            else:
-                await self._app(scope, _replayed(body, receive), watched)
+                return
+            self._under_way[client] += 1
+            try:
+                await self._serve(scope, receive, watched, holder)
+            finally:
+                self._under_way[client] -= 1
         finally:
             self._metrics.request(status)
             _log(scope, status, time.monotonic() - began)
 
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, holder: TokenHolder | None) -> None:
+        """Have the application answer a request, or say why the request is refused."""
+        try:
+            if holder is None and not self._is_open(scope["path"]):
+                raise _Refused(401, "send a valid token in the header `Authorization: Bearer TOKEN`.")
+            body = await self._body(scope, receive, self._limits.bytes if holder else self._limits.open_bytes)
+        except _Refused as refused:
+            await self._drain(receive, refused)
+            await _answer(send, refused)
+        else:
+            await self._app(scope, _replayed(body, receive), send)
+
+    def _is_open(self, path: str) -> bool:
+        return any(path == each or path.startswith(f"{each}/") for each in self._open)
+
     def _holder(self, scope: Scope) -> TokenHolder | None:
-        path: str = scope["path"]
         kind, _, token = _header(scope, b"authorization").partition(" ")
         try:
-            holder = self._tokens.find(token.strip()) if kind.lower() == "bearer" else None
+            return self._tokens.find(token.strip()) if kind.lower() == "bearer" else None
         except UsageError as unreadable:
             LOG.error("tokens", extra={"fields": {"fault": str(unreadable)}})
             raise _Refused(503, "the server cannot read its tokens; try again later.") from None
-        if holder is None and not any(path == each or path.startswith(f"{each}/") for each in self._open):
-            raise _Refused(401, "send a valid token in the header `Authorization: Bearer TOKEN`.")
-        return holder
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        too_large = _Refused(413, f"the body of a request may have {self._limits.bytes} bytes at most; send less.")
+    async def _body(self, scope: Scope, receive: Receive, most: int) -> bytes:
+        too_large = _Refused(413, f"the body of a request may have {most} bytes at most; send less.")
         length = _header(scope, b"content-length")
-        if length.isdecimal() and int(length) > self._limits.bytes:
+        if length.isdecimal() and int(length) > most:
             raise too_large
         parts: list[bytes] = []
         size = 0
@@ -116,7 +138,7 @@ class Gate:
                         raise _Refused(400, "the connection ended before the body did; send the request again.")
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    if size > self._limits.bytes:
+                    if size > most:
                         raise too_large
                     if not message.get("more_body", False):
                         return b"".join(parts)
@@ -157,6 +179,8 @@ async def _answer(send: Send, refused: _Refused) -> None:
         headers.append((b"www-authenticate", b"Bearer"))
     else:
         headers.append((b"connection", b"close"))  # the rest of the body is not read
+    if refused.status == 429:
+        headers.append((b"retry-after", b"1"))
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps({"detail": refused.sentence}).encode()})
 

@@ -33,6 +33,7 @@ from warpsmith.report.bench_page import bench_page
 from warpsmith.report.document import RunsPage, plain
 from warpsmith.report.page import LIVE_POLICY, SCRIPTS, asset, live_html, script_of, version_of
 from warpsmith.search.stop_request import request_stop
+from warpsmith.server.app import Connection
 from warpsmith.server.gate import HOLDER
 from warpsmith.server.served_runs import PREFIX, ServedRun, ServedRuns, rows_json
 from warpsmith.system.locks import is_locked
@@ -316,7 +317,9 @@ def serving(page: LivePage, host: str, port: int) -> Iterator[int]:
             raise UsageError(
                 f"{host}:{port} cannot be listened on ({refused.strerror}); choose another --port, or 0 for a free one."
             ) from None
-        settings = uvicorn.Config(create_dashboard(page), log_level="error", access_log=False, lifespan="off")
+        settings = uvicorn.Config(
+            create_dashboard(page), http=Connection, ws="none", log_level="error", access_log=False, lifespan="off"
+        )
         server = uvicorn.Server(settings)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="dashboard", daemon=True)
         thread.start()
