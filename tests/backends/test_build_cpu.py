@@ -236,6 +236,18 @@ def test_threads_that_want_the_same_build_share_one_compilation(softmax: Task, t
     assert leftovers(tmp_path / "cache") == []
 
 
+def test_where_builds_are_not_used_again_nobody_sees_what_others_had_built(softmax: Task, tmp_path: Path) -> None:
+    compiler = WrappedCompiler(tmp_path)
+    cpu = CpuBackend(Builder(Paths(tmp_path / "cache", reuse_builds=False), environment=compiler.environ))
+    shared = CpuBackend(Builder(Paths(tmp_path / "cache"), environment=compiler.environ))
+    made = [built(backend, softmax, cpu_candidate(COPY)) for backend in (shared, cpu, cpu)]
+    assert [each.cached for each in made] == [False] * 3
+    assert len({each.library for each in made}) == 3
+    assert compiler.runs == 3
+    assert built(shared, softmax, cpu_candidate(COPY)).cached
+    assert leftovers(tmp_path / "cache") == []
+
+
 def _build_in_process(cache: str, environ: dict[str, str], task: Task) -> bool:
     cpu = CpuBackend(Builder(Paths(Path(cache)), environment=environ))
     return built(cpu, task, cpu_candidate(COPY)).cached

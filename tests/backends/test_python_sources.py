@@ -205,6 +205,13 @@ def test_sources_are_kept_as_they_are(tmp_path: Path, text: str, kind: str) -> N
     assert (first.library / SOURCES / "kernel.py").read_text() == text
 
 
+def test_where_builds_are_not_used_again_each_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    backend = backend_named("torch_module").configured(Paths(tmp_path / "cache", reuse_builds=False), Limits())
+    made = [backend.build(model(MODEL), backend.contract(task_of()), Target(DeviceKind.CPU)) for _ in range(2)]
+    assert all(isinstance(each, Artifact) and not each.cached for each in made)
+    assert len({each.library for each in made if isinstance(each, Artifact)}) == 2
+
+
 def extension(text: str, entry: str) -> Candidate:
     return Candidate((SourceFile("kernel.cpp", text),), "torch_module", entry=entry)
 

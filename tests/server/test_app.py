@@ -201,6 +201,22 @@ def test_a_token_is_printed_once_and_can_be_revoked(tmp_path: Path) -> None:
     assert json.loads(file.read_text()) == []
 
 
+def test_the_engine_of_a_server_uses_no_build_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the stages and the time of an answer say that another client has had the same kernel built."""
+    served: list[FastAPI] = []
+    monkeypatch.setattr("warpsmith.server.app.run_server", lambda app, host, port: served.append(app))
+    file = tmp_path / "tokens.json"
+    TokenStore(file).create(TokenHolder("laptop"))
+    words = ["serve", "--device", "cpu", "--tokens", str(file), "--state", str(tmp_path / "state")]
+    assert CliRunner().invoke(commands, words).exit_code == 0
+    service = served[0].state.verdicts
+    try:
+        assert not service.engine._paths.reuse_builds
+        assert not service._paths.reuse_builds
+    finally:
+        service.stop()
+
+
 def test_without_its_libraries_server_and_client_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.setitem(sys.modules, "httpx", None)

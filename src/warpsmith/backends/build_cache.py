@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from pathlib import Path
 from warpsmith.model.build import Artifact, ArtifactKind, BuildFailure
 from warpsmith.model.errors import HarnessFault
 from warpsmith.model.evaluation import Resources
+from warpsmith.model.settings import Paths
 from warpsmith.system.files import OwnedFolder, remove_tree, same_file, sweep
 from warpsmith.system.locks import lock, open_lock_file
 
@@ -26,14 +28,26 @@ LIBRARY = "candidate.so"
 MODULE = "module"  # the folder of a Python build
 _RECORD = "build.json"
 _STALE_S = 24 * 3600.0
-"""A work folder without the name of an owner that is older than this was left by an earlier version."""
+"""A work folder without the name of an owner that is older than this was left by an earlier version; the evaluation for
+which a build was made that is not used again has ended."""
 
 
 class BuildCache:
     """The builds in one folder, which any number of processes may share."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, reuse: bool = True) -> None:
         self._root = root
+        self._reuse = reuse
+
+    @staticmethod
+    def of(paths: Paths) -> BuildCache:
+        """The builds of these paths."""
+        root = paths.cache / "builds"
+        return BuildCache(root) if paths.reuse_builds else BuildCache(root / "once", reuse=False)
+
+    def key(self, key: str) -> str:
+        """The key of a build; where builds are not used again, one that no other build has."""
+        return key if self._reuse else content_key([key, secrets.token_hex(16)])
 
     @property
     def headers(self) -> Path:
@@ -135,6 +149,8 @@ class BuildCache:
         staged.chmod(0o755)
         folder = self._folder(key)
         folder.parent.mkdir(parents=True, exist_ok=True)
+        if not self._reuse:
+            sweep(folder.parent, unowned_s=_STALE_S)
         remove_tree(folder)  # a damaged build, if any: the caller holds the lock
         staged.rename(folder)
         if isinstance(outcome, BuildFailure):

@@ -207,7 +207,7 @@ class Builder:
     @property
     def cache(self) -> BuildCache:
         """The cache of finished builds."""
-        return BuildCache((self.paths or Paths.from_environment(self.environ)).cache / "builds")
+        return BuildCache.of(self.paths or Paths.from_environment(self.environ))
 
     def build(self, candidate: Candidate, contract: Contract, recipe: CompileOptions) -> Artifact | BuildFailure:
         """The build of a candidate, from the cache if it is there. Safe to call from several threads."""
@@ -218,7 +218,7 @@ class Builder:
         for name, value in job.defines:
             if bad_macro(name, value):
                 return BuildFailure(f"the macro {name}={value!r} is not usable: give a plain number or word.")
-        key = _key(job)
+        key = self.cache.key(_key(job))
         return self.cache.load_or_make(key, lambda: self._compile(job, key))
 
     def remarks(self, candidate: Candidate, contract: Contract, recipe: CompileOptions) -> str:

@@ -131,8 +131,9 @@ def cache_key(parts: Sequence[str]) -> str:
 def store_sources(
     builder: Builder, candidate: Candidate, files: Sequence[SourceFile], main: str, kind: ArtifactKind, compiler: str
 ) -> Artifact | BuildFailure:
-    """An artifact of this kind with the files; equal files give the same folder."""
-    key = cache_key([kind, candidate.backend, main, compiler, *(word for f in files for word in (f.name, f.text))])
+    """An artifact of this kind with the files; equal files give the same folder where builds are used again."""
+    words = [kind, candidate.backend, main, compiler, *(word for f in files for word in (f.name, f.text))]
+    key = builder.cache.key(cache_key(words))
 
     def write() -> Artifact | BuildFailure:
         with builder.cache.work_folder() as work:

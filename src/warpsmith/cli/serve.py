@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -62,7 +63,8 @@ def serve_run(
     from warpsmith.server.service import VerdictService
     from warpsmith.server.task_catalogue import TaskCatalogue
 
-    store, paths = _store(tokens, needed=True), writable_paths()
+    # A build that is used again would show a client that another one, or the owner, has had the same kernel built.
+    store, paths = _store(tokens, needed=True), replace(writable_paths(), reuse_builds=False)
     folder = Path(state) if state else config_folder() / "serve"
     catalogue = TaskCatalogue(tasks or (), folder / "uploads", allow_uploads=allow_uploads)
     site = engine_site(engine or LOCAL)
@@ -72,6 +74,7 @@ def serve_run(
         catalogue,
         lambda settings, on_progress: site.open(target, settings, paths=paths, name="serve", on_progress=on_progress),
         available=site.available,
+        paths=paths,
     )
     page = LivePage(ServedRuns([Path(each) for each in runs]), hosts=names_of(host)) if runs else None
     app = verdict_app(

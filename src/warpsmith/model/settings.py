@@ -13,6 +13,7 @@ class Paths:
     """Where Warpsmith keeps what it may delete at any time."""
 
     cache: Path  # builds, measured peaks, results
+    reuse_builds: bool = True  # False: every candidate is built anew, so that nobody sees what others have had built
 
     @staticmethod
     def from_environment(environ: Mapping[str, str] | None = None) -> Paths:

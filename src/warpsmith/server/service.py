@@ -1,7 +1,7 @@
 """`VerdictService`: accepts submissions, has an engine judge them in threads, and tells watchers what changed.
 
-Results are known by content for each client by itself: whether another client has submitted the same kernel cannot be
-seen, not even from the time of an answer.
+Results are known by content for each client by itself, and the local engine uses no build again (`Paths.reuse_builds`):
+whether another client has submitted the same kernel can be seen neither in stages nor in the time of an answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from warpsmith.model.candidate import Candidate
 from warpsmith.model.certificate import Calibration, CheckOutcome
 from warpsmith.model.errors import CandidateError, TaskError, UsageError, WarpsmithError
 from warpsmith.model.evaluation import Evaluation, Status
-from warpsmith.model.settings import Settings
+from warpsmith.model.settings import Paths, Settings
 from warpsmith.model.task import Precision, Task
 from warpsmith.server.journal import Job, Journal, NewSubmission, Outcome
 from warpsmith.server.messages import (
@@ -101,6 +101,7 @@ class VerdictService:
         available: Callable[[str], Availability] = lambda backend: backend_named(backend).available(),
         settings: Settings | None = None,
         metrics: ServerMetrics | None = None,
+        paths: Paths | None = None,  # those of the engine
     ) -> None:
         self.journal = journal
         self.catalogue = catalogue
@@ -108,6 +109,7 @@ class VerdictService:
         self.metrics = metrics or ServerMetrics()
         self.metrics.count_waiting = journal.waiting
         self._settings = settings or Settings()
+        self._paths = paths
         self.engine = open_engine(self._settings, self._progressed)
         self._width = max(1, self.engine.width)
         self._stopping = threading.Event()
@@ -327,7 +329,8 @@ class VerdictService:
         elif job.kind == InspectionKind.CALIBRATE:
             found = self.engine.calibrate(job.spec, precision, fresh=job.fresh)
         elif job.kind == InspectionKind.EXAMINE:
-            found = Verifier(self.engine).examine(job.spec, _CANDIDATE.validate_json(job.candidate), precision)
+            verifier = Verifier(self.engine, paths=self._paths)
+            found = verifier.examine(job.spec, _CANDIDATE.validate_json(job.candidate), precision)
         else:
             found = self.engine.describe(job.spec, precision)
         answer = json.dumps({"answer": _ANSWERS[job.kind].dump_python(found, mode="json")})
