@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from tests.server.fake import Server, fake_server, submission
 from warpsmith.model.errors import UsageError
-from warpsmith.server.journal import Journal, NewSubmission
+from warpsmith.server.journal import Journal, NewSubmission, Outcome, QueueFull
 from warpsmith.server.messages import JobState, SubmissionRequest
 from warpsmith.server.task_catalogue import TaskCatalogue
 from warpsmith.server.tokens import TokenHolder
@@ -364,6 +364,61 @@ def test_a_quota_of_an_hour_counts_what_was_accepted(tmp_path: Path) -> None:
     now[0] += 3501
     journal.accept(new("two", "c", "d"), holder)
     journal.close()
+
+
+def test_a_job_that_is_queued_again_counts_again(tmp_path: Path) -> None:
+    """Else a quota does not limit how often candidates that fail or are cancelled are judged."""
+    now = [1000.0]
+    journal = Journal(tmp_path, clock=lambda: now[0])
+    holder = TokenHolder("ada", hourly=3)
+    for _ in range(3):
+        journal.accept(new("one", "a"), holder)
+        journal.cancel("one")
+    with pytest.raises(QueueFull, match="3 of your candidates were accepted in the last hour"):
+        journal.accept(new("one", "a"), holder)
+    now[0] += 3601
+    journal.accept(new("one", "a"), holder)
+    journal.accept(new("two", "b", "c"), holder)
+    with pytest.raises(QueueFull):
+        journal.accept(new("three", "d"), holder)
+    journal.close()
+
+
+def test_a_client_cannot_fill_the_disk_with_known_results(tmp_path: Path) -> None:
+    """Known results cost nothing and are written down again for each submission."""
+    journal = Journal(tmp_path, most_kept=20)
+    journal.accept(new("first", "a"), TokenHolder("ada"))
+    journal.accept(new("other", "a", client="bob"), TokenHolder("bob"))
+    while jobs := journal.take("", 1):
+        journal.finish(jobs[0], Outcome(JobState.DONE, "{}", reusable=True))
+    journal.accept(new("waits", "b"), TokenHolder("ada"))
+    for number in range(40):
+        journal.accept(new(f"again {number}", *"aaaa"), TokenHolder("ada"))
+        journal.close()
+        journal = Journal(tmp_path, most_kept=20)
+    kept = journal.submissions("ada", 100)
+    assert len(kept) <= 6
+    assert {"again 39", "waits"} < set(kept)
+    assert journal.counts("again 39") == {JobState.DONE: 4}
+    assert journal.submissions("bob", 100) == ["other"]
+    journal.close()
+
+
+def test_the_journal_is_readable_by_its_owner_only_and_no_link(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o755)
+    journal = Journal(folder)
+    journal.accept(new("one", "a"), TokenHolder("ada"))
+    files = list(folder.glob("journal.db*"))
+    assert len(files) == 3
+    assert [file.stat().st_mode & 0o077 for file in files] == [0, 0, 0]
+    journal.close()
+    for file in files:
+        file.unlink(missing_ok=True)
+    (folder / "journal.db").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="cannot be written"):
+        Journal(folder)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_sources_are_not_kept_behind_their_verdicts_and_old_submissions_go(tmp_path: Path) -> None:

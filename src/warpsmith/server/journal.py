@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,11 +40,16 @@ CREATE INDEX IF NOT EXISTS waiting ON jobs (number) WHERE state = 'queued';
 CREATE INDEX IF NOT EXISTS waiting_batches ON jobs (batch, number) WHERE state = 'queued';
 CREATE INDEX IF NOT EXISTS waiting_keys ON jobs (client, key) WHERE state = 'queued' AND fresh = 0;
 CREATE INDEX IF NOT EXISTS known ON jobs (client, key) WHERE reusable = 1;
-CREATE INDEX IF NOT EXISTS counted ON jobs (client, accepted) WHERE counted = 1;
+DROP INDEX IF EXISTS counted;
+CREATE INDEX IF NOT EXISTS counted_accepted ON jobs (client, accepted) WHERE counted > 0;
 CREATE INDEX IF NOT EXISTS ordered ON jobs (submission, sequence);
 """
+_FILE = "journal.db"
 _ATTEMPTS = 3
 _RATE_WINDOW = 64  # finished jobs from which the rate is computed
+_QUOTA_S = 3600.0  # for which an accepted job counts
+MOST_KEPT = 200_000
+"""Jobs of one client that are kept: beyond that the client's oldest finished submissions are removed."""
 _LOST = "the server ended {} times while it judged this candidate; submit it again if you trust it."
 
 
@@ -106,26 +111,36 @@ class QueueFull(Exception):
 class Journal:
     """The file. Safe to use from several threads; one process has it open."""
 
-    def __init__(self, folder: Path, *, queue_limit: int = 20_000, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        queue_limit: int = 20_000,
+        most_kept: int = MOST_KEPT,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.folder = folder
         self._clock = clock
         self._queue_limit = queue_limit
+        self._most_kept = most_kept
         self._guard = threading.RLock()
         self._finished_at: deque[float] = deque(maxlen=_RATE_WINDOW)
         self._served: dict[str, float] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = open_lock_file(folder / "lock")
+            _make_private(folder / _FILE)
         except OSError as refused:
             raise UsageError(f"{folder} cannot be written ({refused.strerror}); choose another --state.") from None
         if not try_lock(self._lock):
             os.close(self._lock)
             raise UsageError(f"another server uses {folder}; end that server, or choose another --state.")
-        self._connection = sqlite3.connect(folder / "journal.db", check_same_thread=False, isolation_level=None)
+        self._connection = sqlite3.connect(folder / _FILE, check_same_thread=False, isolation_level=None)
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "journal_size_limit=67108864"):
             self._connection.execute(f"PRAGMA {pragma}")
         self._connection.executescript(_SCHEMA)
         self._sequence = self._number("SELECT COALESCE(MAX(sequence), 0) FROM jobs")
+        self._kept = self._count_kept()
         self._recover()
 
     def close(self) -> None:
@@ -153,8 +168,9 @@ class Journal:
                 self._check_quota(holder, len(again))
                 self._connection.executemany(
                     "UPDATE jobs SET state = 'queued', attempts = 0, sequence = 0, candidate = ?, result = '', "
-                    "error = '', fault = '', counted = 1, accepted = ? WHERE number = ?",
-                    [(new.jobs[place][1], now, number) for number, place in again],
+                    "error = '', fault = '', counted = CASE WHEN accepted > ? THEN counted + 1 ELSE 1 END, "
+                    "accepted = ? WHERE number = ?",
+                    [(new.jobs[place][1], now - _QUOTA_S, now, number) for number, place in again],
                 )
                 return False
             rows = []
@@ -178,6 +194,9 @@ class Journal:
                 "sequence, reusable, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [(new.id, new.client, new.batch, now, int(new.fresh), *row) for row in rows],
             )
+            self._kept[new.client] += len(rows)
+            if self._kept[new.client] > self._most_kept:
+                self._remove_oldest(new)
         return True
 
     def owned(self, client: str, submission: str) -> str | None:
@@ -279,9 +298,8 @@ class Journal:
                 "(SELECT 1 FROM jobs WHERE submission = s.id AND state IN ('queued', 'running'))",
                 self._clock() - older_than_s,
             )
-            for (submission,) in old:
-                self._connection.execute("DELETE FROM jobs WHERE submission = ?", (submission,))
-                self._connection.execute("DELETE FROM submissions WHERE id = ?", (submission,))
+            self._remove(old)
+            self._kept = self._count_kept()
             return {str(spec) for (spec,) in self._rows("SELECT DISTINCT spec FROM submissions")}
 
     # --- inside ---
@@ -306,6 +324,29 @@ class Journal:
             ),
         )
         return changed.rowcount == 1
+
+    def _count_kept(self) -> Counter[str]:
+        """How many jobs of each client are kept."""
+        return Counter(dict(self._rows("SELECT client, COUNT(*) FROM jobs GROUP BY client")))
+
+    def _remove(self, submissions: Sequence[tuple[str]]) -> None:
+        self._connection.executemany("DELETE FROM jobs WHERE submission = ?", submissions)
+        self._connection.executemany("DELETE FROM submissions WHERE id = ?", submissions)
+
+    def _remove_oldest(self, new: NewSubmission) -> None:
+        """Remove the oldest finished submissions of a client, until a tenth of what may be kept is free."""
+        rows = self._rows(
+            "SELECT s.id, COUNT(*) FROM submissions s JOIN jobs j ON j.submission = s.id WHERE s.client = ? AND "
+            "s.id != ? GROUP BY s.id HAVING SUM(j.state IN ('queued', 'running')) = 0 ORDER BY s.created",
+            *(new.client, new.id),
+        )
+        old: list[tuple[str]] = []
+        for submission, jobs in rows:
+            if self._kept[new.client] <= 0.9 * self._most_kept:
+                break
+            old.append((submission,))
+            self._kept[new.client] -= jobs
+        self._remove(old)
 
     def _known(self, client: str, key: str) -> str | None:
         row = self._row(
@@ -339,16 +380,16 @@ class Journal:
                 queue,
             )
         if holder.hourly:
-            since = self._clock() - 3600
-            rows = self._rows(
-                "SELECT accepted FROM jobs WHERE client = ? AND accepted > ? AND counted = 1 ORDER BY accepted",
+            since = self._clock() - _QUOTA_S
+            oldest, accepted = self._rows(
+                "SELECT MIN(accepted), SUM(counted) FROM jobs WHERE client = ? AND accepted > ? AND counted > 0",
                 *(holder.name, since),
-            )
-            if len(rows) + count > holder.hourly:
-                oldest = float(rows[0][0]) if rows else self._clock()
+            )[0]
+            if (accepted or 0) + count > holder.hourly:
+                oldest = self._clock() if oldest is None else oldest
                 raise QueueFull(
-                    f"{len(rows)} of your candidates were accepted in the last hour, and the quota is {holder.hourly}; "
-                    "try again later.",
+                    f"{accepted or 0} of your candidates were accepted in the last hour, and the quota is "
+                    f"{holder.hourly}; try again later.",
                     max(1, int(oldest - since)),
                     queue,
                 )
@@ -383,3 +424,15 @@ class Journal:
     def _number(self, query: str, *values: object) -> int:
         row = self._row(query, *values)
         return int(row[0]) if row and row[0] is not None else 0
+
+
+def _make_private(path: Path) -> None:
+    """Make a file that only its owner reads, also in a folder that others read; an OSError if it is a link.
+
+    SQLite gives the files beside its database the same mode.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(handle, 0o600)
+    finally:
+        os.close(handle)
