@@ -80,6 +80,14 @@ def test_other_sites_can_neither_change_nor_read(page: LivePage, runs: Path) -> 
     assert not (runs / "one" / STOP).exists()
 
 
+def test_headers_that_cannot_be_read_are_refused_like_wrong_ones(page: LivePage) -> None:
+    app, stop = create_dashboard(page), f"{PREFIX}/stop/runs/one"
+    for broken in ("[", "[::1", "[x]"):
+        assert ask(app, "GET", PREFIX, headers={"Host": broken}).status_code == 421
+        assert ask(app, "GET", PREFIX, headers={"Origin": f"http://{broken}"}).status_code == 403
+    assert ask(app, "POST", stop, headers={b"Authorization": b"Bearer \xe9"}).status_code == 401
+
+
 def test_stop_and_resume_need_the_token(page: LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
     app = create_dashboard(page)
     asked: list[tuple[str, int]] = []

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Annotated
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Request, Response
@@ -45,6 +45,7 @@ _MOST_STREAMS = 100
 _FIRST_ROWS_S = 0.5  # the list of runs is drawn with what could be read by then
 _REFUSED_S = 4.0  # a resumed run that cannot begin says so by then
 _END_S = 3.0  # for requests under way when the server ends
+_DIGITS = 20  # of the number of an event
 _LONGEST = 4000  # texts or trials asked for at once, characters of their numbers
 _HEADERS = {
     "Content-Security-Policy": LIVE_POLICY,
@@ -71,19 +72,20 @@ class LivePage:
 
     def check_host(self, request: Request) -> None:
         """Refuse a request that names another host: a page elsewhere whose name was pointed here."""
-        name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        name = _split(f"//{request.headers.get('host', '')}").hostname or ""
         if name != "localhost" and name not in self.hosts and not _is_address(name):
             raise HTTPException(421, "this server is asked for by its address; name the host with --host.")
         if request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and request.method != "GET":
             raise HTTPException(403, "stop and resume come from this server's own page.")
         origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        if origin is not None and _split(origin).netloc != request.headers.get("host"):
             raise HTTPException(403, "requests come from this server's own page.")
 
     def check_token(self, request: Request, authorization: Annotated[str, Header()] = "") -> None:
         """Refuse a request without a token."""
         kind, _, token = authorization.partition(" ")
-        own = kind.lower() == "bearer" and bool(self.token) and secrets.compare_digest(token.strip(), self.token)
+        given, wanted = token.strip().encode(), self.token.encode()  # strings are compared if they are ASCII only
+        own = kind.lower() == "bearer" and bool(wanted) and secrets.compare_digest(given, wanted)
         if not own and getattr(request.state, HOLDER, None) is None:
             raise HTTPException(401, "stop and resume need the token that `warpsmith dashboard` printed.")
 
@@ -230,7 +232,7 @@ def live_router(page: LivePage) -> APIRouter:
     def events(name: str, request: Request, after: str = "") -> Response:
         found = served.run(name)
         instance, _, seq = (request.headers.get("last-event-id") or after).partition(":")
-        known = instance == found.instance and seq.isdecimal()
+        known = instance == found.instance and seq.isdecimal() and len(seq) < _DIGITS
         return _stream(page, page.run_stream(found, int(seq) if known else 0))
 
     @router.post("/stop/{name:path}", dependencies=[Depends(page.check_token)])
@@ -284,6 +286,14 @@ def _said(sentence: str) -> Response:
 async def _refused(_: Request, fault: Exception) -> Response:
     status = 404 if isinstance(fault, RunError) else 409
     return JSONResponse({"detail": one_line(str(fault))[:300]}, status, headers=_HEADERS)
+
+
+def _split(address: str) -> SplitResult:
+    """The parts of an address; none where it is no address."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
 
 
 def _is_address(name: str) -> bool:
