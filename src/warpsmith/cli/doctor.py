@@ -227,7 +227,7 @@ def check_torch(python: str = sys.executable) -> Check:
     install = "install torch >= 2.6, e.g. pip install 'warpsmith[torch]'"
     try:
         answer = subprocess.run(
-            [python, "-c", _ASK_TORCH],
+            [python, "-P", "-c", _ASK_TORCH],
             capture_output=True,
             text=True,
             errors="replace",

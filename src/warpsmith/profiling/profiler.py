@@ -193,7 +193,7 @@ class Profiler:
             self.close()
             folder = make_scratch_folder()
             self._inputs = (key, folder)
-            command = [sys.executable, "-m", "warpsmith.profiling.write_inputs", os.path.abspath(task)]
+            command = [sys.executable, "-P", "-m", "warpsmith.profiling.write_inputs", os.path.abspath(task)]
             command += [precision.value if precision else "", workload.name, str(folder.path / "inputs")]
             environ = {name: value for name, value in self._environ.items() if "API_KEY" not in name}
             try:

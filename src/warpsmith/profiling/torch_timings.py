@@ -84,7 +84,9 @@ def measure(
     for confined in confinements:
         name = f"timed-{'confined' if confined else 'open'}"
         # This module replaces the usual program: the last argument of the command is the plan.
-        end = run_standalone(settings, standalone, name, command=(sys.executable, "-m", _MODULE), confine=confined)
+        end = run_standalone(
+            settings, standalone, name, command=(sys.executable, "-P", "-m", _MODULE), confine=confined
+        )
         seconds += end.ended.seconds
         kernels = read(end.scratch / FILE)
         if kernels:

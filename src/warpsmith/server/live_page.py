@@ -96,7 +96,7 @@ class LivePage:
         folder = self.served.folder(name)
         if is_locked(folder):
             raise UsageError("a process works on this run already.")
-        command = [sys.executable, "-m", "warpsmith", "optimize", "--resume", str(folder)]
+        command = [sys.executable, "-P", "-m", "warpsmith", "optimize", "--resume", str(folder)]
         command += ["--trials", str(trials)] if trials else []
         self._resumed = [each for each in self._resumed if each.poll() is None]
         with tempfile.TemporaryFile() as said:

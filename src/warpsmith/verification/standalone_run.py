@@ -149,7 +149,7 @@ def run_standalone(
         plan.write_text(json.dumps(_plan(settings, standalone, library, scratch, fill, confine)), encoding="utf-8")
     except OSError as fault:
         raise HarnessFault(f"{settings.folder} cannot be filled ({fault.strerror}); free some space.") from None
-    whole = [*command, sys.executable, "-m", "warpsmith.verification.standalone", str(plan)]
+    whole = [*command, sys.executable, "-P", "-m", "warpsmith.verification.standalone", str(plan)]
     variables = {**settings.environ, **_own_environ(), "HOME": str(scratch), "TMPDIR": str(scratch), **(environ or {})}
     ended = run_watched(whole, folder=scratch, environ=variables, limit_s=settings.limit_s, log=folder / "output.txt")
     return StandaloneResult(ended, _read_status(scratch / STATUS), scratch)
