@@ -130,7 +130,7 @@ def test_resume_is_a_process_of_its_own_and_says_why_it_cannot_begin(
         create_dashboard(page), "POST", f"{PREFIX}/resume/runs/one", headers={"Authorization": f"Bearer {TOKEN}"}
     )
     assert answer.json()["detail"] == "all trials are spent; give more."
-    assert started[0][3:5] == ["optimize", "--resume"]
+    assert started[0][1:6] == ["-P", "-m", "warpsmith", "optimize", "--resume"]
 
 
 def test_every_answer_has_the_policy_and_nothing_inline(page: LivePage) -> None:
