@@ -22,6 +22,7 @@ from warpsmith.agents.workspace import Workspace
 from warpsmith.methods.load import load
 from warpsmith.model.errors import HarnessFault, TaskError, UsageError, WarpsmithError
 from warpsmith.run_log.log import LOG_FILE
+from warpsmith.runtime.bundle import MANIFEST
 
 SCALED = "def scaled(x, weight, eps):\n    return torch.relu(x) * weight + eps\n"
 
@@ -124,6 +125,22 @@ def test_a_run_with_a_link_in_it_is_refused(tools: AgentTools, tmp_path: Path) -
 
     with pytest.raises(WarpsmithError, match="symbolic link"):
         tools.call("tell", {"run": "mine", "kernel": "a\nb"})
+
+
+def test_a_bundle_outside_the_folders_is_not_loaded_through_a_link(
+    tools: AgentTools, tmp_path: Path, commands: list[tuple[str, ...]]
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / MANIFEST).write_text("{}")
+    for name in ("linked", "other"):
+        (opened(tools) / name).mkdir()
+    (opened(tools) / "linked" / "best").symlink_to(outside)
+    with pytest.raises(UsageError, match="leads out of the folders"):
+        tools.call("load_kernel", {"bundle": "linked"})
+    with pytest.raises(UsageError, match="there is no bundle in other"):
+        tools.call("load_kernel", {"bundle": "other"})
+    assert commands == []
 
 
 def test_a_server_without_a_folder_is_refused(tmp_path: Path) -> None:
@@ -253,6 +270,10 @@ def test_a_function_becomes_a_task_file() -> None:
         (SCALED, [{"x": "float31[8]", "weight": 1, "eps": 1}], "write a type and a shape"),
         (SCALED, [{"x": "int64[8]", "weight": 1, "eps": 1}], "< 1000"),
         (SCALED, [{"x": "float32[0]", "weight": 1, "eps": 1}], "size 0"),
+        (SCALED, [{"x": f"float32[{'9' * 5000}]", "weight": 1, "eps": 1}], "no size"),
+        (SCALED, [{"x": f"int64[8] < {'9' * 5000}", "weight": 1, "eps": 1}], "no size"),
+        (SCALED, [{"x": "float32[8 8]", "weight": 1, "eps": 1}], "'8 8', which is no size"),
+        (f"def f(x):\n    return {'-' * 200_000}x\n", [{"x": "float32[8]"}], "too deeply nested"),
         ("def task(x):\n    return x\n", [{"x": "float32[8]"}], "rename it"),
         ("@ws.task(x=1)\ndef f(x):\n    return x\n", [{"x": "float32[8]"}], "leave out inputs"),
     ],

@@ -18,12 +18,12 @@ def main(path: str) -> int:
     import torch
 
     from warpsmith.model.task import Precision
-    from warpsmith.runtime.bundle import MANIFEST, read_bundle
+    from warpsmith.runtime.bundle import read_bundle
     from warpsmith.runtime.load import load
     from warpsmith.tasks.load import load_task
     from warpsmith.tasks.local_imports import importing_beside
 
-    folder = Path(path) if (Path(path) / MANIFEST).is_file() else Path(path) / "best"
+    folder = Path(path)
     operator = load(folder, strict=True)
     bundle = read_bundle(folder)
     manifest = operator.manifest

@@ -19,6 +19,7 @@ InputSet = Mapping[str, str | int | float | bool]
 """The inputs of one workload by parameter: "float32[64, 512]", "int64[64] < 1000", or a number."""
 
 _TENSOR = re.compile(r"\s*(?:torch\.)?(\w+)\s*\[([\d,\s]*)\]\s*(?:<\s*(\d+))?\s*")
+_DIGITS = 18  # of a size
 _DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
@@ -48,8 +49,10 @@ def task_text(source: str, function: str, inputs: Sequence[InputSet]) -> tuple[s
         raise TaskError(
             f"line {wrong.lineno or 1} of the source is not valid Python: {wrong.msg}; correct it."
         ) from None
-    except ValueError as wrong:
-        raise TaskError(f"the source cannot be read as Python ({wrong}); correct it.") from None
+    except (ValueError, RecursionError, MemoryError) as wrong:  # MemoryError: it is nested too deeply for the parser
+        raise TaskError(
+            f"the source cannot be read as Python ({str(wrong) or 'too deeply nested'}); correct it."
+        ) from None
     node = _function(tree, function)
     declared = any(_is_task(mark) for mark in node.decorator_list)
     if declared and inputs:
@@ -135,7 +138,11 @@ def _example(name: str, given: str | int | float | bool) -> object:
             f"the input {name} is {given[:80]!r}; write a type and a shape, as float32[64, 512], "
             f"int64[64] < 1000 for indices, or a number. Types: {', '.join(_DTYPES)}."
         )
-    dtype, shape = found[1], tuple(int(size) for size in found[2].split(",") if size.strip())
+    dtype, sizes = found[1], [size.strip() for size in found[2].split(",") if size.strip()]
+    wrong = next((each for each in (*sizes, found[3] or "1") if not each.isdecimal() or len(each) > _DIGITS), "")
+    if wrong:
+        raise TaskError(f"the input {name} has {wrong[:80]!r}, which is no size; write a whole number.")
+    shape = tuple(map(int, sizes))
     if 0 in shape:
         raise TaskError(f"the input {name} has a dimension of size 0; give a size that is worth a kernel.")
     whole = dtype.startswith(("int", "uint"))

@@ -26,7 +26,7 @@ from warpsmith.model.errors import RunError, UsageError, WarpsmithError
 from warpsmith.model.text import printable
 from warpsmith.report.page import html
 from warpsmith.report.run_page import run_page
-from warpsmith.run_log.log import LOG_FILE
+from warpsmith.runtime.bundle import MANIFEST
 from warpsmith.search.best_kernel import BUNDLE, why_no_best
 from warpsmith.search.open_run import RUNS, config_of, default_backend, run_folders
 from warpsmith.search.session import Session, consistent
@@ -532,8 +532,10 @@ class AgentTools(ToolBox):
         folder = self.workspace.path(bundle)
         if not folder.is_dir():
             raise UsageError(f"there is no bundle {bundle}; export_kernel writes one.")
-        if (folder / LOG_FILE).is_file():
-            folder = self.workspace.path(str(folder / BUNDLE))
+        if not (folder / MANIFEST).is_file():
+            folder = self.workspace.path(str(folder / BUNDLE))  # checked again: it may be a link
+            if not (folder / MANIFEST).is_file():
+                raise UsageError(f"there is no bundle in {bundle}; export_kernel writes one.")
         (found,) = call.command(str(folder), module="warpsmith.agents.load_check")
         found["use"] = f"from warpsmith import load; op = load({found['bundle']!r})"
         return found
