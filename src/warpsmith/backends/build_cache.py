@@ -28,8 +28,9 @@ LIBRARY = "candidate.so"
 MODULE = "module"  # the folder of a Python build
 _RECORD = "build.json"
 _STALE_S = 24 * 3600.0
-"""A work folder without the name of an owner that is older than this was left by an earlier version; the evaluation for
-which a build was made that is not used again has ended."""
+"""A work folder without the name of an owner that is older than this was left by an earlier version."""
+_ONCE_S = 2 * 3600.0
+"""A build that is not used again is kept for so long: its evaluation has ended."""
 
 
 class BuildCache:
@@ -150,7 +151,7 @@ class BuildCache:
         folder = self._folder(key)
         folder.parent.mkdir(parents=True, exist_ok=True)
         if not self._reuse:
-            sweep(folder.parent, unowned_s=_STALE_S)
+            sweep(folder.parent, unowned_s=_ONCE_S)
         remove_tree(folder)  # a damaged build, if any: the caller holds the lock
         staged.rename(folder)
         if isinstance(outcome, BuildFailure):
