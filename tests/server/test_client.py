@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -10,10 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -176,6 +178,51 @@ def test_an_unreachable_server_is_one_sentence() -> None:
     with Client(f"http://127.0.0.1:{port}", token="wsk_x", patience_s=0.3) as client:
         with pytest.raises(HarnessFault, match="does not answer"):
             client.describe(RELU)
+
+
+def hostile(answers: dict[str, Any]) -> httpx.MockTransport:
+    """A server that knows the task and answers some paths in a way that no server does."""
+    facts = {"version": "1", "device": {}, "uploads": True, "body_bytes": 1 << 20, "pending": 1, "waiting": 0}
+    usual: dict[str, Any] = {
+        "/v1/server": facts | {"backends": {}},
+        "/v1/tasks": [{"name": RELU.partition("@")[0], "sha256": "", "sizes": [], "precisions": [], "description": ""}],
+        "/v1/submissions": {"id": "a", "task": "t", "finished": False, "counts": {}, "ahead": 0, "queue": 0},
+        "/v1/submissions/a/results": {"results": [], "next": 0, "finished": True},
+    }
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        found = (usual | answers).get(request.url.path, {})
+        return found if isinstance(found, httpx.Response) else httpx.Response(200, json=found)
+
+    return httpx.MockTransport(answer)
+
+
+def _bomb() -> httpx.Response:
+    return httpx.Response(
+        200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(gzip.compress(bytes(200 << 20)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "said"),
+    [
+        ("/v1/tasks", _bomb, "more than 67108864 bytes"),
+        ("/v1/tasks", lambda: httpx.Response(200, content=b"[" * 200_000), "no server of Warpsmith"),
+        ("/v1/tasks", lambda: httpx.Response(403, content=b"[" * 200_000), "status 403"),
+        ("/v1/submissions", lambda: {"id": "../../x?\x1b"}, "form that this version does not know"),
+        ("/v1/submissions/a/results", lambda: {"place": 9}, "a candidate that it does not have"),
+        ("/v1/submissions/a/results", lambda: {"place": -1}, "form that this version does not know"),
+    ],
+)
+def test_what_no_server_answers_is_one_sentence(path: str, answer: Callable[[], Any], said: str) -> None:
+    found = answer()
+    if path.endswith("/results"):
+        found = {"results": [{"sequence": 1, "state": "done"} | found], "next": 1, "finished": True}
+    if path.endswith("/submissions"):
+        found = {"task": "t", "finished": False, "counts": {}, "ahead": 0, "queue": 0} | found
+    with Client("http://127.0.0.1:1", token="wsk_x", transport=hostile({path: found})) as client:
+        with pytest.raises((HarnessFault, UsageError), match=said):
+            list(client.evaluate(RELU, [kernel("x")]))
 
 
 # --- a real process ---

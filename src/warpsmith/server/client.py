@@ -61,6 +61,7 @@ _WAIT_S = 10.0  # that the server waits for a result before it answers
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 _TOO_BUSY = (502, 503, 504)
 _SHARE = 0.8  # of the longest request, for its candidates
+_MOST_BYTES = 64 << 20  # of one answer
 _RESUBMISSIONS = 3  # where the server has forgotten a submission
 
 
@@ -183,6 +184,10 @@ class Client:
         try:
             for part, body in parts:
                 for place, result in self._outcomes("/v1/submissions", body, waiting[0]):
+                    if place >= len(part):
+                        raise HarnessFault(
+                            "the server gave a verdict of a candidate that it does not have; tell its owner."
+                        )
                     index = part[place]
                     self._on_progress(Progress(index, "judged"))
                     yield index, self._evaluation(candidates[index], result)
@@ -310,7 +315,8 @@ class Client:
         if self._http.is_closed:
             return
         try:
-            self._http.delete(f"/v1/submissions/{submission}", timeout=5.0)
+            with self._http.stream("DELETE", f"/v1/submissions/{submission}", timeout=5.0):
+                return  # the answer is not read
         except httpx.HTTPError:
             return
 
@@ -333,9 +339,9 @@ class Client:
             if self._closing.is_set():
                 raise HarnessFault("the client was closed.")
             try:
-                answer = self._http.request(method, path, json=body)
+                answer = self._exchange(method, path, body)
                 fault = f"status {answer.status_code}"
-            except httpx.TransportError as failed:
+            except (httpx.TransportError, httpx.DecodingError) as failed:
                 answer, fault = None, type(failed).__name__
             if answer is not None and answer.status_code == 429:
                 wanted = answer.headers.get("Retry-After", "")
@@ -355,11 +361,24 @@ class Client:
             pause(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_PAUSE_S)
 
+    def _exchange(self, method: str, path: str, body: object) -> httpx.Response:
+        """The answer to one request, read up to a limit: also what a compressed answer becomes is limited."""
+        import httpx
+
+        content = bytearray()
+        with self._http.stream(method, path, json=body) as answer:
+            for part in answer.iter_bytes():
+                content += part
+                if len(content) > _MOST_BYTES:
+                    raise HarnessFault(f"an answer of {self._url} has more than {_MOST_BYTES} bytes; tell its owner.")
+            kept = {"Retry-After": answer.headers.get("Retry-After", "")}
+            return httpx.Response(answer.status_code, headers=kept, content=bytes(content), request=answer.request)
+
     def _answered(self, answer: httpx.Response) -> Any:
         if answer.status_code < 300:
             try:
                 return answer.json()
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise HarnessFault(f"{self._url} is no server of Warpsmith; check the address.") from None
         detail = _detail(answer)
         if answer.status_code == 401:
@@ -385,7 +404,7 @@ def _raise(result: JobResult) -> None:
 def _detail(answer: httpx.Response) -> str:
     try:
         detail = answer.json()["detail"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, RecursionError, KeyError, TypeError):
         detail = f"status {answer.status_code}."
     return one_line(str(detail))[:500]
 

@@ -244,7 +244,7 @@ FINISHED = (JobState.DONE, JobState.FAILED, JobState.CANCELLED, JobState.LOST)
 class SubmissionState(BaseModel):
     """Where a submission stands."""
 
-    id: str
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]  # a part of addresses
     task: str
     finished: bool
     counts: dict[JobState, int]
@@ -256,7 +256,7 @@ class JobResult(BaseModel):
     """The outcome of one candidate."""
 
     sequence: int = Field(description="Send it as `after` to get the outcomes that follow this one.")
-    place: int = Field(description="The position of the candidate in the submission.")
+    place: int = Field(ge=0, description="The position of the candidate in the submission.")
     state: JobState
     evaluation: Evaluation | None = None
     answer: Annotated[Any, Field(description="The answer to a question about a task.")] = None
