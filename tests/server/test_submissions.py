@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.server.fake import Server, fake_server, submission
-from warpsmith.model.errors import UsageError
+from warpsmith.model.errors import TaskError, UsageError
 from warpsmith.server.journal import Journal, NewSubmission, Outcome, QueueFull
 from warpsmith.server.messages import JobState, SubmissionRequest
 from warpsmith.server.task_catalogue import TaskCatalogue
@@ -192,6 +192,26 @@ def test_uploads_are_refused_unless_the_owner_allows_them(server: Server, tmp_pa
         open_server.talk(allowed)
         (folder,) = (tmp_path / "state" / "uploads").iterdir()
         assert (folder / "task.py").read_text() == UPLOAD
+
+
+def test_an_error_does_not_say_where_the_server_keeps_a_task(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs: list[str] = []
+
+    def refused(task: str, _precision: object = None) -> None:
+        specs.append(task)
+        raise TaskError(f"{task.partition('::')[0]}:3: executing it raised NameError.")
+
+    monkeypatch.setattr(server.engine, "describe", refused)
+
+    async def conversation(client: httpx.AsyncClient) -> None:
+        body = {"kind": "describe", "task": {"name": "warpsmith-100/relu@small"}}
+        id = (await client.post("/v1/inspections", json=body)).json()["id"]
+        (outcome,) = (await client.get(f"/v1/submissions/{id}/results?wait=10")).json()["results"]
+        assert Path(specs[0]).is_absolute()
+        assert outcome["error"].endswith(".py:3: executing it raised NameError.")
+        assert "/" not in outcome["error"]
+
+    server.talk(conversation)
 
 
 def test_tasks_of_a_folder_can_be_named_and_names_are_not_ambiguous(tmp_path: Path) -> None:

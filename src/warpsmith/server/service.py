@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -351,7 +352,9 @@ class VerdictService:
     def _fail(self, left: dict[int, Job], reason: str, fault: Exception) -> None:
         kind = FaultKind.of(fault)
         for job in left.values():
-            self._finish(job, Outcome(JobState.FAILED, error=reason, fault=kind), 0.0)
+            folder = Path(job.spec.partition("::")[0]).parent  # where the server keeps the task is not the client's
+            error = reason.replace(f"{folder}/", "")
+            self._finish(job, Outcome(JobState.FAILED, error=error, fault=kind), 0.0)
         left.clear()
 
     def _progressed(self, progress: Progress) -> None:
