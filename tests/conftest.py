@@ -19,6 +19,7 @@ import psutil
 import pytest
 from hypothesis import settings as hypothesis_settings
 
+from tests import shared_folder
 from tests.attacks.model import OUTCOME, summary_line
 from tests.watched import pytest_runtest_logreport as pytest_runtest_logreport
 from tests.watched import pytest_runtest_protocol as pytest_runtest_protocol
@@ -82,11 +83,17 @@ _LONGEST_FIRST = (
 def pytest_configure(config: pytest.Config) -> None:
     """In a run of all tests, each test process collects other folders first: then each rewrites the assertions of some
     files, which takes as long as all imports together, and reads those of the rest from the cache."""
+    shared_folder.make(config)
     worker = getattr(config, "workerinput", {"workerid": "gw0", "workercount": 1})
     if [Path(argument) for argument in config.args] in ([Path("tests")], [ROOT / "tests"]):
         files = sorted(str(path) for path in (ROOT / "tests").rglob("test_*.py"))
         begin = int(worker["workerid"].removeprefix("gw")) * len(files) // worker["workercount"]
         config.args[:] = [*files[begin:], *files[:begin]]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove what all processes of the run shared."""
+    shared_folder.remove(config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,7 @@
 // once, and products of warpgroups that happen when their thread waits for them, the latest that is allowed. Sums of products are
 // cut off to fp32 after every 16 terms, as tensor cores do.
 namespace emulated {
-inline void yield() { threads[current].wait = RUNNABLE; swapcontext(&threads[current].context, &scheduler); }
+inline void yield() { wait_for(RUNNABLE); }
 struct Counter { uint16_t count, pending; int32_t state; };  // state: bytes on their way, and the phase
 inline void check(Counter& c) { if (!c.pending && !(c.state >> 1)) c.pending = c.count, c.state ^= 1; }
 inline void arrive_at(void* b, int bytes) {

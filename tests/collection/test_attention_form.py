@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.collection.test_forms import described
+from tests.emulated_device import compile_and_load
 from warpsmith.backends.library import LIBRARY
-from warpsmith.backends.toolchain import find_cxx
 from warpsmith.kernels.form_task import FormKernel
 from warpsmith.kernels.forms import form_kernel
 
@@ -332,15 +330,8 @@ def built(source: str, folder: Path, most_bytes: int) -> ctypes.CDLL:
         emulator, "  if (any) return true;\n  bool block", f"  if (any) return true;\n{runnable}  bool block"
     )
     emulator = replaced(emulator, "__shared__ static thread_local", "__shared__ static thread_local\n#define __host__")
-    (folder / "kernel.cpp").write_text(emulator + "".join(devices) + translated(source, most_bytes), encoding="utf-8")
-    compiler = find_cxx(os.environ)
-    assert compiler is not None
-    flags = ["-std=c++17", "-Og", "-w", "-shared", "-fPIC", "-pthread", "-fmax-errors=3", "-fno-strict-aliasing"]
-    done = subprocess.run(
-        [*compiler.command, *flags, "kernel.cpp", "-o", "kernel.so"], cwd=folder, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[:3000]
-    return ctypes.CDLL(str(folder / "kernel.so"))
+    text = emulator + "".join(devices) + translated(source, most_bytes)
+    return compile_and_load(text, folder, ("-Og",))
 
 
 def translated(source: str, most_bytes: int) -> str:

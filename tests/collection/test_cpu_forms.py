@@ -187,7 +187,7 @@ def test_poolings_and_scans_are_those_of_pytorch(tmp_path: Path) -> None:
     errors = errors_of(cases_of(tasks, tmp_path), tmp_path)
 
     assert {tasks[n]: each for n, each in enumerate(errors) if not max(each) < MOST_ERROR} == {}
-    library = ctypes.CDLL(str(tmp_path / "bundle.so"))
+    library = ctypes.CDLL(str(tmp_path / "kernel.so"))
     x, out = torch.randn(2, 3, 40), torch.zeros(2, 3, 27)  # of the first pooling
     x[0, 1, 20] = x[1, 2, 39] = math.nan
     numbers = [ctypes.c_int64(number) for number in (2, 40, 27)]

@@ -7,9 +7,7 @@ memory that is reused too early; it finds no races between warps that need no wa
 from __future__ import annotations
 
 import ctypes
-import os
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.collection.test_forms import described
+from tests.emulated_device import compile_and_load
 from warpsmith.backends.library import LIBRARY
-from warpsmith.backends.toolchain import find_cxx
 from warpsmith.kernels import form_convolution
 from warpsmith.kernels.collection import SOURCES
 from warpsmith.kernels.forms import form_kernel
@@ -224,14 +222,7 @@ def built(source: str, folder: Path) -> ctypes.CDLL:
     macros = "\n#define __host__\n#define __grid_constant__\n#define __restrict__"
     emulator = replaced(emulator, "__shared__ static thread_local", f"__shared__ static thread_local{macros}")
     text = emulator + DEVICE.read_text(encoding="utf-8") + translated(source)
-    (folder / "kernel.cpp").write_text(text, encoding="utf-8")
-    compiler = find_cxx(os.environ)
-    assert compiler is not None
-    flags = ["-std=c++17", "-Og", "-w", "-shared", "-fPIC", "-pthread", "-fmax-errors=3"]
-    command = [*compiler.command, *flags, "kernel.cpp", "-o", "kernel.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:3000]
-    return ctypes.CDLL(str(folder / "kernel.so"))
+    return compile_and_load(text, folder, ("-Og",))
 
 
 def replaced(text: str, old: str, new: str) -> str:

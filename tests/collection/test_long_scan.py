@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,8 +12,8 @@ import torch
 from torch import Tensor
 
 from tests.collection.test_forms import described
+from tests.emulated_device import compile_and_load
 from warpsmith.backends.library import LIBRARY
-from warpsmith.backends.toolchain import find_cxx
 from warpsmith.kernels.form_scan import is_long
 from warpsmith.kernels.forms import form_kernel
 from warpsmith.model.contract import Contract
@@ -85,15 +83,8 @@ def build(folder: Path, headers: Sequence[str], sources: Sequence[str], macros: 
         named = re.sub(r'extern "C" (\w+) (launch|workspace_bytes)\(', rf"\1 \2_{number}(", named)
         pieces.append(re.sub(r"^(\w+) (?=launch_|workspace_)", r'extern "C" VISIBLE \1 ', named, flags=re.MULTILINE))
     text = f'#include "{EMULATOR}"\n#define VISIBLE __attribute__((visibility("default")))\n{DEVICE}'
-    (folder / "kernel.cpp").write_text(text + "".join(map(translated, pieces)), encoding="utf-8")
-    compiler = find_cxx(os.environ)
-    assert compiler is not None
-    flags = ["-std=c++17", "-Og", "-fPIC", "-shared", "-w", "-fvisibility=hidden", "-fmax-errors=3", "-pthread"]
-    flags.append("-ffp-contract=off")
-    command = [*compiler.command, *flags, *(f"-D{m}" for m in macros), "kernel.cpp", "-o", "kernel.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:3000]
-    return ctypes.CDLL(str(folder / "kernel.so"))
+    options = ("-Og", "-fvisibility=hidden", "-ffp-contract=off")
+    return compile_and_load(text + "".join(map(translated, pieces)), folder, options, macros)
 
 
 def aligned(values: Tensor) -> Tensor:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from tests.collection.test_forms import X2, described
+from tests.emulated_device import compile_and_load
 from warpsmith.backends.library import LIBRARY
-from warpsmith.backends.toolchain import find_cxx
 from warpsmith.kernels.forms import form_kernel
 
 SIZES = '{"b": 2, "h": 20, "w": 128}'  # rows that fill the columns of a warp
@@ -70,14 +68,7 @@ def built(source: str, folder: Path, macros: tuple[str, ...]) -> ctypes.CDLL:
     text += "".join(map(translated, (*pieces, source))).replace(
         'extern "C"', 'extern "C" __attribute__((visibility("default")))'
     )
-    (folder / "kernel.cpp").write_text(text)
-    compiler = find_cxx(os.environ)
-    assert compiler is not None
-    flags = ["-std=c++17", "-Og", "-fPIC", "-shared", "-w", "-fvisibility=hidden", "-fmax-errors=3", "-pthread"]
-    command = [*compiler.command, *flags, *(f"-D{m}" for m in macros), "kernel.cpp", "-o", "kernel.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:3000]
-    return ctypes.CDLL(str(folder / "kernel.so"))
+    return compile_and_load(text, folder, ("-Og", "-fvisibility=hidden"), macros)
 
 
 def aligned(values: torch.Tensor) -> torch.Tensor:

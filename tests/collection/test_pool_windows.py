@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import random
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ import torch.nn.functional as F
 from tests.collection.test_forms import X1, X2, X3, described
 from tests.collection.test_pool_ahead import DEVICE, EMULATOR, aligned, translated
 from tests.cuda_front_end import compile_errors
+from tests.emulated_device import compile_and_load
 from warpsmith.backends.library import LIBRARY
-from warpsmith.backends.toolchain import find_cxx
 from warpsmith.kernels.forms import form_kernel
 
 S1, S2, S3 = '{"b": 2, "n": 90}', '{"b": 2, "h": 90, "w": 90}', '{"b": 2, "d": 6, "h": 9, "w": 10}'
@@ -192,14 +190,7 @@ extern "C" __attribute__((visibility("default"))) void begin_case(const char* fr
 }
 extern "C" __attribute__((visibility("default"))) int64_t used_kernels() { return kernels_used; }
 """
-    (folder / "kernel.cpp").write_text(text)
-    compiler = find_cxx(os.environ)
-    assert compiler is not None
-    flags = ["-std=c++17", "-O0", "-fPIC", "-shared", "-w", "-fvisibility=hidden", "-fmax-errors=3", "-pthread"]
-    command = [*compiler.command, *flags, "kernel.cpp", "-o", "kernel.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:3000]
-    library = ctypes.CDLL(str(folder / "kernel.so"))
+    library = compile_and_load(text, folder, ("-O0", "-fvisibility=hidden"))
     library.used_kernels.restype = ctypes.c_int64
     return Built(library, sizes)
 

@@ -7,9 +7,7 @@ read before they have arrived, but no races between warps.
 from __future__ import annotations
 
 import ctypes
-import os
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +16,8 @@ import torch
 from torch import Tensor
 
 from tests.collection.test_forms import described
+from tests.emulated_device import compile_and_load
 from warpsmith.backends.library import LIBRARY
-from warpsmith.backends.toolchain import find_cxx
 from warpsmith.kernels.forms import form_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -186,19 +184,7 @@ def source() -> str:
 
 
 def built(text: str, folder: Path) -> ctypes.CDLL:
-    (folder / "product.cpp").write_text(text, encoding="utf-8")
-    compiler = find_cxx(os.environ)
-    assert compiler is not None
-    flags = ("-std=c++17", "-Og", "-fPIC", "-shared", "-w", "-pthread", "-fmax-errors=3")
-    done = subprocess.run(
-        [*compiler.command, *flags, "product.cpp", "-o", "product.so"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[:3000]
-    return ctypes.CDLL(str(folder / "product.so"))
+    return compile_and_load(text, folder, ("-Og",))
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.collection.test_forms import described
+from tests.emulated_device import compile_and_load
 from warpsmith.backends.library import LIBRARY
 from warpsmith.backends.source import backend_named
-from warpsmith.backends.toolchain import find_cxx
 from warpsmith.kernels.form_rows import rows, short_rows
 from warpsmith.kernels.form_task import FormKernel, FormTask, NotThisForm
 from warpsmith.model.build import Artifact, DeviceKind, Target
@@ -213,14 +211,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
         text = translated(kernel.source).replace('extern "C"', 'extern "C" __attribute__((visibility("default")))')
         text = text.replace("Policy", f"Policy{number}")
         parts.append(re.sub(r"\b(launch|workspace_bytes)\(", rf"\1_{number}(", text))
-    (folder / "kernel.cpp").write_text("".join(parts))
-    compiler = find_cxx(os.environ)
-    assert compiler is not None
-    flags = ["-std=c++17", "-O0", "-fPIC", "-shared", "-w", "-fvisibility=hidden", "-fmax-errors=3", "-pthread"]
-    command = [*compiler.command, *flags, "kernel.cpp", "-o", "kernel.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:3000]
-    return Library(ctypes.CDLL(str(folder / "kernel.so")), contracts)
+    return Library(compile_and_load("".join(parts), folder, ("-O0", "-fvisibility=hidden")), contracts)
 
 
 @pytest.mark.parametrize("name", CASES)

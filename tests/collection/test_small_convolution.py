@@ -6,9 +6,7 @@ The emulated device finds wrong indices, wrong sums and copies that are not wait
 from __future__ import annotations
 
 import ctypes
-import os
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.collection.test_forms import described
+from tests.emulated_device import compile_and_load
 from warpsmith.backends.library import LIBRARY
-from warpsmith.backends.toolchain import find_cxx
 from warpsmith.backends.tunables import tunables
 from warpsmith.kernels.convolution_choice import Sizes, gathered_columns, gathered_microseconds, prefers_gathered
 from warpsmith.kernels.form_convolution import read_convolution, sizes_of
@@ -550,14 +548,9 @@ def built(sources: list[str], folder: Path, name: str) -> ctypes.CDLL:
         place = next(n for n, part in enumerate(parts) if repair in part)
         parts[place] = replaced(parts[place], repair, "++repairs;")
         parts.append(PLAN)
-    (folder / f"{name}.cpp").write_text("\n".join(parts), encoding="utf-8")
-    compiler = find_cxx(os.environ)
-    assert compiler is not None
-    flags = ["-std=c++17", "-Og", "-w", "-shared", "-fPIC", "-pthread", "-fmax-errors=3"]
-    command = [*compiler.command, *flags, f"{name}.cpp", "-o", f"{name}.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:3000]
-    return ctypes.CDLL(str(folder / f"{name}.so"))
+    own = folder / name
+    own.mkdir()
+    return compile_and_load("\n".join(parts), own, ("-Og",))
 
 
 def replaced(text: str, old: str, new: str) -> str:

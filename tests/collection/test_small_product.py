@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from warpsmith.backends.toolchain import find_cxx
+from tests.emulated_device import compile_and_load
 from warpsmith.kernels import collection
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,18 +57,8 @@ def multiply(tmp_path_factory: pytest.TempPathFactory) -> Multiply:
     body = re.sub(r"^#(include|pragma).*$", "", HEADER.read_text(encoding="utf-8"), flags=re.MULTILINE)
     body = re.sub(r"extern __shared__ .* x\[\];", "float* x = reinterpret_cast<float*>(emulated::dynamic_bytes);", body)
     body = _LAUNCH.sub(r"emulated::launch(\2, \3, \4, [=] { \1(\5); });", body)
-    source, library = folder / "small.cpp", folder / "small.so"
-    source.write_text(
-        f'#include "{ROOT / "tests/kernel_templates/emulator.h"}"\n{NEEDED}{body}{ENTRY}', encoding="utf-8"
-    )
-    compiler = find_cxx(os.environ)
-    assert compiler is not None
-    flags = ("-std=c++17", "-Og", "-fPIC", "-shared", "-w", "-pthread", "-fmax-errors=3")
-    done = subprocess.run(
-        [*compiler.command, *flags, str(source), "-o", str(library)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[:3000]
-    function = ctypes.CDLL(str(library)).small
+    text = f'#include "{ROOT / "tests/kernel_templates/emulator.h"}"\n{NEEDED}{body}{ENTRY}'
+    function = compile_and_load(text, folder, ("-Og",)).small
     function.restype = ctypes.c_int64
     function.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 4 + [ctypes.c_int, ctypes.c_void_p]
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tests.collection.test_attention_form import DEVICE, aligned, replaced
+from tests.emulated_device import compile_and_load
 from warpsmith.backends.library import LIBRARY
-from warpsmith.backends.toolchain import find_cxx
 
 FOLDER = Path(__file__).parent
 MOST_ERROR = {False: 6e-7, True: 1e-3}  # relative, root of the mean square; by whether it is the TF32 class
@@ -101,14 +99,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     )
     emulator = replaced(emulator, "__shared__ static thread_local", "__shared__ static thread_local\n#define __host__")
     text = "".join((emulator, *devices, "static cudaError_t failed;", CALLS, translated(), RUN))
-    (folder / "kernel.cpp").write_text(text, encoding="utf-8")
-    compiler = find_cxx(os.environ)
-    assert compiler is not None
-    flags = ["-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-pthread", "-fmax-errors=3", "-fno-strict-aliasing"]
-    command = [*compiler.command, *flags, "kernel.cpp", "-o", "kernel.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:3000]
-    built = ctypes.CDLL(str(folder / "kernel.so"))
+    built = compile_and_load(text, folder, ("-O0",))
     built.bytes.restype = ctypes.c_int64
     return built
 

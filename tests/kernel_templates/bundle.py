@@ -20,6 +20,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from tests.emulated_device import compile_library
 from tests.processes import KilledProcess
 from warpsmith import kernel_templates as templates
 from warpsmith.backends.cpu import DIALECT, half_flags
@@ -38,7 +39,8 @@ from warpsmith.tasks.program import DTYPES, Program
 
 HERE = Path(__file__).resolve().parent
 _INTRINSICS = ("immintrin.h",) if platform.machine() == "x86_64" else ()
-_INCLUDES = "".join(f"#include <{name}>\n" for name in (*DIALECT.includes, *_INTRINSICS))
+_HEADERS = (*DIALECT.includes, *_INTRINSICS)
+_INCLUDES = "".join(f"#include <{name}>\n" for name in _HEADERS)
 MOST_ERROR = 40.0  # units of the element type's resolution, for the largest error of a few hundred elements
 
 # Without torch, which would take seconds to import. The memory is a file that both processes map.
@@ -127,30 +129,11 @@ def build(cases: Sequence[Case], folder: Path) -> Path:
         text += "".join(f"#define {m.name} {m.values[0]}\n" for m in macros)
         text += f"namespace case_{number} {{\n{body}\n}}\n#undef keep_for\n"
         text += "".join(f"#undef {m.name}\n" for m in macros)
-    source, library = folder / "bundle.cpp", folder / "bundle.so"
-    source.write_text(text)
-    # -O0: the numbers are checked here, not the speed, and compiling is what takes the time.
-    # Hidden: what has the same name in two libraries of one process, such as a kernel's shared memory, stays apart.
-    flags = (
-        "-std=c++17",
-        "-O0",
-        "-march=native",
-        "-fopenmp",
-        "-fPIC",
-        "-shared",
-        "-w",
-        "-fmax-errors=3",
-        f"-I{LIBRARY}",
-    )
     compiler = find_cxx(os.environ)
     assert compiler is not None
-    done = subprocess.run(
-        [*compiler.command, *flags, "-fvisibility=hidden", *half_flags(compiler), str(source), "-o", str(library)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[:3000]
-    return library
+    # -O0: the numbers are checked here, not the speed, and compiling is what takes the time.
+    options = ("-O0", "-march=native", "-fopenmp", "-fvisibility=hidden", f"-I{LIBRARY}", *half_flags(compiler))
+    return compile_library(text, folder, options, headers=_HEADERS)
 
 
 def _emulated(body: str) -> str:

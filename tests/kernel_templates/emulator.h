@@ -3,6 +3,7 @@
 // are threads of the processor, each with memory of its own that the others can find. They run one at a time, and the
 // one that completes a barrier runs on as far as it can: what it overwrites or takes along too early the others miss.
 #pragma once
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -55,14 +56,18 @@ struct __nv_bfloat16 {
 
 namespace emulated {
 enum Wait { RUNNABLE, WARP, BLOCK, CLUSTER_WIDE, DONE };
+// A coroutine is begun with a context and goes on with jumps: unlike swapcontext they leave the signal mask alone, which is a
+// system call. It runs the body of the next block, too, when it has ended that of a block.
 struct Thread {
   ucontext_t context;
+  jmp_buf place;
+  bool begun;
   Wait wait;
   bool arrived;  // at the cluster's barrier, and has not waited there yet
   std::vector<char> stack;
 };
 inline thread_local std::vector<Thread> threads(1024);
-inline thread_local ucontext_t scheduler;
+inline thread_local jmp_buf scheduler;
 inline thread_local int current = 0, count = 0;
 inline std::function<void()> body;
 // Aligned as much as any Pack that a kernel stores there (32 bytes for four doubles); a GPU aligns it to more than that.
@@ -70,13 +75,29 @@ alignas(128) inline thread_local unsigned char dynamic_bytes[256 << 10];
 alignas(128) inline thread_local unsigned char cells[1024][16];
 
 inline void wait_for(Wait what) {
-  threads[current].wait = what;
-  swapcontext(&threads[current].context, &scheduler);
+  Thread& me = threads[current];
+  me.wait = what;
+  if (!_setjmp(me.place)) _longjmp(scheduler, 1);
 }
+// For texts that were written when both were contexts.
+inline void swapcontext(ucontext_t*, jmp_buf*) { wait_for(threads[current].wait); }
 inline void entry() {
-  body();
-  threads[current].wait = DONE;
-  swapcontext(&threads[current].context, &scheduler);
+  for (;;) {
+    body();
+    wait_for(DONE);
+  }
+}
+__attribute__((noinline)) inline void run_until_it_waits(Thread& thread) {
+  if (_setjmp(scheduler)) return;
+  if (thread.begun) _longjmp(thread.place, 1);
+  thread.begun = true;
+  thread.stack.resize(64 << 10);
+  getcontext(&thread.context);
+  thread.context.uc_stack.ss_sp = thread.stack.data();
+  thread.context.uc_stack.ss_size = thread.stack.size();
+  thread.context.uc_link = nullptr;
+  makecontext(&thread.context, entry, 0);
+  setcontext(&thread.context);
 }
 }  // namespace emulated
 
@@ -175,23 +196,14 @@ inline bool release() {
 }
 inline void run_block(dim3 block, int64_t shared_bytes) {
   std::memset(dynamic_bytes, 0xff, shared_bytes);  // NaN: what is read before it is written shows
-  for (int t = 0; t < count; ++t) {
-    Thread& thread = threads[t];
-    thread.stack.resize(64 << 10);
-    getcontext(&thread.context);
-    thread.context.uc_stack.ss_sp = thread.stack.data();
-    thread.context.uc_stack.ss_size = thread.stack.size();
-    thread.context.uc_link = &scheduler;
-    makecontext(&thread.context, entry, 0);
-    thread.wait = RUNNABLE, thread.arrived = false;
-  }
+  for (int t = 0; t < count; ++t) threads[t].wait = RUNNABLE, threads[t].arrived = false;
   arrivals = 0;
   do {
     for (int t = 0; t < count; ++t) {
       if (threads[t].wait != RUNNABLE) continue;
       current = t;
       threadIdx = dim3(t, 0, 0), blockIdx = block;
-      swapcontext(&scheduler, &threads[t].context);
+      run_until_it_waits(threads[t]);
     }
   } while (release());
 }

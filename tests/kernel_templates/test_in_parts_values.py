@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,10 +14,10 @@ from torch import Tensor
 from tests.collection.test_long_scan import translated as translated_again
 from tests.collection.test_rows_form import LONGEST, placed, translated
 from tests.collection.test_top_k_form import DEVICE as TOP_K_DEVICE
+from tests.emulated_device import compile_and_load
 from tests.kernel_templates.bundle import _emulated
 from tests.kernel_templates.test_in_parts import HERE, W, X, native
 from warpsmith.backends.library import LIBRARY
-from warpsmith.backends.toolchain import find_cxx
 from warpsmith.kernel_templates.in_parts import in_parts
 from warpsmith.model.brief import Problem
 from warpsmith.model.contract import ArgumentKind
@@ -176,14 +174,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
         text = re.sub(r'(extern "C" \S+ \S+ )(launch|workspace_bytes)\(', rf"\1\2_{number}(", text)
         parts.append(f"namespace case_{number} {{\n{text}\n}}\n")
         parts += [f"#undef {macro}\n" for macro in re.findall(r"^#define (\w+)", text, re.MULTILINE)]
-    (folder / "kernel.cpp").write_text("".join(parts))
-    compiler = find_cxx(os.environ)
-    assert compiler is not None
-    flags = ["-std=c++17", "-O0", "-fPIC", "-shared", "-w", "-fvisibility=hidden", "-fmax-errors=3", "-pthread"]
-    command = [*compiler.command, *flags, "kernel.cpp", "-o", "kernel.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:3000]
-    return Loaded(ctypes.CDLL(str(folder / "kernel.so")), programs)
+    return Loaded(compile_and_load("".join(parts), folder, ("-O0", "-fvisibility=hidden")), programs)
 
 
 @pytest.mark.parametrize("name", CHAINS)
