@@ -234,6 +234,7 @@ class ForkServer:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
+                    "-P",  # nothing is imported from the current folder, which may be a stranger's
                     "-m",
                     "warpsmith.evaluator.supervisor.fork_server",
                     str(theirs.fileno()),
