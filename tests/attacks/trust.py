@@ -88,6 +88,11 @@ _OF_STRANGERS = (
         "what you allow runs with your rights; `load` executes the task file and the kernel of a bundle, as it says",
     ),
     (
+        "hold modules with the names of others, and be the current folder",
+        "no process that a command starts imports from the current folder",
+        "`python -m warpsmith` itself, for which Python puts the current folder first: call `warpsmith`",
+    ),
+    (
         "leave guards out, or loosen limits",
         "guards and limits come from the command line; a verdict names missing guards and never counts as verified",
         "a forged verdict in a log or in results.json: judge the kernel again",
