@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import gc
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
@@ -96,6 +97,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shared_folder.remove(config)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nearly everything that is made until all tests are collected stays: the collector would look through all of it
+    again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, the others by name."""
     order = {name: place for place, name in enumerate(_LONGEST_FIRST)}
@@ -147,10 +160,18 @@ def _peaks() -> Path:
     return folder / "peaks"
 
 
+_SHARED = ("builds", "calibration", "collection", "instruments", "native")
+"""Parts of the cache that any number of processes may share and that say the same to all of them."""
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder() -> Iterator[Path]:
     """Builds, peaks and verdicts of the tests: never the user's own."""
     folder = Path(tempfile.mkdtemp(prefix="test-cache-"))
+    for name in _SHARED:
+        place = shared_folder.shared_folder() / name
+        place.mkdir(exist_ok=True)
+        (folder / name).symlink_to(place)
     before = os.environ.get("WARPSMITH_CACHE")
     os.environ["WARPSMITH_CACHE"] = str(folder)
     os.environ["WARPSMITH_POOL"] = str(folder / "pool.jsonl")
