@@ -9,9 +9,9 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-# Six processes keep two cores busy, since many tests wait for a time. One that dies is not replaced: it fails the run, with
-# the name of its test.
-PARALLEL := -n 6 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# Eight processes keep two cores busy, since many tests wait for a time. One that dies is not replaced: it fails the run,
+# with the name of its test.
+PARALLEL := -n 8 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types unit test-all gpu-test trust docs clean
