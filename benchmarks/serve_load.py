@@ -416,7 +416,7 @@ def main() -> None:
             server.process.wait()
     record = {
         "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}; other processes ran at the same time",
+        "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}",
         "versions": {
             "warpsmith": __version__,
             "python": platform.python_version(),
