@@ -72,7 +72,7 @@ def main(payload: str, fds: list[int]) -> int:
 
 
 def _await(reader: int, child: int, deadline: float) -> Compiled:
-    """How the inner process ended. Before `_STARTED` it wrote as our code, afterwards perhaps as the candidate's."""
+    """How the inner process ended. What it wrote before `_STARTED` is ours; what follows may be the candidate's."""
     text = b""
     poll = select.poll()
     poll.register(reader, select.POLLIN | select.POLLHUP)

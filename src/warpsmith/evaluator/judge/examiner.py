@@ -43,8 +43,8 @@ from warpsmith.system.files import FolderTooLarge, list_tree
 
 _REPLAYED_CASES = 3  # checked again when replayed; every timed result is checked as well
 _CLAIM_SAMPLES = 3
-_MORE_REPLAYS = 20  # before a process is said to have reported too little time: the device may have been busy,
-_LONGER_S = 0.05  # for longer than these take, so that each waits so much longer than the one before: 10 s in all
+_MORE_REPLAYS = 20  # tried before a process is said to have reported too little time: others may use the device
+_LONGER_S = 0.05  # each of these begins so much later after the one before it than that one did: 10 s in all
 _FORGED = 1.5  # how much faster than when replayed a process may claim to be
 _FORGED_SLACK_NS = 2_000
 _HOST_BYTES = 4 << 30  # device memory for the contexts and flush buffers of the hosts that start next

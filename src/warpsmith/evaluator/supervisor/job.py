@@ -87,7 +87,7 @@ class EvaluationJob:
         )
 
     def _null_workspace(self, report: JudgeReport) -> str:
-        """Why a C++ or CUDA kernel found a null pointer, if it uses a workspace that it never asked for."""
+        """A sentence for the reason of a C++ or CUDA kernel that uses a workspace without asking for one; else ""."""
         if report.status not in (Status.CRASHED, Status.OUT_OF_BOUNDS) or not _BAD_ADDRESS.search(report.reason):
             return ""
         code = "".join(_COMMENT.sub(" ", file.text) for file in self.candidate.files if not file.name.endswith(".py"))
