@@ -74,7 +74,7 @@ class EvaluationJob:
             task=self.task.name,
             candidate=self.candidate.id,
             status=report.status,
-            reason=report.reason + self._null_workspace(report),
+            reason=self._null_workspace(report) + report.reason,
             environment=self._environment(device, report, artifact),
             precision=self.task.precision.value,
             workloads=report.workloads,
@@ -87,13 +87,13 @@ class EvaluationJob:
         )
 
     def _null_workspace(self, report: JudgeReport) -> str:
-        """A sentence for the reason of a C++ or CUDA kernel that uses a workspace without asking for one; else ""."""
+        """The beginning of the reason of a C++ or CUDA kernel that uses a workspace without asking for one; else ""."""
         if report.status not in (Status.CRASHED, Status.OUT_OF_BOUNDS) or not _BAD_ADDRESS.search(report.reason):
             return ""
         code = "".join(_COMMENT.sub(" ", file.text) for file in self.candidate.files if not file.name.endswith(".py"))
         if "workspace_bytes" in code or len(_WORKSPACE.findall(code)) < 2:  # one is the parameter
             return ""
-        return " Its workspace is a null pointer, because the source defines no workspace_bytes."
+        return "Its workspace is a null pointer, because the source defines no workspace_bytes. "
 
     def _environment(self, device: Device, report: JudgeReport, artifact: Artifact | None) -> Environment:
         on_gpu = device.kind == "cuda"
